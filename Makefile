@@ -139,7 +139,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 
 docs: $(READY) ## Write docs/reference and schemas anew from the code
 	$(BIN)/python docs/generate.py
-	$(BIN)/kodoctl schema --output schemas/topology.v1.json
+	$(BIN)/kodoctl schema --out schemas/topology.v1.json
 
 demo: $(READY) ## The main job on a real broker, in three minutes
 	$(BIN)/python examples/demo/run.py

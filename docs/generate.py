@@ -36,6 +36,7 @@ from kodoctl.errors.codes import GROUPS, Code
 from kodoctl.plan.fleet_document import FleetDocument
 from kodoctl.plan.plan_document import PlanDocument
 from kodoctl.status.status_metrics import STATUS_METRICS
+from kodoctl.topology.json_schema.field_help import type_words, value_words
 from kodoctl.topology.json_schema.file_schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"
@@ -51,6 +52,7 @@ def topology_page() -> str:
     lines = ["# The topology file, key by key", ""]
     lines += [
         "`kodoctl schema` prints the JSON Schema this page is made from; editors complete and explain from it.",
+        "`kodoctl explain topics.orders.policies.retention` explains one key, and says where it is inherited from.",
         "",
     ]
     for title, model in [("The file", schema), *sorted(schema["$defs"].items())]:
@@ -68,43 +70,15 @@ def _model(title: str, model: dict[str, Any], schema: dict[str, Any]) -> Iterato
     yield "|---|---|---|---|"
     needed = set(model.get("required", []))
     for name, prop in model["properties"].items():
-        default = "needed" if name in needed else _cell(prop["default"]) if "default" in prop else ""
+        default = "needed" if name in needed else value_words(prop["default"]) if "default" in prop else ""
         example = next(iter(prop.get("examples", [])), None)
-        shown = f" Example: `{_cell(example)}`" if example is not None else ""
+        shown = f" Example: `{value_words(example)}`" if example is not None else ""
         yield f"| `{name}` | {_type(prop, schema)} | {default} | {str(prop.get('description', '')).strip()}{shown} |"
     yield ""
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_cell(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_cell(item) for item in value) + "]"
-    return str(value)
-
-
 def _type(prop: dict[str, Any], schema: dict[str, Any]) -> str:
-    if "$ref" in prop:
-        name = prop["$ref"].rsplit("/", 1)[1]
-        target = schema["$defs"][name]
-        return f"[{name}](#{name.lower()})" if target.get("properties") else _type(target, schema)
-    for key in ("anyOf", "oneOf"):
-        if key in prop:
-            return " or ".join(dict.fromkeys(_type(option, schema) for option in prop[key]))
-    if "const" in prop:
-        return f"`{_cell(prop['const'])}`"
-    if "enum" in prop:
-        return ", ".join(f"`{value}`" for value in prop["enum"])
-    if prop.get("type") == "array":
-        return f"list of {_type(prop['items'], schema)}" if prop.get("items") else "list"
-    if prop.get("type") == "object":
-        below = prop.get("additionalProperties")
-        return f"map to {_type(below, schema)}" if isinstance(below, dict) and below else "map"
-    return {"string": "text", "integer": "whole number", "number": "number", "boolean": "true, false"}.get(
-        str(prop.get("type")), ""
-    )
+    return type_words(prop, schema, model=lambda name: f"[{name}](#{name.lower()})", literal=lambda value: f"`{value}`")
 
 
 def codes_page() -> str:
@@ -112,7 +86,8 @@ def codes_page() -> str:
     lines = [
         "# Codes",
         "",
-        "Codes are public API: they never change their meaning. A finding of lint is allowed, for one place, with",
+        "`kodoctl explain K203` explains one code. Codes are public API: they never change their meaning. A finding of lint",
+        "is allowed, for one place, with",
         "",
     ]
     lines += [
@@ -138,6 +113,11 @@ def codes_page() -> str:
     rows = {value: meanings[name] for name, value in names.items()}
     rows |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in rows}
     lines += [f"| {value} | {rows[value]} |" for value in sorted(rows)]
+    lines += [
+        "",
+        "With `--format json` a command that ends with an error prints the error on standard output as well, as a line of JSON with",
+        '`"type": "error"`, the `exit_code` and the `problems`, unless its document stands there already.',
+    ]
     return NOTE + "\n".join(lines) + "\n"
 
 
@@ -240,7 +220,7 @@ def tables_page() -> str:
             "|---|---|---|---|",
         ]
         lines += [
-            f"| `{one.name}` | `{one.kind}` | {'may be' if one.null else ''} | {_cell(one.about)} |"
+            f"| `{one.name}` | `{one.kind}` | {'may be' if one.null else ''} | {value_words(one.about)} |"
             for one in table.columns
         ]
         if table.moment:

@@ -70,7 +70,7 @@ def broker() -> Iterator[str]:
         yield json.loads(run("kodoctl context show --format json", quiet=True))["admin_url"]
     finally:
         title("Cleaning up")
-        run(f"kodoctl dev reset --name {NAME} --yes")
+        run(f"kodoctl dev reset --name {NAME} --auto-approve")
 
 
 def send_orders() -> None:

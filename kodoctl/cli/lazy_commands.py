@@ -69,9 +69,11 @@ class LazyGroup(TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Finds the command that the arguments name, imports it, and returns its name, the command, and the other
-        arguments. If the name is that of a command of another tool (such as `validate`), the error names ours.
+        """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run
+        it or to complete its options. The name of another tool for a command (`diff`) fails with the name of ours.
         """
+        if args[0] not in self.commands and _ALIASES.get(args[0]) in self.commands:
+            args = [_ALIASES[args[0]], *args[1:]]
         ours = _OTHER_NAMES.get(args[0], "")
         if ours in self.commands and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {ours!r}?")
@@ -87,13 +89,18 @@ class _Command(TyperCommand):
     """A loaded command, which runs or completes its options for a shell."""
 
     def _by_habit(self, args: list[str]) -> list[str]:
-        """Replaces option names of other tools, and kodoctl's usual ones, by the names of this command, if the command
-        has the option under another name only.
+        """Replaces option names of other tools, and earlier ones of kodoctl, by the names of this command, if the
+        command has the option under another name only.
         """
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
-        ours = {habit: name for habit, name in _HABITS if name in own and habit not in own}
-        return [*(ours.get(word, word) for word in args[:end]), *args[end:]]
+        ours = {habit: words for habit, *words in _HABITS if words[0] in own and habit not in own}
+        replaced: list[str] = []
+        for word in args[:end]:
+            name, assigned, value = word.partition("=")
+            words = ours.get(name, [name])
+            replaced += [f"{words[0]}={value}"] if assigned else words
+        return [*replaced, *args[end:]]
 
     def _order(self, ctx: Any, args: list[str]) -> Sequence[Any]:
         """Parameters that the command line gives, one for each time. Fails with a text of its own for an approval
@@ -120,11 +127,16 @@ class _Command(TyperCommand):
             _refuse_repeated(ctx, order)
             return super().parse_args(ctx, args)
         rest: list[str]
-        given, rest, _ = self.make_parser(ctx).parse_args(args=args)
+        from kodoctl.cli.completion import completer
+
+        waiting = bool(args) and args[-1].startswith("-")  # for its value: the parser would drop all arguments
+        given, rest, _ = self.make_parser(ctx).parse_args(args=args[:-1] if waiting else args)
         for parameter in self.get_params(ctx):
             value, source = parameter.consume_value(ctx, given)
             ctx.set_parameter_source(parameter.name, source)
             ctx.params[parameter.name] = value
+            if (complete := completer(ctx.command_path, parameter)) is not None:
+                parameter._custom_shell_complete = complete  # noqa: SLF001  # else given where a command is made
         ctx.args = rest
         return rest
 
@@ -133,16 +145,17 @@ _HABITS: Final = (
     ("--yes", "--auto-approve"),
     ("-y", "--auto-approve"),
     ("-auto-approve", "--auto-approve"),
-    ("-y", "--yes"),
-    ("--auto-approve", "--yes"),
-    ("-auto-approve", "--yes"),
     ("-out", "--out"),
+    ("--output", "--out"),
+    ("--json", "--format", "json"),
 )
-"""Option names of other tools, which no help shows, and the option of ours that each means."""
+"""Option names of other tools, and earlier ones, which no help shows, and the words of ours that each means."""
 
 
-_OTHER_NAMES: Final = {"validate": "lint", "check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
-"""Command names of other tools, and the command of ours for each."""
+_ALIASES: Final = {"validate": "lint"}
+"""Command names of other tools that run the command of ours, which does the same."""
+_OTHER_NAMES: Final = {"check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
+"""Command names of other tools, and the command of ours that the error proposes for each."""
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ class Commands(LazyGroup):
     """The root group: every command with its name, its function, and the first sentence of its help."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Topology files": ("init", "lint", "fmt", "schema", "expand", "graph"),
+        "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph"),
         "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
         "Applies": ("history", "undo", "unlock"),
         "Messages": ("status", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
@@ -29,6 +29,7 @@ class Commands(LazyGroup):
         LazyCommand("fmt", "kodoctl.cli.topology.topology_commands:fmt", "Put keys in one order and indentation at two; comments stay."),
         LazyCommand("init", "kodoctl.cli.topology.topology_commands:init", "Write a commented example and the schema for editors."),
         LazyCommand("schema", "kodoctl.cli.topology.topology_commands:schema", "Print the JSON Schema of topology files, for editors."),
+        LazyCommand("explain", "kodoctl.cli.topology.explain_command:explain", "Explain a code such as K410, or a key of the topology file."),
         LazyCommand("expand", "kodoctl.cli.topology.expansion_commands:expand", "Show the Pulsar objects that files declare."),
         LazyCommand("graph", "kodoctl.cli.topology.expansion_commands:graph", "Draw lanes and the ways messages take between them."),
         LazyCommand("plan", "kodoctl.cli.plan.plan_command:plan", "Show the changes an apply would make, and data at stake."),

@@ -25,6 +25,7 @@ from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_FINDINGS, Node, parse
 from kodoctl.topology.yaml.validation_errors import from_validation
 
 BASE = "base"
+STANDARD_INPUT: Final = "-"
 _NO_FILE = "it does not exist; `kodoctl init` writes an example"
 MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics of the largest shape need
 # a ground topic is validated within a file, because building a validator of its own costs 0.1 s a start
@@ -58,8 +59,8 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
 
 def _why_missing(text: str, path: FilePath) -> str:
     """Reason why a path names nothing, with the most similar path in its folder, if there is one."""
-    if text == "-":
-        return "standard input is not read: name a file or a folder"
+    if text == STANDARD_INPUT:
+        return "only `lint` reads standard input: name a file or a folder"
     folder = path.parent
     try:
         names = sorted(one.name for one in folder.iterdir() if is_topology_file(one.name) or one.is_dir())
@@ -96,7 +97,6 @@ def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
 
 
 def _read_file(path: FilePath) -> SourceFile:
-    name = str(path)
     try:
         if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
@@ -107,10 +107,20 @@ def _read_file(path: FilePath) -> SourceFile:
             size = path.stat().st_size
     except OSError as problem:
         return _unread(path, "K016", "cannot read file", problem.strerror or "it cannot be read")
+    return _sized_source(data, size, path)
+
+
+def typed_source(data: bytes) -> SourceFile:
+    """Parses the bytes of standard input: `-` in findings; paths in it are relative to the working folder."""
+    return _sized_source(data, len(data), FilePath(STANDARD_INPUT))
+
+
+def _sized_source(data: bytes, size: int, path: FilePath) -> SourceFile:
+    """Parses a file's bytes, of which there are `size`. A file above the limit has that as its only finding."""
     if size > MAX_BYTES:
         detail = f"{size / (1 << 20):.1f} MiB, at most 8 MiB: split it into several files with names of their own"
         return _unread(path, "K009", "file too large", detail)
-    return source_of(data, name)
+    return source_of(data, str(path))
 
 
 def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:

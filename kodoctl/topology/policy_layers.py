@@ -6,7 +6,7 @@ topic.state_policies; dead letters and audit = defaults < topic < derived < thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +45,46 @@ def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
 
 
 _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
+
+
+def inherited_from(path: Sequence[str]) -> tuple[str, ...]:
+    """Places of the file, or of the cluster, whose value applies if the key of a path is left out, nearest first; ()
+    for a key without inheritance. Paths of a topic name it as the given path does.
+    """
+    match list(path):
+        case ["topics", _, "partitions"]:
+            return ("defaults.partitions",)
+        case ["topics", _, "payloads", *_]:
+            return ("payloads",)
+        case ["topics", name, "replication"]:
+            return _base(name, "replication")[1:]
+        case ["topics", name, "policies", policy, *member]:
+            return _base(name, policy, *member)[1:]
+        case ["topics", name, "state_policies", policy, *member]:
+            return (".".join(("defaults.state_policies", policy, *member)), _DERIVED, *_base(name, policy, *member))
+        case ["topics", name, "subscriptions", _, "dead_letter" | "audit", policy, *member] if policy in _NAMES:
+            return (_DERIVED, *_base(name, policy, *member))
+        case ["defaults", "policies", policy, *member]:
+            return _base("NAME", policy, *member)[2:]
+        case ["defaults", "state_policies", policy, *member]:
+            return (_DERIVED, *_base("NAME", policy, *member))
+        case ["namespace_policies", *_]:
+            return (_BROKER,)
+    return ()
+
+
+_DERIVED: Final = "what kodoctl derives for such a topic"
+
+
+_BROKER: Final = "the broker's setting"
+
+
+def _base(topic: str, *policy: str) -> tuple[str, ...]:
+    """Places of a policy, or of a member of it, of the whole family of a topic, nearest first."""
+    maps = (f"topics.{topic}.policies", "defaults.policies", "namespace_policies")
+    topics, defaults, namespace = (".".join((one, *policy)) for one in maps)
+    look_ahead = (_DERIVED,) if policy[0].startswith("max_unacked_") else ()  # derived < defaults, for ready topics
+    return (topics, defaults, *look_ahead, namespace, _BROKER)
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:

@@ -39,7 +39,7 @@ def test_a_role_without_rights_is_told_what_it_lacks_and_writes_nothing(guarded:
         refused = guarded.run(*command, code=1)
         assert "K510" in refused.err
         assert "this needs a role with more rights" in words(refused.err)
-        assert guarded.tenant in refused.err
+        assert f"an admin role of the Pulsar tenant {guarded.tenant}" in words(refused.err)
         assert "Plan:" not in refused.out
     assert guarded.dump() == before
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from unittest import mock
 
 import pytest
 
@@ -13,7 +15,7 @@ from kodoctl.pulsar.control.control_namespace import lease_topic
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
-from tests.brokers.workspace import Workspace
+from tests.brokers.workspace import Workspace, run_main
 from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
@@ -61,6 +63,16 @@ def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
     assert f"~ topic.{workspace.full('J')}" in one
     assert "ttl  1d → 2d" in one
     assert "K424" in workspace.run("history", workspace.namespace, "--id", "nonsense", code=64).text
+    _assert_ids_are_completed(workspace, [one["id"] for one in told])
+
+
+def _assert_ids_are_completed(workspace: Workspace, ids: list[str]) -> None:
+    """By bash, of the namespace that the line names, and where it names none, of those of the files."""
+    for command in (f"history {workspace.namespace}", "undo"):
+        line = f"kodoctl {command} {' '.join(workspace.connection())}{' --id' if 'history' in command else ''} "
+        asked = {"_KODOCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        with mock.patch.dict(os.environ, asked):
+            assert sorted(run_main().out.split()) == sorted([*ids, "last"]), line
 
 
 def test_a_broker_without_the_journal_is_told_nothing_by_looking(workspace: Workspace) -> None:

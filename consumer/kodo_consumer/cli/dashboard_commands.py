@@ -14,7 +14,7 @@ from kodoctl.errors import UsageError, error
 
 @command
 def dashboards(
-    output: Annotated[Path, typer.Option("--output", help="Folder they are written to.", metavar="DIR")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="Folder they are written to.", metavar="DIR")],
 ) -> None:
     """Write the Grafana dashboard and the Prometheus alert rules.
 

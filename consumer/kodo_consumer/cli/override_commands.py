@@ -20,6 +20,7 @@ import typer
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import columns, command, say, tell, tell_wait
+from kodoctl.cli.common.options import Format
 from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import user_name
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
@@ -201,7 +202,7 @@ def move(
 @connects
 def steer(
     topology: Topology, topic: Topic, subscription: Subscription,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     history: Annotated[bool, typer.Option("--history", help="Also the last 20 given and taken back.")] = False,
     *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
@@ -209,7 +210,7 @@ def steer(
     with _book(topology, topic, subscription, place) as (_, book):
         orders = book.read(_now())
         changes = book.history() if history else ()
-    if as_json:
+    if output is Format.JSON:
         document: dict[str, Any] = {"format_version": 1, "orders": [asdict(order) for order in orders]}
         if history:
             document["history"] = [asdict(change) for change in changes]

@@ -41,7 +41,7 @@ from kodo_consumer.core.values.send_target import SendTarget
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, finish, report, say, tell, tell_wait
-from kodoctl.cli.common.options import bundles
+from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm, confirm_context
 from kodoctl.errors import Diagnostic, ExitCode, UsageError, error
 from kodoctl.pulsar.admin.admin import must, schema_path
@@ -98,7 +98,7 @@ def send(
         str | None, typer.Option("--level", help="Level of the ground topic, L1 if not given.", metavar="LEVEL")
     ] = None,
     confirm_name: Confirm = None,
-    json_output: Annotated[bool, typer.Option("--json", help="One document for machines.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     *,
     place: ConnectionOptions,
 ) -> None:
@@ -141,7 +141,7 @@ def send(
             numbered=False,
         )
         outcomes, interrupted = send_messages(producer, messages, arguments)
-    _show(outcomes, json_output=json_output)
+    _show(outcomes, json_output=output is Format.JSON)
     if any(one.finding for one in outcomes):
         finish(ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR)
 

@@ -18,6 +18,7 @@ import typer
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import columns, reading, say, tell_wait
+from kodoctl.cli.common.options import Format
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 from kodoctl.text.formatting import many
 from kodoctl.topology.units import Duration, UnitError
@@ -45,7 +46,7 @@ def why(
     since: Annotated[
         str | None, typer.Option("--since", help="Only what was stored so long ago or later.", metavar="DURATION")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     *,
     place: ConnectionOptions,
 ) -> None:
@@ -82,7 +83,7 @@ def why(
     document = {**to_json(message, search, places), "levels": levels, "unread": unread.lines()}
     if not document["hops"]:
         raise _not_found(document, since)
-    if as_json:
+    if output is Format.JSON:
         say(json.dumps(document, indent=2))
     else:
         for line in (*lines(document, _clock), *level_lines(levels)):

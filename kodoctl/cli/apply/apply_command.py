@@ -14,23 +14,21 @@ from kodoctl.cli.apply.apply_flow import (
     approval_of,
     carry_out,
     check_files,
-    confirm,
     confirm_all,
-    of_one,
     show_reviewed,
 )
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
-from kodoctl.cli.plan.plan_views import read_plan, read_plans, show_plan
-from kodoctl.cli.plan.planning_flow import PlanFlags, open_all, plan_all, shown_targets
+from kodoctl.cli.plan.plan_views import read_plans, show_plan
+from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
-    from kodoctl.pulsar.session import Session
 
 
 Approved = Annotated[
@@ -81,8 +79,7 @@ def apply(
     if file or resume:
         _check_planned(replace(given, destroy=None) if resume else given)
     if resume is not None:
-        with reach.only("--resume").session() as session:
-            _resume(session, resume, approval, allow_destroy or ())
+        _resume(reach, resume, approval, allow_destroy or ())
     elif file is not None:
         _apply_file(reach, file, approval.approved)
     else:
@@ -100,18 +97,15 @@ def _apply_paths(  # one for each thing that flags say
     """Plans, prints the plan, asks for confirmation, and carries the plan out. `approved`: the plan file that
     replaces the confirmation; None: the user confirms.
     """
-    from kodoctl.plan.fleet import alone
     from kodoctl.plan.ledger_plan import ledger_pending
 
-    if approved is not None:
-        reach.only("--approved")
-    with open_all(reach.by_context) as sessions:
-        reviewed = read_plan(approved) if approved is not None else None
+    reviewed = read_plans(approved) if approved is not None else None
+    with open_all(reach.by_context if reviewed is None else _of_file(reach, reviewed)) as sessions:
         planned = plan_all(sessions, paths, env, given, verbose=approval.verbose)
         fleet = planned.fleet
         show_reviewed(sessions, fleet, approval)
-        if reviewed is not None and fleet.only is not None:
-            fleet, approval = alone(_as_approved(fleet.only, reviewed, str(approved))), approval.approved
+        if reviewed is not None:
+            fleet, approval = _fleet_as_approved(fleet, reviewed, str(approved)), approval.approved
         waiting = [
             name
             for name, plan in sorted(fleet.plans.items())
@@ -143,6 +137,20 @@ def _check_planned(given: PlanFlags) -> None:
         raise UsageError(error("K428", "a plan file is carried out as it is", detail))
 
 
+def _fleet_as_approved(fleet: FleetPlan, reviewed: FleetPlan, file: str) -> FleetPlan:
+    """Returns the plans that could be made now, each with the evidence that was reviewed for its cluster. Raises
+    RefusedError as `_as_approved` does, also for a cluster that could not be planned when the file was made.
+    """
+    from kodoctl.plan.approval import K544
+
+    absent = [member.context for member in reviewed.unreached if member.context in fleet.plans]
+    if absent:
+        detail = f"{', '.join(absent)} could not be planned when {file} was made"
+        raise RefusedError(error("K544", K544, detail, Where(file)))
+    plans = {name: _as_approved(plan, reviewed.plans[name], file) for name, plan in fleet.plans.items()}
+    return replace(fleet, members=tuple(replace(member, plan=plans.get(member.context)) for member in fleet.members))
+
+
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     """Returns `planned` with the reviewed evidence. Raises RefusedError if the approved plan `reviewed` of the file is
     refused or reduced, or does not contain all of `planned`. The approved plan only limits the changes; it is not
@@ -167,7 +175,8 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
     from kodoctl.plan.partial_access import refuse_reduced
 
     fleet = read_plans(file)
-    with open_all(_of_file(reach, fleet)) as sessions:
+    targets = {name: target for name, target in _of_file(reach, fleet).items() if name in fleet.plans}
+    with open_all(targets) as sessions:
         for plan in fleet.plans.values():
             refuse_reduced(plan, file)
         if fleet.only is not None and fleet.refused:
@@ -196,21 +205,22 @@ def _of_file(reach: TargetClusters, fleet: FleetPlan) -> Mapping[str, TargetOpti
     if (asked and asked != set(names)) or any(target.admin_url for target in reach.targets):
         detail = f"the plan file is of {', '.join(names)}: without --context and addresses these are taken"
         raise UsageError(error("K548", "other clusters than planned", detail))
-    return {name: TargetOptions(name) for name in fleet.plans}
+    return {name: TargetOptions(name) for name in names}
 
 
 def _plan_refusal(file: str) -> RefusedError:
     return RefusedError(error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file)))
 
 
-def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
-    """Shows the rest of the latest apply, which was cut off, asks for confirmation, and carries it out: a plan from the
-    journal is not approved by anybody.
+def _resume(reach: TargetClusters, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
+    """Shows the rest of the latest apply of each cluster, which was cut off, asks for confirmation, and carries it out:
+    a plan from the journal is not approved by anybody.
     """
     from kodoctl.plan.live.undo_planner import prepare_resume
 
-    rest = prepare_resume(session, command_target.parse_namespace(namespace), destroy)
-    sessions, fleet = of_one(session, rest)
-    show_reviewed(sessions, fleet, approval)
-    confirm(session.connection, approval, question="Continue with these changes?")
-    carry_out(sessions, fleet, approval, verb="resume")
+    space = command_target.parse_namespace(namespace)
+    with open_all(reach.by_context) as sessions:
+        fleet = plan_each(sessions, lambda name: prepare_resume(sessions[name], space, destroy))
+        show_reviewed(sessions, fleet, approval)
+        confirm_all(sessions.values(), approval, question="Continue with these changes?")
+        carry_out(sessions, fleet, approval, verb="resume")

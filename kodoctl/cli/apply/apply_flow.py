@@ -17,12 +17,12 @@ import typer
 from kodoctl.cli.apply.apply_progress import ApplyProgress
 from kodoctl.cli.apply.apply_report import show_problem, show_result
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.cluster_results import shown_targets
 from kodoctl.cli.common.console import command, finish, is_terminal, one_line, say, tell
 from kodoctl.cli.common.options import Format, parse_duration
 from kodoctl.cli.common.protected_contexts import Confirm, confirm_context
 from kodoctl.cli.common.terminal import interruptible
 from kodoctl.cli.plan.plan_views import show_plan
-from kodoctl.cli.plan.planning_flow import shown_targets
 from kodoctl.errors import ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -245,13 +245,6 @@ def check_files(plan: Plan) -> None:
         raise RefusedError(error("K543", "the files changed since the plan", detail))
 
 
-def of_one(session: Session, plan: Plan) -> tuple[dict[str, Session], FleetPlan]:
-    """Sessions by context, and the fleet, of a command for one cluster, whose context is `ONLY`."""
-    from kodoctl.plan.fleet import ONLY, alone
-
-    return {ONLY: session}, alone(plan)
-
-
 def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
     """Prints the plan, unless the output is JSON. Raises RefusedError if the plan is refused, with its findings only if
     the output is JSON (text shows them in the plan).
@@ -273,3 +266,15 @@ def confirm_all(sessions: Collection[Session], approval: Approval, *, question: 
         confirm(session.connection, approval, question="")
     for session in [one for one in sessions if one not in protected][:1]:
         confirm(session.connection, approval, question=question)
+
+
+def confirm_changes(
+    sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval, *, question: str
+) -> list[str]:
+    """Asks for confirmation of the plans with changes, as `confirm_all` does; a plan without changes asks nothing.
+    Returns the contexts of these plans. `question`: for one cluster, such as "Take this back?".
+    """
+    waiting = [name for name, plan in fleet.plans.items() if not plan.empty]
+    several = "" if fleet.only is not None else f" On {' and '.join(waiting)}."
+    confirm_all([sessions[name] for name in waiting], approval, question=f"{question}{several}")
+    return waiting

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm_changes, show_reviewed
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.cluster_results import load_by_context, open_all
+from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, tell
 from kodoctl.cli.common.options import bundles
+from kodoctl.cli.plan.planning_flow import plan_each
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
 
 
 @applying
-@connects
+@reaches
 @bundles("approval", approval_of)
 def destroy(
-    target: TargetOptions,
+    reach: TargetClusters,
     paths: Annotated[
         list[str] | None,
         typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="PATH"),
@@ -46,52 +52,64 @@ def destroy(
     approval: Approval,
 ) -> None:
     """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
-    with target.session() as session:
-        planned = _destroy_plan(session, paths, name, namespace, env, allow_destroy)
-        sessions, fleet = of_one(session, planned)
+    with open_all(reach.by_context) as sessions:
+        chosen = _doomed(sessions, paths, name, namespace, env, allow_destroy)
+        fleet = plan_each(sessions, lambda context: _destroy_plan(sessions[context], chosen[context]))
+        for context, plan in fleet.plans.items():
+            if not plan.owners:
+                place = f"on {context}" if context else "on this cluster"
+                tell(f"Nothing of {', '.join(sorted(chosen[context].desired.destroyed))} is {place}.")
         show_reviewed(sessions, fleet, approval)
-        if planned.empty:
-            if approval.verbose:
+        if fleet.empty:
+            for session in sessions.values() if approval.verbose else ():
                 command_target.tell_total(session)
             return
-        confirm(session.connection, approval, question="Destroy all of this?")
-        carry_out(sessions, fleet, approval, verb="destroy")
+        waiting = confirm_changes(sessions, fleet, approval, question="Destroy all of this?")
+        carry_out(sessions, fleet, approval, waiting=waiting, verb="destroy")
 
 
-def _destroy_plan(  # one for each flag
-    session: Session,
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """The topologies to destroy on a cluster, the namespaces in which their objects are, and the allowances."""
+
+    desired: Desired
+    spaces: frozenset[NamespaceName]
+    allowances: Allowances
+
+
+def _doomed(  # one for each flag
+    sessions: Mapping[str, Session],
     paths: list[str] | None,
     names: list[str] | None,
     namespaces: list[str] | None,
     env: str | None,
     allow_destroy: list[str] | None,
-) -> Plan:
-    """Returns the plan that deletes or forgets all objects of the topologies, which files or names give. Prints a note
-    if the cluster has none.
-    """
+) -> Mapping[str, _Doomed]:
+    """Returns by context the topologies that files or names give. Raises UsageError if nothing is named."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
-    from kodoctl.plan.live.planner import plan_live
-    from kodoctl.topology.names import InvalidNameError, NamespaceName
 
-    try:
-        spaces = {NamespaceName.parse(text) for text in namespaces or ()}
-    except InvalidNameError as problem:
-        raise UsageError(error("K507", "not a namespace", str(problem))) from None
-    doomed = set(names or ())
-    desired = Desired((), None, {})
-    allowances = Allowances(destroy=frozenset(allow_destroy or ()))
-    if paths:
-        wanted = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
-        doomed |= wanted.names
-        spaces |= set(wanted.namespaces)
-        desired = Desired((), wanted.environment, {}, wanted.sources)
+    spaces = frozenset(map(command_target.parse_namespace, namespaces or ()))
+
+    def choose(environment: str | None) -> _Doomed:
+        if not paths:
+            desired = Desired((), None, {}, destroyed=frozenset(names or ()))
+            return _Doomed(desired, spaces, Allowances(destroy=frozenset(allow_destroy or ())))
+        wanted = command_target.load_desired(paths, environment)
+        doomed = frozenset(names or ()) | wanted.names
+        desired = Desired((), wanted.environment, {}, wanted.sources, destroyed=doomed)
         allowances = plan_options.allowances_of(wanted, None, allow_destroy, take_over=False)
-    if not doomed or not spaces:
+        return _Doomed(desired, spaces | set(wanted.namespaces), allowances)
+
+    chosen = load_by_context(sessions, env, choose)
+    if not all(one.desired.destroyed and one.spaces for one in chosen.values()):
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))
-    desired = replace(desired, destroyed=frozenset(doomed))
-    plan = plan_live(session, desired, allowances, namespaces=spaces).plan
-    if not plan.owners:
-        tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
-    return plan
+    return chosen
+
+
+def _destroy_plan(session: Session, chosen: _Doomed) -> Plan:
+    """Returns the plan that deletes or forgets all objects of the chosen topologies."""
+    from kodoctl.plan.live.planner import plan_live
+
+    return plan_live(session, chosen.desired, chosen.allowances, namespaces=chosen.spaces).plan

@@ -7,13 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
+from kodoctl.cli.apply.apply_flow import (
+    Approval,
+    applying,
+    approval_of,
+    carry_out,
+    confirm,
+    confirm_changes,
+    show_reviewed,
+)
 from kodoctl.cli.common import command_target, plan_options
-from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.cluster_results import (
+    finish_problems,
+    open_all,
+    read_each,
+    require_each,
+    results_json,
+    show_results,
+)
+from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, connects, reaches
 from kodoctl.cli.common.console import command, one_line, reading, say, tell
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
+from kodoctl.cli.plan.planning_flow import plan_each
 
 if TYPE_CHECKING:
     from kodoctl.plan.history_document import HistoryDocument
@@ -22,9 +39,9 @@ Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT
 
 
 @reading
-@connects
+@reaches
 def history(
-    target: TargetOptions,
+    reach: TargetClusters,
     namespace: Namespace,
     apply_id: Annotated[
         str | None,
@@ -38,31 +55,41 @@ def history(
     """
     from kodoctl.plan.history import find_apply, parse, read_history, to_json
     from kodoctl.pulsar.control.journal import read_journal
-    from kodoctl.render.history_text import apply_lines, history_lines
 
     space = command_target.parse_namespace(namespace)
-    with target.session() as session:
-        found = read_history(map(parse, read_journal(session.admin, session.client, space)))
-        if not found.applies:  # the journal of one that was destroyed is there
-            command_target.check_namespaces(session, [space])
-    for one in found.foreign:
-        tell(f"Note: {one_line(one, 300)}")
-    applies = [find_apply(found.applies, apply_id, str(space))] if apply_id else found.applies
-    shown = [to_json(one) for one in applies]
+    with open_all(reach.by_context) as sessions:
+
+        def read(name: str) -> HistoryDocument:
+            session = sessions[name]
+            found = read_history(map(parse, read_journal(session.admin, session.client, space)))
+            if not found.applies:  # the journal of one that was destroyed is there
+                command_target.check_namespaces(session, [space])
+            for one in found.foreign:
+                tell(f"Note: {f'{name}: ' if name else ''}{one_line(one, 300)}")
+            applies = [find_apply(found.applies, apply_id, str(space))] if apply_id else found.applies
+            return {"namespace": str(space), "applies": [to_json(one) for one in applies]}
+
+        results = read_each(sessions, read)
     if output is Format.JSON:
-        document: HistoryDocument = {"namespace": str(space), "applies": shown}
-        say(json.dumps(document, indent=2))
-    elif apply_id:
-        show_lines(apply_lines(shown[0]))
+        say(json.dumps(results_json(results, "history", dict), indent=2))
     else:
-        show_lines(history_lines(shown, str(space)))
+        show_results(results, lambda _, one: _show(one, whole=apply_id is not None), "not read")
+    finish_problems(results)
+
+
+def _show(document: HistoryDocument, *, whole: bool) -> None:
+    """Prints the applies; `whole`: the only one, with its changes."""
+    from kodoctl.render.history_text import apply_lines, history_lines
+
+    applies = document["applies"]
+    show_lines(apply_lines(applies[0]) if whole else history_lines(applies, document["namespace"]))
 
 
 @applying
-@connects
+@reaches
 @bundles("approval", approval_of)
 def undo(
-    target: TargetOptions,
+    reach: TargetClusters,
     apply_id: Annotated[
         str,
         typer.Argument(help="The apply, as history shows it; `last` is the latest.", metavar="ID", show_default=False),
@@ -77,21 +104,26 @@ def undo(
     Refuses objects that changed since then, and lists what cannot be undone.
     """
     from kodoctl.plan.diff import Allowances
-    from kodoctl.plan.live.undo_planner import prepare_undo
+    from kodoctl.plan.live.undo_planner import prepare_undo, refuse_unlike
 
     space = command_target.parse_namespace(namespace)
-    with target.session() as session:
-        found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-        applied = found.applied
-        sessions, fleet = of_one(session, found.plan)
+    if apply_id != "last":
+        reach.only("an apply has an id of its own in each cluster: `undo last` takes several, an id")
+    with open_all(reach.by_context) as sessions:
+        allowances = Allowances(destroy=frozenset(allow_destroy or ()))
+        found = require_each(sessions, lambda name: prepare_undo(sessions[name], space, apply_id, allowances))
+        refuse_unlike({name: one.applied for name, one in found.items()})
+        fleet = plan_each(sessions, lambda name: found[name].plan)
         show_reviewed(sessions, fleet, approval)
+        for name, plan in fleet.plans.items():
+            if plan.empty:
+                tell(f"Nothing of {found[name].applied.id} is left to take back{f' on {name}' if name else ''}.")
         if fleet.empty:
-            tell(f"Nothing of {applied.id} is left to take back.")
             return
-        confirm(session.connection, approval, question="Take this back?")
-        commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
-        tell(f"Then revert {commit}: else the next apply does it again.")
-        carry_out(sessions, fleet, approval, verb="undo")
+        waiting = confirm_changes(sessions, fleet, approval, question="Take this back?")
+        commit = next((f"commit {one.applied.commit[:12]}" for one in found.values() if one.applied.commit), None)
+        tell(f"Then revert {commit or 'the change of the file'}: else the next apply does it again.")
+        carry_out(sessions, fleet, approval, waiting=waiting, verb="undo")
 
 
 @command

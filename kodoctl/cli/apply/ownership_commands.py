@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm, of_one, show_reviewed
+from kodoctl.cli.apply.apply_flow import Approval, applying, approval_of, carry_out, confirm_all, show_reviewed
 from kodoctl.cli.common import command_target
-from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.cluster_results import open_all
+from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import tell
 from kodoctl.cli.common.options import bundles
+from kodoctl.cli.plan.planning_flow import plan_each
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.inventory.live_inventory import ReadScope
 
 
 @applying
-@connects
+@reaches
 @bundles("approval", approval_of)
 def forget(
-    target: TargetOptions,
+    reach: TargetClusters,
     addresses: Annotated[
         list[str] | None,
         typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="ADDRESS"),
@@ -46,12 +49,15 @@ def forget(
     from kodoctl.pulsar.inventory.live_inventory import read_live
 
     scope = _forget_scope(addresses or [], name or [], namespace or [])
-    with target.session() as session:
-        live = read_live(session.admin, session.client, scope)
-        planned = forget_plan(live, addresses or (), frozenset(name or ()))
-        sessions, fleet = of_one(session, planned)
+    with open_all(reach.by_context) as sessions:
+
+        def planned(context: str) -> Plan:
+            live = read_live(sessions[context].admin, sessions[context].client, scope)
+            return forget_plan(live, addresses or (), frozenset(name or ()))
+
+        fleet = plan_each(sessions, planned)
         show_reviewed(sessions, fleet, approval)
-        confirm(session.connection, approval, question="Forget these?")
+        confirm_all(sessions.values(), approval, question="Forget these?")
         carry_out(sessions, fleet, approval, verb="forget")
     if not approval.json_output:
         tell("A file that still declares them would adopt them again.")

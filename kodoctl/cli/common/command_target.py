@@ -101,7 +101,7 @@ def _reach(context: list[str] | None, **flags: str | None) -> TargetClusters:
 
 _SEVERAL = Annotated[
     list[str] | None,
-    typer.Option("--context", help="Context of kodoctl.toml to use; several make one plan.", metavar="NAME"),
+    typer.Option("--context", help="Context of kodoctl.toml to use; repeat it for several clusters.", metavar="NAME"),
 ]
 reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
 """Gives a command the connection options as `connects` does, for one or several clusters: its parameter `reach` is a

@@ -9,7 +9,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NoReturn, TypeVar
 
@@ -47,12 +47,12 @@ class _Streams:
     """
 
     def __init__(self) -> None:
-        self.only_reads = False
+        self.only_reads = self.printed = False
         self.problem: OSError | None = None  # why one was lost, the first
 
     def begin(self, *, only_reads: bool) -> None:
         """Resets the state for a new command."""
-        self.only_reads, self.problem = only_reads, None
+        self.only_reads, self.problem, self.printed = only_reads, None, False
 
     def lost(self, problem: OSError, stream: IO[Any]) -> None:
         """Records the loss of a stream, and discards everything that is written there later. Raises OutputLostError in
@@ -81,10 +81,11 @@ def printing(stream: IO[Any]) -> Iterator[None]:
         _streams.lost(problem, stream)
 
 
-def say(text: str = "", *, newline: bool = True) -> None:
-    """Prints a line on standard output, for people or programs."""
+def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
+    """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals, in a pipe too."""
+    _streams.printed = True
     with printing(sys.stdout):
-        typer.echo(text, nl=newline)
+        typer.echo(text, nl=newline, color=styled or None)
 
 
 def tell(text: str) -> None:
@@ -115,6 +116,11 @@ def one_line(value: object, limit: int) -> str:
 def is_terminal() -> bool:
     """True if a person can answer questions: standard input and error are a terminal, and CI is not set."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
+
+
+def is_screen() -> bool:
+    """True if standard output is for the eyes of a person: a terminal, or a pipe with FORCE_COLOR, such as a CI log."""
+    return sys.stdout.isatty() or os.environ.get("FORCE_COLOR", "") not in ("", "0")
 
 
 def columns() -> int:
@@ -192,7 +198,7 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
     except typer.Exit as end:
         return end.exit_code
     except KodoctlError as problem:
-        report(problem.diagnostics)
+        _report_failure(problem.diagnostics, problem.exit_code, kwargs)
         return problem.exit_code
     except KeyboardInterrupt:
         tell("Interrupted.")
@@ -202,9 +208,23 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
     except Exception as problem:
         if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
             raise
-        report([defect(problem)])
+        _report_failure([defect(problem)], ExitCode.ERROR, kwargs)
         return ExitCode.ERROR
     return ExitCode.OK
+
+
+def _report_failure(problems: Sequence[Diagnostic], code: int, options: Mapping[str, Any]) -> None:
+    """Prints the findings that end a command on standard error; also as a line of JSON on standard output, if the
+    options of the command ask for JSON and nothing stands there yet. `code`: its exit code.
+    """
+    report(problems)
+    if problems and not _streams.printed and "json" in (options.get("output"), options.get("format")):
+        import json
+
+        from kodoctl.plan.serialization import diagnostic_to_json
+
+        found = [diagnostic_to_json(one) for one in problems]
+        say(json.dumps({"type": "error", "exit_code": code, "problems": found}))
 
 
 def _told_lost(problem: OSError) -> int:

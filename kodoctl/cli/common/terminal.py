@@ -10,9 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.cli.common.console import columns, say, tell
+from kodoctl.cli.common.console import columns, is_screen, say, tell
 from kodoctl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def show_lines(lines: Iterable[Line]) -> None:
-    """Prints lines folded to the width of the screen (80 columns in a pipe). They are styled on a terminal, and plain
-    in a pipe or with NO_COLOR.
+    """Prints lines folded to the width of the screen (80 columns in a pipe): styled on a terminal or with FORCE_COLOR,
+    plain in a pipe, on a dumb terminal or with NO_COLOR.
     """
     from kodoctl.text.wrap import fold
 
     width = columns()
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        for line in lines:
-            for part in fold(line.text, width, line.hang):
-                say(part)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
+    dumb = sys.stdout.isatty() and os.environ.get("TERM") == "dumb"
+    styled = is_screen() and not dumb and not os.environ.get("NO_COLOR")
     for line in lines:
+        codes = ";".join(_STYLES[word] for word in line.style.split()) if styled else ""
         for part in fold(line.text, width, line.hang):
-            console.print(Text(part, style=line.style))
+            say(f"\x1b[{codes}m{part}\x1b[0m" if codes else part, styled=styled)
+
+
+_STYLES: Final = {
+    "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36",
+}  # fmt: skip
+"""Codes of terminals for the words of a style; rich does the same, and its import costs as much as a short command."""
 
 
 Screen = Callable[[str, "Iterable[Line]"], None]

@@ -265,7 +265,7 @@ def token(
 
 
 @command
-def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--auto-approve", help="Do not ask.")] = False) -> None:
     """Stop a broker and remove it with all its data."""
     from kodoctl.cli.dev.dev_progress import show_progress
     from kodoctl.dev import contexts, service
@@ -295,7 +295,9 @@ def _confirm_removal(name: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_terminal():
-        raise RefusedError(error("K619", "not confirmed", f"this removes `{name}` with all its data: say --yes"))
+        raise RefusedError(
+            error("K619", "not confirmed", f"this removes `{name}` with all its data: say --auto-approve")
+        )
     if not typer.confirm(f"Remove `{name}` with all its topics and messages?", err=True):
         raise RefusedError(error("K619", "not confirmed", f"`{name}` stays as it is"))
 

@@ -13,7 +13,7 @@ import typer
 
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import reading, say, tell
-from kodoctl.cli.common.options import parse_duration
+from kodoctl.cli.common.options import Format, parse_duration
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, error
@@ -52,9 +52,9 @@ def peek(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Then show messages as they arrive, until Ctrl-C.")
     ] = False,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="One document for machines; with --follow, one a line for each message.")
-    ] = False,
+    output: Annotated[
+        Format, typer.Option("--format", help="text or json; with --follow, a document a line for each message.")
+    ] = Format.TEXT,
 ) -> None:
     """Look at stored messages, oldest first; consumes nothing.
 
@@ -78,7 +78,7 @@ def peek(
         with closing(_letters(session, places, begin, unread)) as letters:
             looked = _look(letters, condition, limit, scan, marks_too=not follow)
             document: PeekDocument = {**looked, "unread": unread.lines()}
-        if not json_output:
+        if output is Format.TEXT:
             show_lines(peek_lines(document, now))
         elif not follow:
             say(json.dumps(document, indent=1))
@@ -87,7 +87,7 @@ def peek(
                 say(json.dumps(message))
             tell(peek_end(document))
         if follow:
-            _follow(session, places, condition, unread, json_output=json_output)
+            _follow(session, places, condition, unread, json_output=output is Format.JSON)
     unread.check()
 
 

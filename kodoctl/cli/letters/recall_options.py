@@ -36,7 +36,7 @@ Where_ = Annotated[
 Limit = Annotated[int, typer.Option("--limit", help="Maximum number of letters, the oldest first.", metavar="N")]
 Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
 Out = Annotated[
-    str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
+    str | None, typer.Option("-o", "--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
 ]
 To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")]
 Patch = Annotated[

@@ -61,7 +61,7 @@ To = Annotated[
     typer.Option("--to", help="Where --action move sends: L2 (its ready topic) or L2/retrying.", metavar="LANE"),
 ]
 Out = Annotated[
-    str | None, typer.Option("--out", help="Write the plan to this file, for `waiting apply`.", metavar="FILE")
+    str | None, typer.Option("-o", "--out", help="Write the plan to this file, for `waiting apply`.", metavar="FILE")
 ]
 
 

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.common import plan_options
+from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, Paths, finish, judging, tell
 from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_plan, write_plan
-from kodoctl.cli.plan.planning_flow import PlanFlags, open_all, plan_all, shown_targets
+from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.errors import ExitCode
 
 Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
@@ -31,7 +32,7 @@ def plan(
     paths: Paths = None,
     env: Environment = None,
     out: Annotated[
-        str | None, typer.Option("--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
+        str | None, typer.Option("-o", "--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
     ] = None,
     output: FormatOption = PlanFormat.TEXT,
     detailed: Detailed = False,

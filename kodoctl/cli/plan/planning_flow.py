@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kodoctl.cli.common import command_target, plan_options
+from kodoctl.cli.common.cluster_results import load_by_context, require_each, side_by_side
 from kodoctl.cli.common.console import paths_or_default, report, tell
-from kodoctl.errors import ClusterError, Severity, UsageError, error
+from kodoctl.errors import ClusterError, Severity, UsageError
 
 if TYPE_CHECKING:
-    from kodoctl.cli.common.command_target import TargetOptions
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import Desired
     from kodoctl.plan.live.planner import PlannedRun
+    from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
 
 T = TypeVar("T")
@@ -60,22 +59,6 @@ class FleetRun:
     prepared: Mapping[str, PlannedRun]
 
 
-@contextmanager
-def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
-    """Context with a session for each target, by context; all are closed at its end. Raises UsageError (K548) if two
-    contexts have an address in common.
-    """
-    with ExitStack() as stack:
-        sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}
-        seen: dict[str, str] = {}
-        for name, session in sessions.items():
-            for address in session.connection.admin_urls:
-                if (first := seen.setdefault(address, name)) != name:
-                    detail = f"{first} and {name} have the address {address}: name it once"
-                    raise UsageError(error("K548", "two contexts of one cluster", detail))
-        yield sessions
-
-
 def plan_all(
     sessions: Mapping[str, Session],
     paths: list[str] | None,
@@ -91,21 +74,18 @@ def plan_all(
     """
     from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
 
-    environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}
-    loaded: dict[str | None, _LoadedFiles] = {
-        environment: _load(paths, environment, given) for environment in dict.fromkeys(environments.values())
-    }
+    loaded = load_by_context(sessions, env, lambda environment: _load(paths, environment, given))
 
     def prepare(name: str) -> PlannedRun | ClusterError:
         speak = (lambda text: tell(f"{name}: {text}" if name else text)) if verbose else None
         try:
-            return _prepare(sessions[name], loaded[environments[name]], given, tell=speak, may_reduce=may_reduce)
+            return _prepare(sessions[name], loaded[name], given, tell=speak, may_reduce=may_reduce)
         except ClusterError as problem:
             if name == ONLY:
                 raise
             return problem
 
-    found = dict(zip(sessions, _side_by_side(prepare, sessions), strict=True))
+    found = side_by_side(prepare, sessions)
     fleet = FleetPlan(
         tuple(
             Member(name, None, one.diagnostics) if isinstance(one, ClusterError) else Member(name, one.plan)
@@ -117,12 +97,16 @@ def plan_all(
     return FleetRun(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
 
 
-def _side_by_side(prepare: Callable[[str], T], names: Collection[str]) -> Iterable[T]:
-    """Results in the order of the names. The calling thread makes the only one, because an interrupt ends it at once."""
-    if len(names) == 1:
-        return [prepare(name) for name in names]
-    with ThreadPoolExecutor(len(names), thread_name_prefix="cluster") as pool:
-        return list(pool.map(prepare, names))
+def plan_each(sessions: Mapping[str, Session], make: Callable[[str], Plan]) -> FleetPlan:
+    """Plans by `make` (context) for a command that changes clusters as one. Raises the errors of all clusters, so that
+    nothing is written anywhere if one of them cannot be planned; UsageError (K548) if two contexts reach one cluster.
+    """
+    from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
+
+    fleet = FleetPlan(tuple(Member(name, plan) for name, plan in require_each(sessions, make).items()))
+    if twice := tuple(same_cluster(fleet.plans)):
+        raise UsageError(*twice)
+    return fleet
 
 
 def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> _LoadedFiles:
@@ -157,8 +141,3 @@ def _prepare(
     if tell is not None:
         tell(command_target.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
-
-
-def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Text with context and address of each cluster, by context, for the heads of plans."""
-    return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}

@@ -66,7 +66,7 @@ def post(
 @command
 def fetch_approved(
     commit: Annotated[str, typer.Option("--commit", help="The commit that the merge made.", metavar="SHA")],
-    out: Annotated[str, typer.Option("--out", help="Write the approved plan to this file.", metavar="FILE")],
+    out: Annotated[str, typer.Option("-o", "--out", help="Write the approved plan to this file.", metavar="FILE")],
     env: Env = "base",
     author: Author = _DEFAULT_AUTHOR,
     require_review: Annotated[

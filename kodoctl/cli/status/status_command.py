@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kodoctl.cli.common import command_target
-from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.cluster_results import (
+    finish_problems,
+    load_by_context,
+    open_all,
+    read_each,
+    results_json,
+    show_results,
+    shown_targets,
+)
+from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, Paths, finish, reading, report, say
-from kodoctl.cli.common.terminal import live_screen, show_lines
-from kodoctl.errors import ClusterError, ExitCode
+from kodoctl.cli.common.terminal import Screen, live_screen, show_lines
+from kodoctl.errors import ClusterError, ExitCode, KodoctlError
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import StatusReading
+    from kodoctl.text.line import Line
+
+    Snapshot = Mapping[str, StatusReading | KodoctlError]
+    """Status of each cluster by context, or the error for which it could not be read."""
 
 
 class StatusFormat(StrEnum):
@@ -29,9 +43,9 @@ class StatusFormat(StrEnum):
 
 
 @reading
-@connects
+@reaches
 def status(
-    target: TargetOptions,
+    reach: TargetClusters,
     paths: Paths = None,
     env: Environment = None,
     exact: Annotated[
@@ -55,37 +69,49 @@ def status(
     """
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_status
-    from kodoctl.status.status_text import status_json
 
-    with target.session() as session:
-        desired = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
-        shown = command_target.shown_target(session.connection)
+    with open_all(reach.by_context) as sessions:
+        desired = load_by_context(sessions, env, lambda environment: command_target.load_desired(paths, environment))
+        shown = shown_targets(sessions)
 
-        def look() -> StatusReading:
-            topologies = tuple(read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions)
+        def look(name: str) -> StatusReading:
+            admin = sessions[name].admin
+            topologies = tuple(read_status(admin, one, exact=exact) for one in desired[name].expansions)
             return StatusReading(int(time.time() * 1000), topologies)
 
-        snapshot = look()
+        snapshot = read_each(sessions, look)
         if watch:
-            _watch(snapshot, look, every, shown, output)
+            _watch(snapshot, lambda: read_each(sessions, look), every, shown, output)
             return
     if output is StatusFormat.JSON:
-        say(json.dumps(status_json(snapshot), indent=2))
+        say(json.dumps(_document(snapshot), indent=2))
     else:
-        _show(snapshot, shown)
-    if any(topology.missing for topology in snapshot.topologies):
+        show_results(snapshot, lambda name, one: _show(one, shown[name]), "not read")
+    finish_problems(snapshot)
+    readings = [one for one in snapshot.values() if not isinstance(one, KodoctlError)]
+    if any(topology.missing for one in readings for topology in one.topologies):
         finish(ExitCode.ERROR)
 
 
-def _show(snapshot: StatusReading, shown: str) -> None:
+def _document(snapshot: Snapshot) -> Any:
+    from kodoctl.status.status_text import status_json
+
+    return results_json(snapshot, "status", status_json)
+
+
+def _show(reading: StatusReading, shown: str) -> None:
     from kodoctl.status.status_text import status_lines
 
     say(f"{shown}\n")
-    show_lines(status_lines(snapshot))
+    show_lines(status_lines(reading))
 
 
 def _watch(
-    snapshot: StatusReading, look: Callable[[], StatusReading], every: float, shown: str, output: StatusFormat
+    snapshot: Snapshot,
+    look: Callable[[], Snapshot],
+    every: float,
+    shown: Mapping[str, str],
+    output: StatusFormat,
 ) -> None:
     """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
     a line of JSON.
@@ -93,16 +119,13 @@ def _watch(
     A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
     restarts.
     """
-    from kodoctl.status.status_text import status_json, status_lines
-
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:
             while True:
                 if output is StatusFormat.JSON:
-                    say(json.dumps(status_json(snapshot)))
+                    say(json.dumps(_document(snapshot)))
                 else:
-                    moment = datetime.fromtimestamp(snapshot.at / 1000).astimezone()
-                    screen(f"{shown} at {moment:%H:%M:%S}, every {every:g} s", status_lines(snapshot))
+                    _redraw(screen, snapshot, every, shown)
                 time.sleep(every)
                 try:
                     snapshot = look()
@@ -110,3 +133,31 @@ def _watch(
                     report(problem.diagnostics)
     except KeyboardInterrupt:
         return
+
+
+def _redraw(screen: Screen, snapshot: Snapshot, every: float, shown: Mapping[str, str]) -> None:
+    """Shows the status of the only cluster, or the statuses of several below their targets. Each reading has its time:
+    a failed one leaves the earlier one on the screen.
+    """
+    from kodoctl.plan.fleet import ONLY
+    from kodoctl.status.status_text import status_lines
+    from kodoctl.text.escaping import one_line
+    from kodoctl.text.line import Line
+
+    def head(name: str, one: StatusReading) -> str:
+        return f"{shown[name]} at {datetime.fromtimestamp(one.at / 1000).astimezone():%H:%M:%S}"
+
+    def lines() -> Iterator[Line]:
+        for name, one in snapshot.items():
+            if isinstance(one, KodoctlError):
+                yield Line(f"--- {name}: not read: {one_line(one, 300)}", "bold red")
+            else:
+                yield Line(f"--- {head(name, one)}", "bold cyan")
+                yield from status_lines(one)
+            yield Line()
+
+    only = snapshot.get(ONLY)
+    if only is None or isinstance(only, KodoctlError):
+        screen(f"{many(len(snapshot), 'cluster')}, every {every:g} s", lines())
+    else:
+        screen(f"{head(ONLY, only)}, every {every:g} s", status_lines(only))

@@ -98,7 +98,7 @@ def graph(
         GraphFormat | None,
         typer.Option("--format", help="Picture or text.", show_default="from the file's ending, else mermaid"),
     ] = None,
-    file: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+    file: Annotated[str | None, typer.Option("-o", "--out", metavar="FILE", help="Write there.")] = None,
 ) -> None:
     """Draw lanes and the ways messages take between them.
 
@@ -107,7 +107,7 @@ def graph(
     Mermaid shows in pull requests and wikis, DOT goes to Graphviz. SVG and PNG are drawn by Graphviz: it must be
     installed (the package `graphviz`).
 
-    Example: kodoctl graph topologies/trade.yaml --topic orders --output orders.svg
+    Example: kodoctl graph topologies/trade.yaml --topic orders --out orders.svg
     """
     from kodoctl.cli.topology.graphviz import draw
     from kodoctl.render.graph_text import dot, mermaid
@@ -120,7 +120,7 @@ def graph(
     lanes = lane_graph(expansions, topic)
     chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
     if output is None and file is None and is_output_terminal():
-        say("A picture: kodoctl graph --output lanes.svg (or .png). Its source, for a page: --format mermaid (or dot).")
+        say("A picture: kodoctl graph --out lanes.svg (or .png). Its source, for a page: --format mermaid (or dot).")
     elif chosen is GraphFormat.MERMAID:
         write_output(mermaid(lanes), file)
     elif chosen is GraphFormat.DOT:
@@ -141,7 +141,7 @@ def write_picture(picture: bytes, file: str | None) -> None:
     if file is not None:
         write_file(file, picture)
     elif is_output_terminal():
-        raise UsageError(error("K023", "image output needs a file", "name a file: --output FILE"))
+        raise UsageError(error("K023", "image output needs a file", "name a file: --out FILE"))
     else:
         with printing(sys.stdout):
             sys.stdout.buffer.write(picture)

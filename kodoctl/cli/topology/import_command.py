@@ -46,6 +46,7 @@ def import_(
     out: Annotated[
         str | None,
         typer.Option(
+            "-o",
             "--out",
             help="Write the file here instead of to standard output; for several, a folder.",
             metavar="FILE|FOLDER",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +15,7 @@ from kodoctl.cli.common.console import (
     Paths,
     command,
     finish,
+    is_screen,
     judging,
     paths_or_default,
     reading,
@@ -23,6 +26,10 @@ from kodoctl.cli.common.console import (
 )
 from kodoctl.errors import ExitCode, UsageError, error
 from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.topology.lint.linter import LintReport
+    from kodoctl.topology.loaded_topology import SourceFile
 
 
 class LintFormat(StrEnum):
@@ -44,12 +51,17 @@ class TopologyShape(StrEnum):
     DOUBLE = "double"
 
 
-Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of printing.")]
+Output = Annotated[str | None, typer.Option("-o", "--out", metavar="FILE", help="Write there instead of printing.")]
 
 
 @judging
 def lint(
-    paths: Paths = None,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Topology files, or folders of them; - is standard input.", show_default="topologies/", metavar="PATH"
+        ),
+    ] = None,
     output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     against: Annotated[
@@ -64,20 +76,54 @@ def lint(
 
     Example: kodoctl lint --strict --against origin/main
     """
-    from kodoctl.render.findings import RENDERERS
     from kodoctl.topology.lint.linter import lint as run
-    from kodoctl.topology.load import read_files
 
-    files = read_files(paths_or_default(paths))
+    files, typed = _read_for_lint(paths_or_default(paths))
     earlier = None
     if against is not None:
         from kodoctl.cli.common.git import earlier_payloads
 
+        if typed is not None:
+            raise UsageError(error("K024", "unknown git revision", "standard input has no revisions: name the file"))
         earlier = earlier_payloads(files, against)
     result = run(files, earlier)
-    say(RENDERERS[output.value](result))
+    if output is LintFormat.TEXT and is_screen():
+        _show_excerpts(result, typed)
+    else:
+        from kodoctl.render.findings import RENDERERS
+
+        say(RENDERERS[output.value](result))
     if result.failed or (strict and result.warned):
         finish(ExitCode.ERROR)
+
+
+def _read_for_lint(paths: list[str]) -> tuple[list[SourceFile], bytes | None]:
+    """Returns the files, and the bytes of standard input if a path is `-`; None: no path is."""
+    from kodoctl.topology.load import STANDARD_INPUT, read_files, typed_source
+
+    others = [path for path in paths if path != STANDARD_INPUT]
+    if len(others) == len(paths):
+        return read_files(paths), None
+    data = sys.stdin.buffer.read()
+    return [typed_source(data), *read_files(others)], data
+
+
+def _show_excerpts(result: LintReport, typed: bytes | None) -> None:
+    """Prints the findings, each with its line of the file. `typed`: the bytes of standard input, None: not read."""
+    from kodoctl.cli.common.console import columns
+    from kodoctl.cli.common.terminal import show_lines
+    from kodoctl.render.findings import excerpt_lines
+    from kodoctl.topology.load import STANDARD_INPUT
+
+    @cache
+    def lines_of(file: str) -> list[str]:
+        try:
+            data = typed if file == STANDARD_INPUT and typed is not None else Path(file).read_bytes()
+        except OSError:
+            return []
+        return data.decode("utf-8-sig", errors="replace").splitlines()
+
+    show_lines(excerpt_lines(result, lines_of, columns()))
 
 
 @command
@@ -171,7 +217,7 @@ def schema(output: Output = None) -> None:
     \b
     # yaml-language-server: $schema=../schemas/topology.v1.json
 
-    Example: kodoctl schema --output schemas/topology.v1.json
+    Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
     from kodoctl.topology.json_schema.file_schema import schema_text
 

@@ -94,7 +94,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K616": Code("no token authentication", "Start the instance with --auth token."),
         "K617": Code("context belongs to another cluster", "Give the instance another --name."),
         "K618": Code("Docker cannot be used", "Start Docker, or use --engine java."),
-        "K619": Code("not confirmed", "Say --yes if the data may go."),
+        "K619": Code("not confirmed", "Say --auto-approve if the data may go."),
         "K620": Code("cannot stop the broker", "End the process it names."),
         "K621": Code("cannot read instance", "Remove what the detail names; what is lost with it stands there too."),
         "K622": Code("not a role", "One line of printable characters."),

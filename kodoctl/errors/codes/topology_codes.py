@@ -42,7 +42,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K020": Code("cannot write file", "Check path, rights and room on the disk; nothing else was changed."),
         "K021": Code("file exists", "Name another file, or remove this one yourself: kodoctl overwrites none."),
         "K022": Code("unknown topic", "Name one of the topics it lists."),
-        "K023": Code("image output needs a file", "Name a file with --output."),
+        "K023": Code("image output needs a file", "Name a file with --out."),
         "K024": Code("unknown git revision",
                      "Name a branch, tag or commit that this clone has, with its files; CI may need a deeper fetch, without a filter."),
         "K025": Code("git is needed", "Install git, or leave out --against."),
@@ -55,6 +55,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K029": Code("nothing to export to", "Name --port, --textfile or both, or --once to print."),
         "K030": Code("a variable that changes nothing", "Write the name that it says, or unset it."),
         "K031": Code("no working folder", "Start the command in a folder that exists."),
+        "K032": Code("nothing to explain", "Name a code such as K410, or a key with its path: topics.orders.partitions."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

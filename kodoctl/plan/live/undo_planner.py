@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
@@ -16,12 +16,16 @@ from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.text.formatting import time_text
 from kodoctl.topology.names import NamespaceName
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.resources import Address
+
+_SAME_BEGIN_MS: Final = 60_000
+"""Most time between the first writes of one command on two clusters: they wait for each other before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,22 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
     evidence = evidence_for(session.admin, changes, live)
     now = int(time.time() * 1000)
     return Undoing(undo_plan(applied, live, evidence=evidence, allowances=allowances, now=now), applied)
+
+
+def refuse_unlike(applied: Mapping[str, Applied]) -> None:
+    """Raises UsageError (K548) unless the applies of several clusters, by context, are those of one command: a command
+    names the same user, host, process, verb and commit in all journals, and begins everywhere at the same time.
+    """
+    first = next(iter(applied.values()))
+    if all(
+        (one.who, one.verb, one.commit) == (first.who, first.verb, first.commit)
+        and abs(one.began - first.began) <= _SAME_BEGIN_MS
+        for one in applied.values()
+    ):
+        return
+    latest = "; ".join(f"{name} {one.id}, {time_text(one.began)}, by {one.who}" for name, one in applied.items())
+    detail = f"the latest applies are not those of one command: {latest}\nundo each by its id, with one --context"
+    raise UsageError(error("K548", "one cluster at a time", detail))
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:

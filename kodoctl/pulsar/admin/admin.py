@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, Diagnostic, error
+from kodoctl.pulsar.admin.missing_right import missing_right
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
@@ -158,8 +159,11 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
             " port (8080 as a rule)?"
         )
         return error("K523", "this is not Pulsar's admin API", detail)
-    advice = "; this needs a role with more rights (`kodoctl context test` says which)" if reply.forbidden else ""
-    return error("K510", "the broker refused a request", f"{doing}: {reply}{advice}")
+    if not reply.forbidden:
+        return error("K510", "the broker refused a request", f"{doing}: {reply}")
+    right = missing_right(reply.method, reply.path)
+    advice = f"this needs a role with more rights (`kodoctl context test` says which): {right}"
+    return error("K510", "the broker refused a request", f"{doing}: {reply}\n{advice}")
 
 
 def must(reply: Reply, doing: str) -> Any:

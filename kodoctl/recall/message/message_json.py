@@ -65,7 +65,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def as_json(letter: DeadLetter) -> PeekedMessage:
-    """Converts a message for `peek --json`. Of the payload it contains the size and a preview."""
+    """Converts a message for `peek --format json`. Of the payload it contains the size and a preview."""
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     return {
         "topic": letter.topic,

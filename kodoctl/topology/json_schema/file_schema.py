@@ -16,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from kodoctl.topology.json_schema.overlays import JsonObject, add_overlays
 from kodoctl.topology.model.policies import TopicPolicies
 from kodoctl.topology.model.topology import Topology
+from kodoctl.topology.units import Duration, Size
 
 SCHEMA_ID: Final = "urn:kodoctl:schema:topology.v1"  # a name, no address: nothing is fetched
 
@@ -56,6 +57,9 @@ def _forbid_null(schema: Any) -> None:
             _forbid_null(value)
 
 
+_UNITS: Final = (Duration, Size)
+
+
 class _Generator(GenerateJsonSchema):
     """Adds the docstrings below the fields as descriptions. Models do not read them at import, because parsing the
     sources costs 50 ms a start.
@@ -76,6 +80,10 @@ class _Generator(GenerateJsonSchema):
             prop = result["properties"][info.alias or name]
             prop["description"] = documents[name]
             prop.pop("title", None)
+            if isinstance(info.default, _UNITS):  # pydantic leaves out defaults that are no JSON
+                prop["default"] = str(info.default)
+            elif isinstance(info.default, tuple) and any(isinstance(one, _UNITS) for one in info.default):
+                prop["default"] = [str(one) for one in info.default]
         return result
 
 

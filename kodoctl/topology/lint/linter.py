@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
-from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope
+from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope, Rule
 from kodoctl.topology.lint.rules import concurrency, exclusivity, flow, lanes, naming, payloads, retention, routes
 from kodoctl.topology.lint.suppressions import apply_allows
 from kodoctl.topology.load import environments_of, load_set
@@ -40,6 +40,11 @@ class LintReport:
 
 
 Earlier = Mapping[tuple[str, str], PayloadFile]
+
+
+def rules_of(code: str) -> list[Rule]:
+    """Lint rules with a code; none for a code that is not of lint."""
+    return [one for one in RULES if one.code == code]
 
 
 def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:

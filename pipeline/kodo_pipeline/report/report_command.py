@@ -33,7 +33,9 @@ from kodoctl.host.private_files import LANDING, LEDGER
 
 Out = Annotated[
     str | None,
-    typer.Option("--out", help="The page's file.", show_default="TOPOLOGY[-ENVIRONMENT]-report.html", metavar="FILE"),
+    typer.Option(
+        "-o", "--out", help="The page's file.", show_default="TOPOLOGY[-ENVIRONMENT]-report.html", metavar="FILE"
+    ),
 ]
 Pictures = Annotated[
     str | None,

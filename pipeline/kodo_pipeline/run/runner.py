@@ -56,7 +56,7 @@ Pictures = Annotated[
     ),
 ]
 Pages = Annotated[
-    str, typer.Option("--out", help="Folder of the pages, TOPOLOGY[-ENVIRONMENT]-report.html.", metavar="FOLDER")
+    str, typer.Option("-o", "--out", help="Folder of the pages, TOPOLOGY[-ENVIRONMENT]-report.html.", metavar="FOLDER")
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and gather nothing for one.")]
 

@@ -34,7 +34,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Whose payloads: a value o
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.", metavar="TEXT")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Of one ground topic; without it of all.", metavar="TOPIC")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, and end.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--auto-approve", help="Do not ask.")]
 
 
 @command
@@ -90,7 +90,7 @@ def _confirm(found: PayloadSelection, tenant: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_terminal():
-        detail = f"this removes {many(found.messages, 'payload')} of {tenant} for good: say --yes"
+        detail = f"this removes {many(found.messages, 'payload')} of {tenant} for good: say --auto-approve"
         raise RefusedError(error("K619", "not confirmed", detail))
     if not typer.confirm(f"Erase {many(found.messages, 'payload')} of {tenant} for good?", err=True):
         raise RefusedError(error("K619", "not confirmed", "nothing was erased"))

@@ -39,7 +39,7 @@ Subscription = Annotated[
     str | None, typer.Option("--subscription", help="Of one subscription; without it of all.", metavar="NAME")
 ]
 Out = Annotated[
-    str | None, typer.Option("--out", help="Write the plan to this file, for `write-off apply`.", metavar="FILE")
+    str | None, typer.Option("-o", "--out", help="Write the plan to this file, for `write-off apply`.", metavar="FILE")
 ]
 PlanFile = Annotated[str, typer.Argument(help="A file of `pipeline write-off plan`.", metavar="PLAN")]
 Hash = Annotated[str | None, typer.Option("--hash", help="The plan's hash, which confirms it.", metavar="HASH")]

@@ -9,7 +9,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import typer
 
+from kodoctl.cli.common import console
+from kodoctl.cli.common.options import Format
+from kodoctl.errors import UsageError, error
 from tests.brokers.workspace import run_main
 
 GOOD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics: {orders: {}}\n"
@@ -48,7 +52,6 @@ def said(expected: str) -> str:
         ("context nope", "Error: No such command 'nope'."),
         ("plan --yes", "Error: No such option: --yes. This command asks nothing."),
         ("lint -y", "Error: No such option: -y. This command asks nothing."),
-        ("validate shop.yaml", "Error: No such command 'validate'. Did you mean 'lint'?"),
         ("diff shop.yaml", "Error: No such command 'diff'. Did you mean 'plan'?"),
         ("context use", "Error: Missing argument"),
         ("import", "Error: Missing argument"),
@@ -206,6 +209,27 @@ def test_without_any_cluster_named_the_ways_to_name_one_are_told() -> None:
           name one with --context or --admin-url, or start one with
           `kodoctl dev up --use`
         """))  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["plan gone.yaml", "lint gone.yaml", "explain K999", "apply --approved gone.json"])
+def test_an_error_is_json_as_well_where_json_was_asked_for(line: str) -> None:
+    ran = run_main(*line.split(), "--format", "json")
+    document = ran.json()
+    assert (document["type"], document["exit_code"], ran.code) == ("error", 64, 64)
+    (problem,) = document["problems"]
+    assert f"Error: {problem['summary']} [{problem['code']}]\n" in ran.err
+    assert run_main(*line.split()).out == ""
+
+
+def test_an_error_behind_a_document_is_no_second_document(capsys: pytest.CaptureFixture[str]) -> None:
+    @console.command
+    def printed(output: Format) -> None:
+        console.say("{}")
+        raise UsageError(error("K016", "cannot read file", output.value))
+
+    with pytest.raises(typer.Exit):
+        printed(output=Format.JSON)
+    assert capsys.readouterr().out == "{}\n"
 
 
 def test_without_contexts_the_list_says_how_to_make_one() -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -16,9 +17,11 @@ from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.common.console import command, judging, reading, say, tell
+from kodoctl.plan import plan_file
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
+from tests.samples.inventories import empty, planned, topology, wanted
 from tests.unit.cli.running import kodoctl
 
 GONE = BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -157,6 +160,7 @@ def _interrupted(*_: object, **__: object) -> NoReturn:
 def test_an_interrupt_before_the_first_write_says_that_nothing_was_applied(line, monkeypatch) -> None:
     """Wherever the command is then: the connection is the first thing that all of them need."""
     monkeypatch.setattr(TargetOptions, "connection", _interrupted)
+    Path("p.json").write_text(plan_file.dumps(planned(wanted(topology()), empty())), encoding="utf-8")
     ended = kodoctl(*line)
     assert (ended.code, ended.err.strip()) == (130, "Interrupted. Nothing was applied.")
 

@@ -44,12 +44,12 @@ def test_two_contexts_that_share_one_of_several_brokers_are_one_cluster(
         (["plan", *TWO, "--admin-url", "http://x:1"], "write them into the contexts"),
         (["plan", *TWO], "eu and far have the address http://127.0.0.1:9"),
         (["drift", *TWO], "eu and far have the address http://127.0.0.1:9"),
-        (["apply", *TWO, "--resume", "a/b"], "--resume takes one --context"),
-        (["apply", *TWO, "--approved", "plan.json"], "--approved takes one --context"),
+        (["apply", *TWO, "--approved", "plan.json"], "the plan file is of one cluster"),
+        (["undo", *TWO, "5f19", "a/b"], "an id takes one --context"),
         (["apply", *TWO, "plan.json"], "the plan file is of one cluster"),
         (["apply", "fleet.json", "--context", "eu"], "the plan file is of eu, far"),
         (["apply", "fleet.json", "--admin-url", "http://x:1"], "the plan file is of eu, far"),
-        (["apply", "--approved", "fleet.json", "--admin-url", "http://x:1"], "this plan is of several: eu, far"),
+        (["apply", "--approved", "fleet.json", "--admin-url", "http://x:1"], "the plan file is of eu, far"),
     ],
 )
 def test_what_cannot_be_is_told_before_any_cluster_is_asked(line: list[str], told: str) -> None:

@@ -50,7 +50,11 @@ def imported(application: str, *words: str, **variables: str) -> set[str]:
 def commands_of(names: set[str]) -> set[str]:
     """Those of the modules that belong to the commands of one command line."""
     lists = {"kodoctl.cli.main", "kodoctl.cli.lazy_commands", "kodo_consumer.cli.main"}
-    lists |= {"kodoctl.cli.common.console", "kodoctl.cli.common.extension_points"}  # main itself works with them
+    lists |= {
+        "kodoctl.cli.common.console",
+        "kodoctl.cli.common.extension_points",
+        "kodoctl.cli.completion",
+    }  # main itself works with them
     packages = {one.rpartition(".")[0] for one in names}  # without code
     return {one for one in names if one.startswith(("kodoctl.cli.", "kodo_consumer.cli."))} - lists - packages
 

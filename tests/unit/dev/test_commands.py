@@ -179,7 +179,7 @@ def test_removing_data_wants_to_be_said_twice_without_a_terminal(kodoctl, tmp_pa
     told = kodoctl("reset")
     assert told.exit_code == 4
     assert "K619" in told.stderr
-    assert "--yes" in told.stderr
+    assert "--auto-approve" in told.stderr
     assert (tmp_path / "home" / "dev").exists()
     assert kodoctl("reset", "--yes").stdout == "`dev` is removed with all its data.\n"
     assert not (tmp_path / "home" / "dev").exists()

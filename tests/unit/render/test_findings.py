@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import jsonschema
+import pytest
 
 from kodoctl.errors import Diagnostic, Severity, Where, note
-from kodoctl.render.findings import as_json_text, github, sarif, summary, text
+from kodoctl.render.findings import as_json_text, excerpt_lines, github, sarif, summary, text
 from kodoctl.topology.lint.linter import LintReport
 from tests.unit.topology.topology_files import FILE
 
@@ -30,6 +31,55 @@ def test_text_is_one_line_a_finding_then_the_counts() -> None:
         f"{FILE} K207 allowed (it is a test) a value: partitions",
         "2 files, 1 ground topic: 1 error, 1 note, 1 allowed.",
     ]
+
+
+def _shown(line: int, column: int, text: str, width: int = 60) -> list[str]:
+    """Excerpt and carets of a finding at a place of a file whose last line is `text`."""
+    found = LintReport((Diagnostic(Severity.ERROR, "K203", "evict", "", Where(FILE, line, column)),), 1, 1)
+    return [one.text for one in excerpt_lines(found, lambda _: ["", text], width)][2:-2]
+
+
+def test_an_excerpt_shows_the_line_of_the_file_with_carets_below_the_word() -> None:
+    shown = [line.text for line in excerpt_lines(REPORT, lambda _: ["  orders: {}"] * 7, 80)]
+    assert shown == [
+        "note K019: a note", "  about nothing", "",
+        "error K203: evict on a topic", f"  at {FILE}:7:3", "     7 |   orders: {}", "       |   ^^^^^^",
+        "  orders: drops,", "  unread: 100%", "",
+        "allowed K207: a value", f"  at {FILE}", "  partitions", "  allowed because it is a test", "",
+        "2 files, 1 ground topic: 1 error, 1 note, 1 allowed.",
+    ]  # fmt: skip
+    styles = [line.style for line in excerpt_lines(REPORT, lambda _: [], 80) if line.style]
+    assert styles == ["bold cyan", "bold red", "cyan", "dim", "cyan", "dim", "bold"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "marked"),
+    [
+        (4, "a: 'x y', b", "'x y'"),
+        (4, 'a: "x \\" y"', '"x \\" y"'),
+        (4, "a: {b: c}", "{"),
+        (1, "日本: {}", "日本"),
+        (4, "a: \x1b[31m", "\\x1b"),
+    ],
+)
+def test_carets_are_as_wide_as_the_word(column: int, text: str, marked: str) -> None:
+    line, carets = _shown(2, column, text)
+    at = line.index(marked)
+    assert carets == f"{' ' * 7}|{' ' * (at - 8)}{'^' * (2 * len(marked) if marked == '日本' else len(marked))}"
+
+
+def test_a_long_line_is_cut_around_the_place() -> None:
+    line, carets = _shown(2, 103, f"{'a ' * 50}: word{' b' * 50}")
+    assert len(line) == 60
+    assert (line[9], line[-1]) == ("…", "…")
+    assert line[carets.index("^") :].startswith("word")
+    line, carets = _shown(2, 1, "x" * 200)
+    assert (len(line), len(carets), line[-1], line[9]) == (60, 60, "…", "x")
+
+
+@pytest.mark.parametrize(("line", "column"), [(0, 0), (3, 1), (2, 9)])
+def test_a_place_behind_the_text_has_no_excerpt(line: int, column: int) -> None:
+    assert _shown(line, column, "a: b") == []
 
 
 def test_nothing_found_is_said() -> None:

@@ -67,7 +67,7 @@ def test_paths_without_files_say_what_to_do(tmp_path: Path, make: str, says: str
         ("topologys", "it does not exist; did you mean topologies?"),
         ("quite-else.yaml", "it does not exist; `kodoctl init` writes an example"),
         ("gone/shop.yaml", "it does not exist, because there is no folder gone"),
-        ("-", "standard input is not read: name a file or a folder"),
+        ("-", "only `lint` reads standard input: name a file or a folder"),
     ],
 )
 def test_a_path_that_names_nothing_says_which_one_was_meant(

@@ -138,14 +138,14 @@ def test_graph_writes_pictures_to_a_pipe_but_not_to_a_terminal(graphviz: str, mo
     monkeypatch.setattr("kodoctl.cli.topology.expansion_commands.is_output_terminal", lambda: True)
     ran = kodoctl("graph", "--format", "png")
     assert ran.code == 64
-    assert "name a file: --output FILE" in ran.err
+    assert "name a file: --out FILE" in ran.err
 
 
 def test_graph_prints_no_source_on_a_terminal_that_did_not_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = kodoctl("graph").out
     assert piped.startswith("flowchart")
     monkeypatch.setattr("kodoctl.cli.topology.expansion_commands.is_output_terminal", lambda: True)
-    hint = "A picture: kodoctl graph --output lanes.svg"
+    hint = "A picture: kodoctl graph --out lanes.svg"
     assert kodoctl("graph").out.startswith(hint)
     assert kodoctl("graph", "--format", "mermaid").out == piped
 

@@ -1,5 +1,6 @@
 """lint, fmt, init and schema at the command line."""
 
+import io
 import json
 import re
 import stat
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.json_schema.file_schema import schema_text
+from tests.brokers.workspace import run_main
 from tests.unit.cli.running import kodoctl
 
 HEAD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n"
@@ -51,6 +53,35 @@ def test_lint_prints_one_line_a_finding_and_fails_on_errors() -> None:
         ran.out
         == "topologies/trade.yaml:6:12 K003 error unknown key: topics.orders.levls: did you mean 'levels'?\n1 file, 0 ground topics: 1 error.\n"
     )
+
+
+def test_lint_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(text: str, *arguments: str) -> Any:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return run_main("lint", *arguments)
+
+    assert typed(WRONG, "-").out.startswith("-:6:12 K003 error unknown key: ")
+    write(GOOD.replace("trade", "other"))
+    assert typed(GOOD, "-", "topologies").out == "2 files, 2 ground topics: no findings.\n"
+    refused = typed(GOOD, "-", "--against", "main")
+    assert (refused.code, "standard input has no revisions" in refused.err) == (64, True)
+    assert "only `lint` reads standard input" in run_main("expand", "-").err
+    assert "file too large" in typed("#" * (9 << 20), "-").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "  orders: {levls: double}\n" in typed(WRONG, "-").out
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("1", True), ("0", False), ("", False)])
+def test_lint_shows_excerpts_in_colour_where_a_pipe_is_for_people(
+    variable: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(WRONG)
+    monkeypatch.setenv("FORCE_COLOR", variable)
+    out = run_main("lint").out
+    assert ("\x1b[1;31merror K003: unknown key\x1b[0m\n" in out) == coloured
+    assert ("     6 |   orders: {levls: double}\n" in out) == coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in run_main("lint").out
 
 
 def test_warnings_fail_only_when_asked_to() -> None:

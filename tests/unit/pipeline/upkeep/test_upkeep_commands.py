@@ -124,7 +124,7 @@ def test_an_erasure_is_shown_and_confirmed_before_anything_goes(place: Path, lan
         assert "u1: 8 payloads (0.0 MB) in 8 files" in done.out
         assert "orders: 4" in done.out
     assert "[K619]" in done.err
-    assert "say --yes" in done.err
+    assert "say --auto-approve" in done.err
     assert len(anywhere(landing, SECRET)) == 8
     assert "8 payloads erased" in erase(place, "--yes").out
     assert anywhere(landing, SECRET) == []
