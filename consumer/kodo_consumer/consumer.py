@@ -349,6 +349,7 @@ class Consumer:
             on_failure.callback(runner.stop)
             redact_stray_errors(self.error_texts, self)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
+            handling.allow_deferral(worker, self.settings)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
             self._running = start_worker(worker, runner, connections, self.settings, traces, reloader, self.lifespans)
             on_failure.pop_all()

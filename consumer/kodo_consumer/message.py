@@ -4,10 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
-from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
+from kodo_consumer.core.values.deferral import Deferral
+from kodo_consumer.core.values.envelope import (
+    PREFIX,
+    Delivery,
+    Duration,
+    Headers,
+    Level,
+    State,
+    effect_key,
+    message_identity,
+)
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
+from kodo_consumer.core.values.object_use import misuse_error
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 
 if TYPE_CHECKING:
@@ -59,7 +71,7 @@ class Message(Generic[T]):
     TypedDict.
     """
 
-    __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_value", "tenant")
+    __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_runs", "_value", "deferral", "tenant")
 
     def __init__(
         self,
@@ -69,9 +81,12 @@ class Message(Generic[T]):
         tenant: str,
         check: Check | None = None,
         in_flight: object = None,
+        runs: Mapping[Message, float] | None = None,
     ) -> None:
         self._delivery, self._lane, self._headers = delivery, lane, headers
         self._check, self._in_flight = check, in_flight
+        self._runs = runs  # those of the worker, where messages may be deferred
+        self.deferral: Deferral | None = None
         self._value: T  # once it was asked for
         self.tenant = tenant
 
@@ -166,6 +181,25 @@ class Message(Generic[T]):
         from kodo_consumer.dedup import once
 
         return once(session, self._lane.subscription, self.id, self.effect)
+
+    def defer(self, timeout: timedelta | str | None = None) -> Deferral:
+        """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
+        `failed(error)`, from any thread or task. Further calls return the same token.
+
+        `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
+        such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a
+        process of its own, in a batch handler, and outside of a running handler.
+        """
+        if self._runs is None:
+            raise misuse_error("defer: handlers in processes and batch handlers end their messages when they return")
+        if self.deferral is None:
+            if isinstance(timeout, str):
+                timeout = timedelta(milliseconds=Duration.parse(timeout))
+            self.deferral = Deferral(self, None if timeout is None else max(0.0, timeout.total_seconds()))
+        if self not in self._runs:  # looked at last: a time-out that comes before closes no token
+            self.deferral.close()
+            raise misuse_error("defer: the handler of this message has ended")
+        return self.deferral
 
     @property
     def subscription(self) -> str:

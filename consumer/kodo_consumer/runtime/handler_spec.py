@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kodo_consumer.core.engine.handler_runs import DeferralLimits
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.core.values.lane_set import in_proportion
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.lifespans import Lifespans
     from kodo_consumer.runtime.middleware import Hooks
+    from kodo_consumer.runtime.settings import Settings
+    from kodo_consumer.runtime.worker import Worker
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
@@ -157,6 +160,14 @@ class HandlerSpec:
                 reserves_slots=False,
             )
         return policy
+
+    def allow_deferral(self, worker: Worker, settings: Settings) -> None:
+        """Lets this handler defer its messages in a worker, unless it runs in processes or in batches: at most
+        `max_deferred` messages of the settings, and half of those that the worker may have in memory.
+        """
+        if not (self.processes or self.batching):
+            most = min(settings.max_deferred, worker.policy.max_held // 2)
+            worker.engine.runs.allow_deferral(DeferralLimits(most, settings.defer_timeout / 1000))
 
     def runner(
         self,

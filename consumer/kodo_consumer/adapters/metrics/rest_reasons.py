@@ -15,6 +15,7 @@ from kodo_consumer.core.limits.limiters import ConcurrencyLimiter
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.state.in_flight import Stage
 from kodo_consumer.core.values.effects import Alarm
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState
@@ -71,6 +72,7 @@ class RestKind(StrEnum):
     LEASE = "lease"
     LIMIT = "limit"
     SLOT = "slot"
+    DEFERRED = "deferred"
     LOOKAHEAD = "lookahead"
     WAIT = "wait"
 
@@ -116,7 +118,7 @@ class RestWatch:
             self._started, self._last_start = counts.started, now
         found = rest_reasons_of(self._sight) if self._sight.worker.opened and not engine.draining else []
         self._since = {rest: self._since.get(rest, now) for rest in found}
-        any_waits = engine.lookahead.messages > len(engine.runs.running)
+        any_waits = engine.lookahead.messages > len(engine.runs.running) + len(engine.runs.deferred)
         long = [
             rest
             for rest, seconds in self.seconds(now).items()
@@ -242,6 +244,13 @@ def _slot(sight: RestingWorker) -> Iterator[RestReason]:
         yield RestReason(RestKind.SLOT, f"all {sight.worker.policy.concurrency} slots are taken", starts_end_it=True)
 
 
+def _deferred(sight: RestingWorker) -> Iterator[RestReason]:
+    runs = sight.worker.engine.runs
+    if not runs.has_room:
+        text = f"{many(len(runs.deferred), 'message')} deferred and not ended, no more may start (max_deferred)"
+        yield RestReason(RestKind.DEFERRED, text, starts_end_it=True)
+
+
 def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
     if len(sight.worker.engine.lookahead.lanes_without_capacity) == len(sight.lanes):
         text = f"the look-ahead is full, {sight.publishing} of its messages await a receipt"
@@ -249,5 +258,6 @@ def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
 
 
 _REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
-    _store, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _lookahead,
+    _store, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _deferred,
+    _lookahead,
 )  # fmt: skip

@@ -103,6 +103,11 @@ class WorkerView:
         return self.engine.flow.publishes.waiting
 
     @property
+    def oldest_deferred(self) -> float:
+        """Seconds for which the oldest deferred message has waited for its end; 0 without any."""
+        return self.worker.call_locked(lambda: self.engine.runs.oldest_deferred(self.worker.clock.now()))
+
+    @property
     def reads_alone(self) -> bool:
         """True if this worker gets every message of its subscription, and so detects which are missing."""
         return self.engine.gap_monitor is not None
