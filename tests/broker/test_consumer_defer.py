@@ -45,11 +45,11 @@ def answer():
             assert token.failed(ValueError())
             continue
         os.write(ledger, data + b"\\n")
-        if STEP == "effect" and count == 60:
+        if STEP == "effect" and count >= 60:
             os.kill(os.getpid(), signal.SIGKILL)
         assert token.done()
         assert count % 20 or not token.done()
-        if STEP == "token" and count == 60:
+        if STEP == "token" and count >= 60:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

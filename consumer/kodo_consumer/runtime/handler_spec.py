@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodo_consumer.core.engine.handler_runs import DeferralLimits
 from kodo_consumer.core.payloads.codec import Payloads, model_of
@@ -32,6 +32,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import HandlerExecutor
     from kodo_consumer.core.values.policy import Policy
@@ -47,15 +48,23 @@ _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
 _RESTART: Final = 60_000  # ms that a process in place of another one may take to start
 
 
+class MessageStorage(Protocol):
+    """Storage through which messages go to their handler: kodo_consumer.inbox.Inbox."""
+
+    def open(self, broker: Broker, policy: Policy) -> Broker:
+        """Returns a broker that delivers messages from the storage. Raises KodoctlError."""
+
+
 @dataclass(frozen=True)
 class HandlerSpec:
     """A handler as declared. `processes`: number of processes that run it, 0: it runs in this one. `batching`: None: it
-    handles single messages.
+    handles single messages. `inbox`: stores its messages first; None: they come from the broker.
     """
 
     function: Callable[..., Any]
     processes: int = 0
     batching: Batching | None = None
+    inbox: MessageStorage | None = None
 
     @property
     def is_async(self) -> bool:
