@@ -351,9 +351,8 @@ class Consumer:
         with ExitStack() as on_failure:
             broker, cluster = self._connect()
             on_failure.callback(cluster.close)
+            broker = _through_storage(handling, broker, policy)
             on_failure.callback(broker.close)
-            if handling.inbox is not None:
-                broker = handling.inbox.open(broker, policy)
             on_failure.callback(self.lifespans.leave)
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
             forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
@@ -476,6 +475,19 @@ def _read_policy(
     loaded = surroundings.topology(path)
     warnings = lint_warnings(loaded)
     return replace(policy_of(loaded, *choose_subscription(loaded, topic, subscription)), signer=keys), warnings
+
+
+def _through_storage(handling: HandlerSpec, broker: Broker, policy: Policy) -> Broker:
+    """Broker that delivers messages from the handler's inbox; without one the broker itself. Raises KodoctlError, after
+    closing the broker.
+    """
+    if handling.inbox is None:
+        return broker
+    try:
+        return handling.inbox.open(broker, policy)
+    except BaseException:
+        broker.close()
+        raise
 
 
 def _policy_for_handler(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:

@@ -107,7 +107,7 @@ def test_a_kill_at_this_step_loses_nothing_and_accepts_nothing_twice(
     assert max(done.values()) <= 2
     with engine.connect() as connection:
         rows = select(TABLE.c.topic, func.count()).group_by(TABLE.c.topic)
-        by_topic: dict[str, int] = dict(connection.execute(rows).tuples().all())
+        by_topic = {str(topic): int(count) for topic, count in connection.execute(rows)}
     assert by_topic[setting.topic] == MESSAGES + 1, "each message was accepted once, and the mark of the producer's end"
     moved_again = by_topic[f"{setting.topic}-work-RETRYING"] - MOVED
     assert 0 <= moved_again <= MOVED, "a move whose row was not marked as done is made again"

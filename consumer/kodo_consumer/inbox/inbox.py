@@ -56,6 +56,11 @@ class Inbox:
                 f"{policy.subscription} keeps the order of a key, and the workers of a table do not: use type shared"
             )
             raise UsageError(error("K771", "inbox cannot be used", detail))
+        if self._engine.dialect.name == "sqlite" and self._engine.url.database in (None, "", ":memory:"):
+            detail = (
+                "a database in memory ends with the process, and messages that were acknowledged with it: name a file"
+            )
+            raise UsageError(error("K771", "inbox cannot be used", detail))
         store = InboxStore(self._engine, policy.lanes[0].subscription, self._claim)
         try:
             lacks_table = store.lacks_table()

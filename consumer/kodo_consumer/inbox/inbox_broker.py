@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -19,7 +20,9 @@ from uuid import uuid4
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.inbox.inbox_row import InboxToken
+from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
 from kodo_consumer.outbox.relay import DatabaseTrouble
 from kodo_consumer.runtime.threads import begin
 from kodoctl.text.formatting import many
@@ -35,11 +38,12 @@ if TYPE_CHECKING:
         Publisher,
     )
     from kodo_consumer.core.values.envelope import Delivery
-    from kodo_consumer.inbox.inbox_store import InboxStore
 
 log = logging.getLogger("kodo.consumer")
 _LOOK: Final = 1.0  # seconds between two looks at a lane that had no rows to claim
 _SWEEP: Final = 60.0  # seconds between two removals of done rows
+_COUNT: Final = 10.0  # seconds between two counts of the rows that are to do
+_SAY: Final = 60.0  # seconds between two log entries about them
 _SWEPT: Final = 1_000  # rows removed at once
 _FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
 _JOIN: Final = 5.0
@@ -154,7 +158,7 @@ class InboxLane:
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `renew`: seconds between two
-    renewals of claims; `keep`: ms for which done rows are kept.
+    renewals of claims; `keep`: ms for which done rows are kept. `backlog`: rows that are to do, as last counted.
     """
 
     def __init__(self, broker: Broker, store: InboxStore, *, renew: float, keep: int) -> None:
@@ -162,10 +166,22 @@ class InboxBroker:
         self._lanes: list[InboxLane] = []
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._renewed = self._swept = time.monotonic()
+        self.backlog = InboxBacklog(0, 0, 0.0)
+        self._renewed = self._swept = self._said = time.monotonic()
+        self._counted = float("-inf")
         self._database = DatabaseTrouble()
         self._on_broken: Callable[[BaseException], object] = lambda _: None
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
+
+    @property
+    def inbox(self) -> InboxBroker:
+        """Itself, for metrics, which find it by this name."""
+        return self
+
+    @property
+    def trouble(self) -> str:
+        """Reason, as a text, why the database could not be used last; "" if it could."""
+        return self._database.text
 
     @property
     def border(self) -> BorderStatus:
@@ -179,8 +195,9 @@ class InboxBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
-        lane = InboxLane(request, sink, self._bell.set)
-        lane.reader = self._broker.open(request, lane)
+        # with an inbox messages are acknowledged before their audit records, so the broker must not show otherwise
+        lane = InboxLane(replace(request, records=False), sink, self._bell.set)
+        lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
         if self._thread is None:
             self._thread = begin(self._serve, "kodo-inbox", self._on_broken, over=self._over.is_set)
@@ -207,12 +224,16 @@ class InboxBroker:
         self._bell.set()
         if self._thread is not None:
             self._thread.join(_JOIN)
+        if self._thread is None or not self._thread.is_alive():
+            self._end()
+        self._broker.close()
+
+    def _end(self) -> None:
         try:
             self._finish()
             self._store.release([lane.claim for lane in self._lanes])
         except SQLAlchemyError as problem:
-            log.warning("the inbox did not take the last results, their rows come again: %s", problem)
-        self._broker.close()
+            log.warning("the inbox did not take the last results, their rows come again: %s", words(problem))
 
     # ---- the thread
 
@@ -246,7 +267,17 @@ class InboxBroker:
             busy = self._deliver(lane, now) or busy
         if now - self._swept >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
             self._swept = now
+        if now - self._counted >= _COUNT:
+            self._count(now)
         return busy
+
+    def _count(self, now: float) -> None:
+        """Counts the rows that are to do, and logs them once a minute if one has waited for a minute."""
+        self._counted, self.backlog = now, self._store.backlog()
+        if self.backlog.oldest >= _SAY and now - self._said >= _SAY:
+            self._said = now
+            text = "inbox: %s to do, the oldest received %.0f s ago"
+            log.info(text, many(self.backlog.waiting + self.backlog.claimed, "row"), self.backlog.oldest)
 
     def _accept(self, lane: InboxLane) -> bool:
         received = [lane.received[place] for place in range(min(len(lane.received), lane.request.batch))]

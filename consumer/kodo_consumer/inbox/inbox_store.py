@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import ColumnElement, Engine, and_, delete, func, inspect, select, update
 
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Delivery
 
 _TO_DO = TABLE.c.done_at.is_(None)
+
+
+class InboxBacklog(NamedTuple):
+    """Rows that are to do. `waiting`: those that no worker has; `claimed`: the others; `oldest`: seconds since the first
+    of all was received, 0 without any.
+    """
+
+    waiting: int
+    claimed: int
+    oldest: float
 
 
 class InboxStore:
@@ -83,16 +93,21 @@ class InboxStore:
         with self._engine.begin() as connection:
             return connection.execute(delete(TABLE).where(c.id.in_(old))).rowcount
 
+    def backlog(self) -> InboxBacklog:
+        """Counts the rows that are to do."""
+        c = TABLE.c
+        claimed = func.count().filter(c.claimed_until > now_ms())
+        age = now_ms() - func.coalesce(func.min(c.received_at), now_ms())
+        with self._engine.connect() as connection:
+            every, held, oldest = connection.execute(select(func.count(), claimed, age).where(self._mine, _TO_DO)).one()
+        return InboxBacklog(int(every) - int(held), int(held), max(0.0, int(oldest) / 1000))
+
     def counts(self) -> dict[str, int]:
         """Returns the number of rows: `waiting` (to do, and no worker has it), `claimed` and `done`."""
-        c = TABLE.c
-        is_claimed = c.claimed_until > now_ms()
-        conditions = {"waiting": and_(_TO_DO, ~is_claimed), "claimed": and_(_TO_DO, is_claimed), "done": ~_TO_DO}
+        to_do = self.backlog()
         with self._engine.connect() as connection:
-            return {
-                name: int(connection.execute(select(func.count()).where(self._mine, condition)).scalar_one())
-                for name, condition in conditions.items()
-            }
+            done = connection.execute(select(func.count()).where(self._mine, ~_TO_DO)).scalar_one()
+        return {"waiting": to_do.waiting, "claimed": to_do.claimed, "done": int(done)}
 
     def _set(self, claims: Collection[str], until: int | ColumnElement[int]) -> None:
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)

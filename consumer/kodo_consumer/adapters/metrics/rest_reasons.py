@@ -27,6 +27,18 @@ ALARM_AFTER: Final = 10.0  # seconds
 _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
 
 
+class InboxView(Protocol):
+    """What metrics and probes read of an inbox: kodo_consumer.inbox.inbox_broker."""
+
+    @property
+    def trouble(self) -> str:
+        """Reason, as a text, why the database could not be used last; "" if it could."""
+
+    @property
+    def backlog(self) -> tuple[int, int, float]:
+        """Rows that no worker has, rows that workers have, and seconds since the first of all was received."""
+
+
 class RestingWorker(Protocol):
     """Facts about a worker from which rest reasons are computed; kodo_consumer.adapters.metrics.worker_view provides
     them.
@@ -39,6 +51,10 @@ class RestingWorker(Protocol):
     @property
     def session(self) -> StoreSession | None:
         """Session with the store of done messages; None without a store."""
+
+    @property
+    def inbox(self) -> InboxView | None:
+        """Inbox through which the messages come; None without one."""
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
@@ -61,6 +77,7 @@ class RestKind(StrEnum):
     """Kind of a rest reason. The values are public: they are in the metric's label and in `/readyz`."""
 
     STORE = "store"
+    INBOX = "inbox"
     CONNECTION = "connection"
     PARTITION = "partition"
     PARKED = "parked"
@@ -152,6 +169,11 @@ def _store(sight: RestingWorker) -> Iterator[RestReason]:
     if session is not None and session.down and not session.go_on:
         text = f"the store cannot be asked, nothing is started until it is back: {session.problem}"
         yield RestReason(RestKind.STORE, text, fault=True)
+
+
+def _inbox(sight: RestingWorker) -> Iterator[RestReason]:
+    if sight.inbox is not None and sight.inbox.trouble:
+        yield RestReason(RestKind.INBOX, f"the inbox cannot be used: {sight.inbox.trouble}", fault=True)
 
 
 def _connection(sight: RestingWorker) -> Iterator[RestReason]:
@@ -258,6 +280,6 @@ def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
 
 
 _REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
-    _store, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _deferred,
+    _store, _inbox, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _deferred,
     _lookahead,
 )  # fmt: skip

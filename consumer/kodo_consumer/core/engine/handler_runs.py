@@ -6,7 +6,7 @@ lane, its turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.core.checks.outcome_validation import OutcomeValidator
 from kodo_consumer.core.state.in_flight import InFlight, Stage
@@ -37,7 +37,7 @@ class OpenMessage(NamedTuple):
     deadline: float
 
 
-_NEVER = float("inf")
+_NEVER: Final = float("inf")
 
 
 class HandlerRuns:

@@ -18,6 +18,7 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.inbox import TABLE, Inbox, inbox_table
+from kodo_consumer.inbox.inbox_broker import InboxBroker
 from kodo_consumer.inbox.inbox_row import InboxToken, delivery_of, head_of, name_of_row
 from kodo_consumer.inbox.inbox_store import InboxStore
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
@@ -68,8 +69,9 @@ def test_a_row_gives_the_message_back_as_it_was_received(payload: bytes | None) 
 def test_repeats_of_first_deliveries_have_one_name_and_moved_copies_their_own() -> None:
     first, again = delivery(1, kodo_id="m"), delivery(2, kodo_id="m")
     assert name_of_row("t", first) == name_of_row("t", again) != name_of_row("other", first)
-    for properties in ({"kodo_hop": "1"}, {"kodo_recall": "r"}, {"kodo_hop": "x"}):
-        one, two = delivery(1, kodo_id="m", **properties), delivery(2, kodo_id="m", **properties)
+    for more in ({"kodo-hop": "1"}, {"kodo-recall": "r"}, {"kodo-hop": "x"}):
+        properties = {"kodo-id": "m", **more}
+        one, two = (delivery(number)._replace(properties=properties) for number in (1, 2))
         assert len({name_of_row("t", one), name_of_row("t", two), name_of_row("t", first)}) == 3
         assert name_of_row("t", one) == name_of_row("t", one)
 
@@ -122,6 +124,11 @@ def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
 
 
 # ---- workers
+
+
+def broker_of(worker: Worker) -> Any:
+    """The inbox through which a worker gets its messages."""
+    return worker._connections._broker
 
 
 class Place:
@@ -216,9 +223,10 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
     with place.worker() as worker:
         eventually(lambda: worker.alarms.counts["inbox"], within=10)
         assert (place.left, place.seen) == (2, {})
+        assert broker_of(worker).trouble.startswith("the database")
         is_gone[0] = False
         eventually(lambda: place.left == 0 and len(place.seen) == 2, within=20)
-        assert worker.alarms.counts["resumed"] == 1
+        eventually(lambda: worker.alarms.counts["resumed"] == 1, within=5)
 
 
 def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
@@ -269,6 +277,22 @@ def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
     assert broker.partitions(READY) == [READY]
 
 
+def test_the_log_says_what_is_to_do_and_since_when(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kodo.consumer")
+    store = _store(engine)
+    store.accept("a", [delivery(number, b"x") for number in range(3)])
+    store.claim("a", "one", 1)
+    with engine.begin() as connection:
+        connection.execute(update(TABLE).values(received_at=TABLE.c.received_at - 90_000))
+    broker = InboxBroker(MemoryBroker(SystemClock()), store, renew=0.0, keep=60_000)
+    broker._said -= 60
+    assert not broker.turn()
+    assert (broker.backlog.waiting, broker.backlog.claimed, broker.trouble) == (2, 1, "")
+    assert 90 <= broker.backlog.oldest < 150
+    assert "inbox: 3 rows to do, the oldest received 9" in caplog.text
+    broker.close()
+
+
 # ---- what is refused
 
 
@@ -279,6 +303,8 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     inbox.create_table()
     inbox.create_table()
     assert inbox.counts("p/n/t:s") == {"waiting": 0, "claimed": 0, "done": 0}
+    with pytest.raises(UsageError, match="a database in memory ends with the process"):
+        Inbox("sqlite://").open(MemoryBroker(SystemClock()), policy())
     with pytest.raises(UsageError, match="claim: 1s is less than 5s"):
         Inbox("sqlite://", claim="1s")
     with pytest.raises(UsageError, match="keep: "):
