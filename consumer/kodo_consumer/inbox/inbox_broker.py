@@ -43,7 +43,7 @@ log = logging.getLogger("kodo.consumer")
 _LOOK: Final = 1.0  # seconds between two looks at a lane that had no rows to claim
 _SWEEP: Final = 60.0  # seconds between two removals of done rows
 _COUNT: Final = 10.0  # seconds between two counts of the rows that are to do
-_SAY: Final = 60.0  # seconds between two log entries about them
+_LOG: Final = 60.0  # seconds between two log entries about them
 _SWEPT: Final = 1_000  # rows removed at once
 _FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
 _JOIN: Final = 5.0
@@ -91,15 +91,15 @@ class InboxLane:
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Those of the topic."""
+        """Topics without a connection: see LaneReader."""
         return self.reader.disconnected_topics
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Those of the topic."""
+        """Partitions that are connected for `seconds`: see LaneReader."""
         return self.reader.long_connected(seconds)
 
     def seconds_since_empty(self) -> Mapping[str, float]:
-        """Those of the topic."""
+        """Seconds since the client had no message left: see LaneReader."""
         return self.reader.seconds_since_empty()
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
@@ -167,8 +167,7 @@ class InboxBroker:
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self.backlog = InboxBacklog(0, 0, 0.0)
-        self._renewed = self._swept = self._said = time.monotonic()
-        self._counted = float("-inf")
+        self._last = dict.fromkeys(("renew", "sweep", "log"), time.monotonic())  # when each was done
         self._database = DatabaseTrouble()
         self._on_broken: Callable[[BaseException], object] = lambda _: None
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -254,28 +253,28 @@ class InboxBroker:
                 self._bell.wait(_LOOK)
 
     def turn(self) -> bool:
-        """Stores what was received, marks rows as done, renews claims and delivers rows. Returns False if there was
+        """Stores received messages, marks rows as done, renews claims and delivers rows. Returns False if there was
         nothing to do. Raises SQLAlchemyError; the next turn then does the same again.
         """
         now = time.monotonic()
         busy = self._finish()
-        if now - self._renewed >= self._renew:
-            self._renewed = now
+        if now - self._last["renew"] >= self._renew:
+            self._last["renew"] = now
             self._store.renew([lane.claim for lane in self._lanes])
         for lane in self._lanes:
             busy = self._accept(lane) or busy
             busy = self._deliver(lane, now) or busy
-        if now - self._swept >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
-            self._swept = now
-        if now - self._counted >= _COUNT:
+        if now - self._last["sweep"] >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
+            self._last["sweep"] = now
+        if now - self._last.get("count", float("-inf")) >= _COUNT:
             self._count(now)
         return busy
 
     def _count(self, now: float) -> None:
         """Counts the rows that are to do, and logs them once a minute if one has waited for a minute."""
-        self._counted, self.backlog = now, self._store.backlog()
-        if self.backlog.oldest >= _SAY and now - self._said >= _SAY:
-            self._said = now
+        self._last["count"], self.backlog = now, self._store.backlog()
+        if self.backlog.oldest >= _LOG and now - self._last["log"] >= _LOG:
+            self._last["log"] = now
             text = "inbox: %s to do, the oldest received %.0f s ago"
             log.info(text, many(self.backlog.waiting + self.backlog.claimed, "row"), self.backlog.oldest)
 

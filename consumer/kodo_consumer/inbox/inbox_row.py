@@ -29,10 +29,10 @@ def name_of_row(topic: str, delivery: Delivery) -> str:
     try:
         headers = read_headers(delivery.properties)
     except BrokenHeadersError:
-        told = delivery.position
+        identity = delivery.position
     else:
-        told = message_identity(delivery, headers) if headers.first_receipt else f"at {delivery.position}"
-    return sha256(f"{topic}\0{told}".encode("utf-8", "surrogatepass")).hexdigest()
+        identity = message_identity(delivery, headers) if headers.first_receipt else f"at {delivery.position}"
+    return sha256(f"{topic}\0{identity}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def head_of(delivery: Delivery) -> str:

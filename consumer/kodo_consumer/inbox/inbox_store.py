@@ -96,11 +96,12 @@ class InboxStore:
     def backlog(self) -> InboxBacklog:
         """Counts the rows that are to do."""
         c = TABLE.c
-        claimed = func.count().filter(c.claimed_until > now_ms())
+        by_workers = func.count().filter(c.claimed_until > now_ms())
         age = now_ms() - func.coalesce(func.min(c.received_at), now_ms())
+        facts = select(func.count(), by_workers, age).where(self._mine, _TO_DO)
         with self._engine.connect() as connection:
-            every, held, oldest = connection.execute(select(func.count(), claimed, age).where(self._mine, _TO_DO)).one()
-        return InboxBacklog(int(every) - int(held), int(held), max(0.0, int(oldest) / 1000))
+            every, claimed, oldest = connection.execute(facts).one()
+        return InboxBacklog(int(every) - int(claimed), int(claimed), max(0.0, int(oldest) / 1000))
 
     def counts(self) -> dict[str, int]:
         """Returns the number of rows: `waiting` (to do, and no worker has it), `claimed` and `done`."""

@@ -28,7 +28,7 @@ _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
 
 
 class InboxView(Protocol):
-    """What metrics and probes read of an inbox: kodo_consumer.inbox.inbox_broker."""
+    """Facts about an inbox for metrics and probes; kodo_consumer.inbox.inbox_broker provides them."""
 
     @property
     def trouble(self) -> str:

@@ -285,7 +285,7 @@ def test_the_log_says_what_is_to_do_and_since_when(engine: Engine, caplog: pytes
     with engine.begin() as connection:
         connection.execute(update(TABLE).values(received_at=TABLE.c.received_at - 90_000))
     broker = InboxBroker(MemoryBroker(SystemClock()), store, renew=0.0, keep=60_000)
-    broker._said -= 60
+    broker._last["log"] -= 60
     assert not broker.turn()
     assert (broker.backlog.waiting, broker.backlog.claimed, broker.trouble) == (2, 1, "")
     assert 90 <= broker.backlog.oldest < 150
