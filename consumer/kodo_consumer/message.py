@@ -65,7 +65,7 @@ class Check(Protocol):
 
 class Message(Generic[T]):
     """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
-    `fair_by`.
+    `fair_by`. `deferral`: token of a deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
     TypedDict.
@@ -191,7 +191,8 @@ class Message(Generic[T]):
         process of its own, in a batch handler, and outside of a running handler.
         """
         if self._runs is None:
-            raise misuse_error("defer: handlers in processes and batch handlers end their messages when they return")
+            detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"
+            raise misuse_error(f"defer: {detail}")
         if self.deferral is None:
             if isinstance(timeout, str):
                 timeout = timedelta(milliseconds=Duration.parse(timeout))

@@ -233,7 +233,8 @@ class Worker:
 
     def end(self, message: Message, outcome: Outcome) -> bool:
         """Takes the outcome of a deferred message: see DeferringSource."""
-        with self._event():
+        is_ended = False
+        with self._or_broken(), self._event():  # the caller's thread is the application's
             is_ended = self.engine.runs.end(message, outcome, self.clock.now())
         if is_ended and outcome is DONE and log.isEnabledFor(logging.DEBUG):
             _log_done(message, self.policy)

@@ -273,8 +273,8 @@ def test_a_message_that_no_token_can_end_refuses(tmp_path: Path) -> None:
 
     shop.harness = Harness(shop.consumer)
     shop.send("b")
-    assert "batch handlers end their messages when they return" in refused[0]
-    with pytest.raises(UsageError, match="handlers in processes and batch handlers"):
+    assert "handlers in processes and of batches end theirs by returning" in refused[0]
+    with pytest.raises(UsageError, match="only a worker or a Harness can keep a message"):
         message(b"x").defer()
 
 

@@ -159,15 +159,21 @@ class Place:
     def worker(self) -> Iterator[Worker]:
         broker: Any = Inbox(self.engine).open(self.broker, self.policy)
         worker = Worker(self.policy, broker, ThreadExecutor(self.handle, 4), SystemClock(), Random(1))
-        pump = Pump(self.broker)
         worker.open("w")
         try:
             yield worker
         finally:
-            pump.stop()
             worker.drain()
             worker.close()
             broker.close()
+
+    @contextmanager
+    def pumped(self) -> Iterator[None]:
+        pump = Pump(self.broker)
+        try:
+            yield
+        finally:
+            pump.stop()
 
     @property
     def left(self) -> int:
@@ -178,7 +184,7 @@ def test_messages_go_through_the_table_to_their_handler(engine: Engine) -> None:
     place = Place(engine)
     names = [f"m{number}" for number in range(300)]
     place.send(*names, "fails", "dies", "m1")
-    with place.worker() as worker:
+    with place.pumped(), place.worker() as worker:
         eventually(lambda: place.left == 0, within=20)
         eventually(lambda: place.store.counts()["done"] >= 302, within=20)
         assert worker.counts.done == 300
@@ -190,17 +196,26 @@ def test_messages_go_through_the_table_to_their_handler(engine: Engine) -> None:
     assert (retried.payload, retried.properties["kodo-hop"]) == (b"fails", "1")
 
 
+def test_workers_that_share_a_table_handle_each_message_once(engine: Engine) -> None:
+    place = Place(engine)
+    place.send(*(f"m{number}" for number in range(200)))
+    with place.pumped(), place.worker() as one, place.worker() as two:
+        eventually(lambda: place.store.counts() == {"waiting": 0, "claimed": 0, "done": 200}, within=30)
+        assert one.counts.done + two.counts.done == 200
+    assert set(place.seen.values()) == {1}
+
+
 def test_what_a_worker_leaves_behind_others_take_over_at_once_and_finish(engine: Engine) -> None:
     place = Place(engine)
     place.send(*(f"m{number}" for number in range(50)))
 
     place.gate.clear()
-    with place.worker():
+    with place.pumped(), place.worker():
         eventually(lambda: place.store.counts()["claimed"] == 50, within=20)
         assert place.left == 0
     assert place.store.counts() == {"waiting": 50, "claimed": 0, "done": 0}
     place.gate.set()
-    with place.worker():
+    with place.pumped(), place.worker():
         eventually(lambda: place.store.counts() == {"waiting": 0, "claimed": 0, "done": 50}, within=20)
     assert len(place.seen) == 50
     assert sum(place.seen.values()) <= 50 + place.policy.concurrency, "what ran at the end runs again"
@@ -220,7 +235,7 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
 
     monkeypatch.setattr(InboxStore, "accept", maybe)
     place.send("a", "b")
-    with place.worker() as worker:
+    with place.pumped(), place.worker() as worker:
         eventually(lambda: worker.alarms.counts["inbox"], within=10)
         assert (place.left, place.seen) == (2, {})
         assert broker_of(worker).trouble.startswith("the database")
