@@ -411,3 +411,29 @@ def test_a_message_outside_of_its_worker_cannot_be_left_open() -> None:
     bench = GuardedBench(lambda message: None, clock=clock).open()
     assert not bench.worker.engine.runs.leave_open(message(b"x"), None, clock.now())
     assert not bench.worker.end(message(b"x"), deferrals.NOT_ENDED)
+
+
+def test_a_message_that_was_left_open_without_a_token_ends_at_its_deadline() -> None:
+    bench = GuardedBench(lambda message: None).open()
+    runs = bench.worker.engine.runs
+    runs.allow_deferral(DeferralLimits(10, 5.0))
+    bench.send("m")
+    bench.broker.step()
+    taken = bench.worker.next(None, None)
+    assert taken is not None
+    assert bench.worker.leave_open(taken, None)
+    runs.abandon()
+    bench.clock.advance(5)
+    bench.worker.tick()
+    assert (runs.deferred, bench.worker.counts.failed.total()) == ({}, 1)
+
+
+def test_of_tokens_that_are_used_in_vain_the_log_has_one_in_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(deferrals, "_QUIET", 10.0)
+    monkeypatch.setattr(deferrals, "_warned", [float("-inf")])
+    shop = Shop(tmp_path)
+    shop.send("a")
+    assert [shop.tokens["a"].done() for _ in range(3)] == [True, False, False]
+    assert caplog.text.count("used in vain") == 1
