@@ -21,6 +21,7 @@ from kodo_consumer.inbox import TABLE, Inbox, inbox_table
 from kodo_consumer.inbox.inbox_broker import InboxBroker
 from kodo_consumer.inbox.inbox_row import InboxToken, delivery_of, head_of, name_of_row
 from kodo_consumer.inbox.inbox_store import InboxStore
+from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
@@ -31,7 +32,9 @@ from kodoctl.errors import KodoctlError, UsageError
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import delivery, policy, topic
 from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
 from tests.unit.consumer.topologies import write
+from tests.unit.consumer.watching import get
 
 READY = topic(Level.L1, State.READY)
 
@@ -358,3 +361,31 @@ def test_a_handler_names_its_inbox_and_migrations_find_the_table(tmp_path: Path)
     assert list(metadata.tables) == ["kodo_inbox"]
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = kodo_consumer.inbox.nothing
+
+
+def test_a_consumer_starts_with_its_inbox_shows_it_and_without_a_table_not_at_all(tmp_path: Path) -> None:
+    of = policy(in_place=(), concurrency=4)
+    place = Place(create_engine("sqlite://"), of)
+    cluster: Any = MemoryCluster(of)
+    consumer = Consumer(of, lambda: (place.broker, cluster), settings=Settings(port=0))
+    inbox = Inbox(f"sqlite:///{tmp_path / 'shop.db'}")
+
+    @consumer.handler(inbox=inbox)
+    def handle(message: Message) -> None:
+        place.seen[message.data] += 1
+
+    with pytest.raises(KodoctlError, match="has no table kodo_inbox"):
+        consumer.start()
+    inbox.create_table()
+    consumer.start()
+    try:
+        with place.pumped():
+            place.send("a", "b")
+            eventually(lambda: len(place.seen) == 2, within=20)
+        text = get(str(consumer.address), "/metrics")[1]
+        assert 'kodo_consumer_inbox_rows{namespace="p/n"' in text
+        assert "kodo_consumer_inbox_oldest_seconds{" in text
+        assert consumer.problems == []
+    finally:
+        consumer.stop()
+    assert inbox.counts("p/n/t:s")["done"] == 2
