@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,25 @@ def test_a_kill_at_this_step_loses_nothing_and_accepts_nothing_twice(
     moved_again = by_topic[f"{setting.topic}-work-RETRYING"] - MOVED
     assert 0 <= moved_again <= MOVED, "a move whose row was not marked as done is made again"
     assert backlog(broker, setting.topic, "work") == 0
+
+
+def test_a_rehearsal_says_that_the_table_is_missing(
+    broker: Broker, tenant: str, tmp_path: Path, database_url: str
+) -> None:
+    setting = Setting(broker, tenant, tmp_path)
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    create_topics(broker, str(setting.file))
+    environ = {**os.environ, "INBOX": database_url, "KILL_AT": "", "LEDGER": str(setting.ledger), "KODOCTL_ENV": ""}
+    inbox = Inbox(database_url)
+
+    def rehearse() -> subprocess.CompletedProcess[str]:
+        command = setting.command("run", "app:consumer", "--dry-run")
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    refused = rehearse()
+    assert (refused.returncode, "K771" in refused.stderr) == (1, True)
+    assert "has no table kodo_inbox" in " ".join(refused.stderr.split())
+    print(refused.stderr)  # noqa: T201
+    inbox.create_table()
+    inbox.close()
+    assert rehearse().returncode == 0

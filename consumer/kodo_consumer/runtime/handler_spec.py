@@ -52,7 +52,10 @@ class MessageStorage(Protocol):
     """Storage through which messages go to their handler: kodo_consumer.inbox.Inbox."""
 
     def open(self, broker: Broker, policy: Policy) -> Broker:
-        """Returns a broker that delivers messages from the storage. Raises KodoctlError."""
+        """Returns a broker that delivers messages from the storage. Raises KodoctlError as `check` does."""
+
+    def check(self, policy: Policy) -> None:
+        """Raises KodoctlError if `open` would."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
-from sqlalchemy import Engine, MetaData, create_engine, select, update
+from sqlalchemy import Engine, MetaData, create_engine, create_mock_engine, make_url, select, update
 from sqlalchemy.exc import OperationalError
 
 from kodoctl.errors import KodoctlError, UsageError
@@ -323,6 +323,12 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     assert inbox.counts("p/n/t:s") == {"waiting": 0, "claimed": 0, "done": 0}
     with pytest.raises(UsageError, match="a database in memory ends with the process"):
         Inbox("sqlite://").open(MemoryBroker(SystemClock()), policy())
+    other: Any = create_mock_engine("mysql://", lambda *_: None)
+    other.url = make_url("mysql://")
+    strange = Inbox("sqlite://")
+    strange._engine = other
+    with pytest.raises(UsageError, match="K743"):
+        strange.check(policy())
     with pytest.raises(UsageError, match="claim: 1s is less than 5s"):
         Inbox("sqlite://", claim="1s")
     with pytest.raises(UsageError, match="keep: "):
