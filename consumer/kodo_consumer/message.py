@@ -4,22 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
-from kodo_consumer.core.values.deferral import Deferral
-from kodo_consumer.core.values.envelope import (
-    PREFIX,
-    Delivery,
-    Duration,
-    Headers,
-    Level,
-    State,
-    effect_key,
-    message_identity,
-)
+from kodo_consumer.core.values.deferral import Deferral, Timeout, has_ended, new_deferral
+from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
-from kodo_consumer.core.values.object_use import misuse_error
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 
 if TYPE_CHECKING:
@@ -182,26 +171,6 @@ class Message(Generic[T]):
 
         return once(session, self._lane.subscription, self.id, self.effect)
 
-    def defer(self, timeout: timedelta | str | None = None) -> Deferral:
-        """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
-        `failed(error)`, from any thread or task. Further calls return the same token.
-
-        `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
-        such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a
-        process of its own, in a batch handler, and outside of a running handler.
-        """
-        if self._runs is None:
-            detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"
-            raise misuse_error(f"defer: {detail}")
-        if self.deferral is None:
-            if isinstance(timeout, str):
-                timeout = timedelta(milliseconds=Duration.parse(timeout))
-            self.deferral = Deferral(self, None if timeout is None else max(0.0, timeout.total_seconds()))
-        if self not in self._runs:  # looked at last: a time-out that comes before closes no token
-            self.deferral.close()
-            raise misuse_error("defer: the handler of this message has ended")
-        return self.deferral
-
     @property
     def subscription(self) -> str:
         """Full name of the subscription that received the message: `kodo/trade/orders:billing`."""
@@ -241,6 +210,21 @@ class Message(Generic[T]):
     def event_time(self) -> int:
         """Event time that the producer set, in ms since the epoch; 0 without one."""
         return self._delivery.event_time
+
+    def defer(self, timeout: Timeout | None = None) -> Deferral:
+        """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
+        `failed(error)`, from any thread or task. Further calls return the same token.
+
+        `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
+        such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a
+        process of its own, in a batch handler, and outside of a running handler.
+        """
+        if self.deferral is None:
+            self.deferral = new_deferral(self, self._runs, timeout)
+        if self not in (self._runs or ()):  # looked at last: a time-out that comes before closes no token
+            self.deferral.close()
+            raise has_ended()
+        return self.deferral
 
 
 def parts_of(message: Message) -> tuple[Delivery, Lane, Headers]:

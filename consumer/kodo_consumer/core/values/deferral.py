@@ -6,16 +6,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from kodo_consumer.core.values.envelope import Duration
+from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
+from kodoctl.errors import UsageError
 
 log = logging.getLogger("kodo.consumer")
 NOT_ENDED: Final = Failed("deferred message not ended in time")
 _QUIET: Final = 10.0  # seconds between two warnings of tokens that were used too late
 _warned: Final = [float("-inf")]
+Timeout = timedelta | str
 ReadError = Callable[[BaseException, Any], Outcome]
 """Returns the outcome of an exception that a handler raised, or could have raised, for a message."""
 
@@ -123,3 +128,21 @@ class Deferral:
         with self._lock:
             if self.is_open:
                 self._state = _State.OVER
+
+
+def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeout | None) -> Deferral:
+    """New token of a message. `runs`: messages whose handlers run in its worker; None: this message cannot be deferred.
+    `timeout`: None: as the settings say. Raises UsageError if the message cannot be deferred, UnitError for a text that
+    is no time.
+    """
+    if runs is None:
+        detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"
+        raise misuse_error(f"defer: {detail}")
+    if isinstance(timeout, str):
+        timeout = timedelta(milliseconds=Duration.parse(timeout))
+    return Deferral(message, None if timeout is None else max(0.0, timeout.total_seconds()))
+
+
+def has_ended() -> UsageError:
+    """Error to raise for a message whose handler has returned, raised or timed out."""
+    return misuse_error("defer: the handler of this message has ended")
