@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
-from kodo_consumer.core.values.deferral import Deferral, Timeout, has_ended, new_deferral
+from kodo_consumer.core.values.deferral import Deferral, Timeout, ended_error, new_deferral
 from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
@@ -223,7 +223,7 @@ class Message(Generic[T]):
             self.deferral = new_deferral(self, self._runs, timeout)
         if self not in (self._runs or ()):  # looked at last: a time-out that comes before closes no token
             self.deferral.close()
-            raise has_ended()
+            raise ended_error()
         return self.deferral
 
 

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodo_consumer.core.values.envelope import Duration
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.core.values.outcomes import DONE, Failed, Outcome
-from kodoctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from kodoctl.errors import UsageError
 
 log = logging.getLogger("kodo.consumer")
 NOT_ENDED: Final = Failed("deferred message not ended in time")
@@ -143,6 +145,6 @@ def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeou
     return Deferral(message, None if timeout is None else max(0.0, timeout.total_seconds()))
 
 
-def has_ended() -> UsageError:
+def ended_error() -> UsageError:
     """Error to raise for a message whose handler has returned, raised or timed out."""
     return misuse_error("defer: the handler of this message has ended")
