@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
+    from kodo_consumer.core.values.deferral import Deferral
     from kodo_consumer.core.values.exceptions import (
         Blocking,
         Dead,
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from kodo_consumer.sending.send_hooks import Draft, SentMessage, Veto
 
 _HOMES = {
-    "Consumer": "consumer", "Message": "message", "Producer": "producer",
+    "Consumer": "consumer", "Deferral": "core.values.deferral", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
     "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
     "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
     "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.send_hooks", "SentMessage": "sending.send_hooks", "Veto": "sending.send_hooks", "SendManyError": "sending.many_sends",
 }  # fmt: skip
 __all__ = [
-    "AsyncHandle", "Blocking", "Consumer", "Dead", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
+    "AsyncHandle", "Blocking", "Consumer", "Dead", "Deferral", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
     "MoveTo", "Pending", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
 ]  # fmt: skip
 

@@ -28,7 +28,7 @@ from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.dependencies import inject
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
 from kodo_consumer.runtime.failure_forecast import FailureForecast
-from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
+from kodo_consumer.runtime.handler_spec import HandlerSpec, MessageStorage, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guard_executor
 from kodo_consumer.runtime.lifespans import DECLARED
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
@@ -137,19 +137,30 @@ class Consumer:
     def handler(self, function: H, /) -> H: ...
 
     @overload
-    def handler(self, function: None = None, /, *, process: bool | int = False) -> Callable[[H], H]: ...
+    def handler(
+        self, function: None = None, /, *, process: bool | int = False, inbox: MessageStorage | None = None
+    ) -> Callable[[H], H]: ...
 
-    def handler(self, function: Callable[..., Any] | None = None, /, *, process: bool | int = False) -> Any:
+    def handler(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        process: bool | int = False,
+        inbox: MessageStorage | None = None,
+    ) -> Any:
         """Sets the function that handles messages, as a decorator: a plain function runs on threads, an async one on
         one event loop.
 
         With `process=True` a plain function runs in processes, one for each core, or as many as the number. A time-out
-        or crash there costs only the process and the one message in it. Raises UsageError with all reasons why the
-        function cannot run.
+        or crash there costs only the process and the one message in it. With `inbox` (kodo_consumer.inbox.Inbox)
+        messages are stored in the application's database, acknowledged, and handled from there. Raises UsageError with
+        all reasons why the function cannot run.
         """
 
         def take(function: H) -> H:
-            return self._declare(function, HandlerSpec(function, processes_of(process, self.policy.concurrency)))
+            processes = processes_of(process, self.policy.concurrency)
+            return self._declare(function, HandlerSpec(function, processes, inbox=inbox))
 
         return take if function is None else take(function)
 
@@ -338,8 +349,9 @@ class Consumer:
         scheduled = partial(_policy_for_handler, handling, self._hooks, self.settings.workers)
         policy = scheduled(self.policy)
         with ExitStack() as on_failure:
-            connections = broker, cluster = self._connect()
+            broker, cluster = self._connect()
             on_failure.callback(cluster.close)
+            broker = _through_storage(handling, broker, policy)
             on_failure.callback(broker.close)
             on_failure.callback(self.lifespans.leave)
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
@@ -349,8 +361,11 @@ class Consumer:
             on_failure.callback(runner.stop)
             redact_stray_errors(self.error_texts, self)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
+            handling.allow_deferral(worker, self.settings)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
-            self._running = start_worker(worker, runner, connections, self.settings, traces, reloader, self.lifespans)
+            self._running = start_worker(
+                worker, runner, (broker, cluster), self.settings, traces, reloader, self.lifespans
+            )
             on_failure.pop_all()
 
     @property
@@ -460,6 +475,19 @@ def _read_policy(
     loaded = surroundings.topology(path)
     warnings = lint_warnings(loaded)
     return replace(policy_of(loaded, *choose_subscription(loaded, topic, subscription)), signer=keys), warnings
+
+
+def _through_storage(handling: HandlerSpec, broker: Broker, policy: Policy) -> Broker:
+    """Broker that delivers messages from the handler's inbox; without one the broker itself. Raises KodoctlError, after
+    closing the broker.
+    """
+    if handling.inbox is None:
+        return broker
+    try:
+        return handling.inbox.open(broker, policy)
+    except BaseException:
+        broker.close()
+        raise
 
 
 def _policy_for_handler(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
+from kodo_consumer.core.values.deferral import Deferral, Timeout, ended_error, new_deferral
 from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
@@ -53,13 +54,13 @@ class Check(Protocol):
 
 class Message(Generic[T]):
     """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
-    `fair_by`.
+    `fair_by`. `deferral`: token of a deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
     TypedDict.
     """
 
-    __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_value", "tenant")
+    __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_runs", "_value", "deferral", "tenant")
 
     def __init__(
         self,
@@ -69,9 +70,12 @@ class Message(Generic[T]):
         tenant: str,
         check: Check | None = None,
         in_flight: object = None,
+        runs: Mapping[Message, float] | None = None,
     ) -> None:
         self._delivery, self._lane, self._headers = delivery, lane, headers
         self._check, self._in_flight = check, in_flight
+        self._runs = runs  # those of the worker, where messages may be deferred
+        self.deferral: Deferral | None = None
         self._value: T  # once it was asked for
         self.tenant = tenant
 
@@ -206,6 +210,21 @@ class Message(Generic[T]):
     def event_time(self) -> int:
         """Event time that the producer set, in ms since the epoch; 0 without one."""
         return self._delivery.event_time
+
+    def defer(self, timeout: Timeout | None = None) -> Deferral:
+        """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
+        `failed(error)`, from any thread or task. Further calls return the same token.
+
+        `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
+        such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a
+        process of its own, in a batch handler, and outside of a running handler.
+        """
+        if self.deferral is None:
+            self.deferral = new_deferral(self, self._runs, timeout)
+        if self not in (self._runs or ()):  # looked at last: a time-out that comes before closes no token
+            self.deferral.close()
+            raise ended_error()
+        return self.deferral
 
 
 def parts_of(message: Message) -> tuple[Delivery, Lane, Headers]:

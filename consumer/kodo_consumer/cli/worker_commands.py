@@ -121,6 +121,8 @@ def _rehearse(consumers: Sequence[Consumer]) -> None:
                 "--dry-run: the consumer was not made by Consumer.load, and has no cluster to compare with"
             )
         attempt(problems, partial(_compare, consumer.environment, [consumer.policy], native=consumer.settings.native))
+        if (storage := consumer.handling.inbox) is not None:
+            attempt(problems, partial(storage.check, consumer.policy))
         for line in consumer.lanes():
             say(f"lane {line}")
     if problems:

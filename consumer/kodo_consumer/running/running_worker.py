@@ -145,7 +145,7 @@ def start_worker(
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-    view, window = _watch_and_serve(worker, service, runner, settings, broker.border)
+    view, window = _watch_and_serve(worker, service, runner, settings, broker)
     with ExitStack() as started:
         if window is not None:
             started.callback(window.close)
@@ -160,7 +160,7 @@ def start_worker(
 
 
 def _watch_and_serve(
-    worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, border: BorderStatus
+    worker: Worker, service: WorkerSupervisor, runner: HandlerExecutor, settings: Settings, broker: Broker
 ) -> tuple[WorkerView, HttpEndpoint | None]:
     """Adds the stall probe to the worker's service and, if the settings name a port, opens the endpoint of metrics and
     health: before the worker connects, so that probes see that it does. Returns the view, and the endpoint. Raises
@@ -171,7 +171,8 @@ def _watch_and_serve(
     tenants, measured = settings.metrics_tenants, settings.port is not None
     loop = getattr(runner, "loop", None)
     session = runner.guard.session if isinstance(runner, IdempotentExecutor) else None
-    view = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured, session=session)
+    view = WorkerView(worker, service, loop, border=broker.border, tenants=tenants, measured=measured, session=session)
+    view.inbox = getattr(broker, "inbox", None)
     if settings.port is None:
         return view, None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint

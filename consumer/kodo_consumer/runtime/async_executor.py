@@ -12,7 +12,6 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.lifespans import LEAVING, log_slow_end
 from kodo_consumer.runtime.thread_executor import BREATH, JOIN, hanging
@@ -21,6 +20,7 @@ from kodo_consumer.runtime.threads import begin, log_end
 if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.core.values.outcomes import Outcome
     from kodo_consumer.message import Message
     from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.lifespans import Lifespans
@@ -195,10 +195,11 @@ class AsyncExecutor:
             self._running[finished] = me
             try:
                 await self._handler(finished)
-                outcome = DONE
+                outcome = self._complaints.outcome_of_return(source, finished)
             except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
                 outcome = self._complaints.outcome(problem, finished)
             del self._running[finished]
+            finished = finished if outcome is not None else None  # deferred
             if me not in self._tasks:
                 return
             if copy_context() or me.cancelling():  # not as it was when it began

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.text.formatting import many
+
 if TYPE_CHECKING:
     from kodo_consumer.runtime.worker import Worker
 
@@ -16,7 +18,9 @@ _LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside,
 
 
 def drain(worker: Worker, seconds: float) -> None:
-    """Starts no more messages, and waits at most `seconds` for running handlers and for receipts."""
+    """Starts no more messages, and waits at most `seconds` for running handlers, deferred messages and
+    receipts.
+    """
     deadline = time.monotonic() + seconds
     worker.drain()
     while worker.busy and time.monotonic() < deadline and worker.problem is None:
@@ -24,7 +28,8 @@ def drain(worker: Worker, seconds: float) -> None:
     if worker.problem is not None:
         log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
     elif worker.busy:
-        log.warning("drain time-out: what still runs is released and will be delivered again")
+        deferred = many(len(worker.engine.runs.deferred), "deferred message")
+        log.warning("drain time-out: what still runs, and %s, is released and will be delivered again", deferred)
 
 
 def join(threads: Sequence[Thread]) -> None:

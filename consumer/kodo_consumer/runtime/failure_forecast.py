@@ -32,7 +32,7 @@ class FailureForecast:
         is neither delayed nor rerouted.
         """
         in_flight = message._in_flight  # noqa: SLF001  # the run belongs to the engine's message
-        if not isinstance(in_flight, InFlight) or in_flight.stage is not Stage.RUNNING:
+        if not isinstance(in_flight, InFlight) or in_flight.stage not in (Stage.RUNNING, Stage.DEFERRED):
             return ""
         now = round(time.time() * 1000)
         match decide(in_flight.envelope(may_wait=True), outcome, self._policy_of(), now):

@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodo_consumer.core.values.exception_groups import spokesman
 from kodo_consumer.core.values.exceptions import HandlerSignal, outcome_of
 from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of
 from kodo_consumer.core.values.limit_policy import NOBODY
 from kodo_consumer.core.values.outcomes import (
+    DONE,
     DependencyUnavailable,
     ErrorDetails,
     Failed,
@@ -33,7 +34,9 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     import asyncio
 
+    from kodo_consumer.core.values.deferral import DeferringSource
     from kodo_consumer.core.values.error_text import ErrorTextReader
+    from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
     Forecast = Callable[[Message, Outcome], str]
@@ -81,6 +84,14 @@ class ExceptionReporter:
         outcome = self._with_error(self._failure(problem), problem)
         self._report(problem, raised, failed, outcome)
         return outcome
+
+    def outcome_of_return(self, source: WorkSource, returned: Message | Batch) -> Outcome | None:
+        """Outcome of a handler that returned; None: it deferred its message, which its token hands to `source` later."""
+        deferral = None if isinstance(returned, Batch) else returned.deferral
+        if deferral is None:
+            return DONE
+        deferral.on_return(cast("DeferringSource", source), self.outcome)
+        return None
 
     def _report(
         self, problem: BaseException, raised: BaseException, failed: Message | Batch | None, outcome: Outcome

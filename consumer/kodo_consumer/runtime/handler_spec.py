@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kodo_consumer.core.engine.handler_runs import DeferralLimits
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.core.values.lane_set import in_proportion
@@ -31,6 +32,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.values.broker import Broker
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import HandlerExecutor
     from kodo_consumer.core.values.policy import Policy
@@ -38,21 +40,34 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.handler_errors import Forecast
     from kodo_consumer.runtime.lifespans import Lifespans
     from kodo_consumer.runtime.middleware import Hooks
+    from kodo_consumer.runtime.settings import Settings
+    from kodo_consumer.runtime.worker import Worker
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
 _RESTART: Final = 60_000  # ms that a process in place of another one may take to start
 
 
+class MessageStorage(Protocol):
+    """Storage through which messages go to their handler: kodo_consumer.inbox.Inbox."""
+
+    def open(self, broker: Broker, policy: Policy) -> Broker:
+        """Returns a broker that delivers messages from the storage. Raises KodoctlError as `check` does."""
+
+    def check(self, policy: Policy) -> None:
+        """Raises KodoctlError if `open` would."""
+
+
 @dataclass(frozen=True)
 class HandlerSpec:
     """A handler as declared. `processes`: number of processes that run it, 0: it runs in this one. `batching`: None: it
-    handles single messages.
+    handles single messages. `inbox`: stores its messages first; None: they come from the broker.
     """
 
     function: Callable[..., Any]
     processes: int = 0
     batching: Batching | None = None
+    inbox: MessageStorage | None = None
 
     @property
     def is_async(self) -> bool:
@@ -157,6 +172,14 @@ class HandlerSpec:
                 reserves_slots=False,
             )
         return policy
+
+    def allow_deferral(self, worker: Worker, settings: Settings) -> None:
+        """Lets this handler defer its messages in a worker, unless it runs in processes or in batches: at most
+        `max_deferred` messages of the settings, and half of those that the worker may have in memory.
+        """
+        if not (self.processes or self.batching):
+            most = min(settings.max_deferred, worker.policy.max_held // 2)
+            worker.engine.runs.allow_deferral(DeferralLimits(most, settings.defer_timeout / 1000))
 
     def runner(
         self,

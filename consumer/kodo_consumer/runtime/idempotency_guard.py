@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kodo_consumer.core.values.outcomes import DONE, Deferred, Outcome, Repeated
 from kodo_consumer.core.values.store import KEEP_S, Store, StoreAnswer, name_of
@@ -22,6 +22,7 @@ from kodo_consumer.runtime.suspect_messages import ELSEWHERE, SuspectMessages
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
+    from kodo_consumer.core.values.deferral import DeferringSource
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Message
@@ -33,10 +34,11 @@ _PAUSED: Final = Deferred("the store is down")
 
 class GuardedMessages:
     """Messages that were taken from the worker and not handed back, each with its name in the store. A second copy of a
-    message has the name "".
+    message has the name "". `deferred`: those of them that are deferred, and so take no slot.
     """
 
     def __init__(self) -> None:
+        self.deferred: set[Message] = set()
         self._names: dict[Message, str] = {}
         self._used: set[str] = set()
 
@@ -57,9 +59,15 @@ class GuardedMessages:
     def remove(self, message: Message) -> str | None:
         """Removes a message and returns its name; None: it was not in the set."""
         name = self._names.pop(message, None)
+        self.deferred.discard(message)
         if name is not None:
             self._used.discard(name)
         return name
+
+    @property
+    def at_work(self) -> int:
+        """Number of messages without the deferred ones."""
+        return len(self._names) - len(self.deferred)
 
     def names(self, messages: Sequence[Message]) -> list[str]:
         """Returns the names of those of `messages` that were added and not removed yet, in the same order. The name of
@@ -133,6 +141,30 @@ class IdempotencyGuard:
         taken = self.next_batch(ended, 1)
         return taken[0] if taken else None
 
+    def leave_open(self, message: Message, timeout: float | None) -> bool:
+        """Removes the mark of a deferred message, because its handler came back: it is no suspect if the worker ends.
+        See DeferringSource.
+        """
+        with self._lock:
+            if message not in self._out:
+                return False
+            name = name_of(message.effect)
+            self.session.unsaved.add(ended=[name])
+            self._suspects.on_end(name)
+            self._out.deferred.add(message)
+        is_open = cast("DeferringSource", self._source).leave_open(message, timeout)
+        self._ring()
+        return is_open
+
+    def end(self, message: Message, outcome: Outcome) -> bool:
+        """Takes the outcome of a deferred message: see DeferringSource."""
+        with self._lock:
+            if message not in self._out.deferred:
+                return False
+            self._ended.append((message, outcome))
+        self._ring()
+        return True
+
     def fail(self, problem: BaseException) -> None:
         """Reports to the worker that its executor failed."""
         assert self._source is not None
@@ -175,13 +207,17 @@ class IdempotencyGuard:
         else:
             back += [(message, _PAUSED) for message in asked]
         with self._lock:
+            opened = [(message, outcome) for message, outcome in back if message in self._out.deferred]
             for message, _ in back:
                 self._out.remove(message)
             shut = self._leaving or (session.down and not session.go_on)
-            room = 0 if shut else self._suspects.room(len(self._out), now)
+            room = 0 if shut else self._suspects.room(self._out.at_work, now)
+        for message, outcome in opened:
+            cast("DeferringSource", source).end(message, outcome)
+        back = [one for one in back if one not in opened] if opened else back
         taken = source.next_batch(back, room)
         self._take(taken)
-        return bool(any_ended or asked or back or taken)
+        return bool(any_ended or asked or back or opened or taken)
 
     def leave(self) -> None:
         """Sends the last results to the store and ends the session, after all handlers have ended. Raises
@@ -228,7 +264,7 @@ class IdempotencyGuard:
             mark = known.marks.get(name)
             if name in known.done:
                 back.append((message, _REPEATED))
-            elif mark is None or (outcome := self._suspects.outcome(name, mark, len(self._out), now)) is None:
+            elif mark is None or (outcome := self._suspects.outcome(name, mark, self._out.at_work, now)) is None:
                 start.append(message)
             else:
                 back.append((message, outcome))

@@ -101,6 +101,8 @@ def _lanes(value: Any) -> LaneSelection:
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "drain_timeout": _duration,
+    "defer_timeout": _duration,
+    "max_deferred": _count,
     "lanes": _lanes,
     "signing_keys": Signer.parse,
     "outbox_url": lambda value: Secret(str(value)),
@@ -128,7 +130,9 @@ allowed.
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms for which the end waits for running handlers and receipts. `signing_keys`: None: headers are
+    """`drain_timeout`: ms for which the end waits for running handlers, deferred messages and receipts.
+    `defer_timeout`: ms after which the attempt of a deferred message counts as failed. `max_deferred`: most deferred
+    messages of a worker at a time. `signing_keys`: None: headers are
     not signed. `lanes`: those that this worker reads; None: all of its subscription.
 
     `store`: where workers record done and started messages; None: nowhere. `store_keep`: ms for which it keeps a done
@@ -150,6 +154,8 @@ class Settings:
     """
 
     drain_timeout: int = 30_000
+    defer_timeout: int = 600_000
+    max_deferred: int = 1_000
     lanes: LaneSelection | None = None
     signing_keys: Signer | None = None
     outbox_url: Secret | None = None

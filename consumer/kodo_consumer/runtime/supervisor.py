@@ -43,6 +43,7 @@ _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
 POLL_EVERY: Final = 5.0  # seconds
 _TALLY_EVERY: Final = 10.0  # seconds between two entries about failures by cause
+_DEFERRED_EVERY: Final = 60.0  # seconds between two entries about deferred messages
 _CAUSES: Final = 10  # causes that such an entry names
 ROUND: Final = 6  # polls in which every lane is read once: each is at most half a minute old
 
@@ -174,10 +175,12 @@ class WorkerSupervisor:
     def _keep_time(self) -> None:
         watched = time.monotonic()
         nap, tally = longest_nap(self._worker.policy), FailureTally(self._worker)
+        deferred = DeferralNotice(self._worker)
         while not self._over.is_set():
             self.last_tick = time.monotonic()
             self._worker.tick()
             tally.tick(self.last_tick)
+            deferred.tick(self.last_tick)
             if self._orders is not None:
                 self._orders.drop_expired()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
@@ -290,6 +293,27 @@ def summary(worker: Worker) -> Sequence[str]:
         if one.notices or one.breaker.opened
     ]
     return [*lines, f"breaker of slow tenants: {'; '.join(slow)}"] if slow else lines
+
+
+class DeferralNotice:
+    """Number of deferred messages and the age of the oldest one, logged every minute in which some are that old."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._last = float("-inf")
+
+    def tick(self, now: float) -> None:
+        """Logs the deferred messages if one has waited for a minute, once a minute. `now`: seconds by a clock that only
+        advances.
+        """
+        runs, clock = self._worker.engine.runs, self._worker.clock
+        if not runs.deferred or now - self._last < _DEFERRED_EVERY:
+            return
+        count, oldest = self._worker.call_locked(lambda: (len(runs.deferred), runs.oldest_deferred(clock.now())))
+        if oldest >= _DEFERRED_EVERY:
+            self._last = now
+            name = subscription_of(self._worker.policy)
+            log.info("%s: %s deferred, the oldest for %.0f s", name, many(count, "message"), oldest)
 
 
 class FailureTally:

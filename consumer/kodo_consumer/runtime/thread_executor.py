@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, error
@@ -23,6 +22,7 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.core.values.outcomes import Outcome
     from kodo_consumer.message import Message
     from kodo_consumer.runtime.handler_errors import Forecast
 
@@ -188,17 +188,20 @@ class ThreadExecutor:
                 self._scaling = True
                 self._work.set()
             slot.message = finished
-            outcome = self._run(finished)
+            outcome = self._run(source, finished)
             slot.message = None
+            if outcome is None:
+                finished = None
             if self._surplus and self._step_back(source, slot, finished, outcome):
                 finished = outcome = None
 
-    def _run(self, message: Message) -> Outcome:
+    def _run(self, source: WorkSource, message: Message) -> Outcome | None:
+        """Runs the handler. Returns the outcome; None: the message is deferred."""
         try:
             copy_context().run(self._handler, message)  # what it leaves there is not for the next message
         except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
             return self._complaints.outcome(problem, message)
-        return DONE
+        return self._complaints.outcome_of_return(source, message)
 
     def _park(self, seen: int, source: WorkSource) -> bool:
         """Sleeps until woken, unless there is more to take by now. Returns false if the executor was stopped."""
@@ -214,9 +217,9 @@ class ThreadExecutor:
             time.sleep(BREATH)
         return not self._stopping
 
-    def _step_back(self, source: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
-        """Hands the message back and sleeps until woken, if more threads are awake than useful. Returns false if it did
-        neither.
+    def _step_back(self, source: WorkSource, slot: _Slot, finished: Message | None, outcome: Outcome | None) -> bool:
+        """Hands the message (None: none) back and sleeps until woken, if more threads are awake than useful. Returns
+        false if it did neither.
         """
         with self._lock:
             if slot.replaced:  # it is counted no more
@@ -226,7 +229,8 @@ class ThreadExecutor:
                 return False
             self._surplus -= 1
             self._parked.count += 1  # from here on each wake-up reaches a thread
-        source.next_batch([(finished, outcome)], 0)
+        ended = [(finished, outcome)] if finished is not None and outcome is not None else []
+        source.next_batch(ended, 0)
         self._work.set()  # what the message held up may start now, and the others may have gone to sleep before
         self._parked.sleep()
         return True

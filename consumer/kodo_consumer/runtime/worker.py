@@ -127,8 +127,10 @@ class Worker:
 
     def close(self) -> None:
         """Stops the executor, carries out pending actions and closes the connections, within a limited time. The broker
-        gives unacknowledged messages to other workers.
+        gives unacknowledged messages to other workers; tokens of deferred ones have no effect any more.
         """
+        with self._lock:
+            self.engine.runs.abandon()
         self._runner.stop()
         with self._event():
             pass  # what is gathered goes out
@@ -223,6 +225,20 @@ class Worker:
         if actions is not None:
             self._carry_out(actions)
         return taken
+
+    def leave_open(self, message: Message, timeout: float | None) -> bool:
+        """Ends the handler run of a deferred message: see DeferringSource."""
+        with self._event():
+            return self.engine.runs.leave_open(message, timeout, self.clock.now())
+
+    def end(self, message: Message, outcome: Outcome) -> bool:
+        """Takes the outcome of a deferred message: see DeferringSource."""
+        is_ended = False
+        with self._or_broken(), self._event():  # the caller's thread is the application's
+            is_ended = self.engine.runs.end(message, outcome, self.clock.now())
+        if is_ended and outcome is DONE and log.isEnabledFor(logging.DEBUG):
+            _log_done(message, self.policy)
+        return is_ended
 
     def fail(self, problem: BaseException) -> None:
         """Breaks the worker: records the first problem, logs it, and makes the supervisor end the worker."""

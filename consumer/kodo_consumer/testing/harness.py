@@ -25,7 +25,6 @@ from kodo_consumer.core.checks.message_validation import (
 from kodo_consumer.core.values.broker import TOO_BIG, Rejected
 from kodo_consumer.core.values.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.values.object_use import ObjectUse
-from kodo_consumer.core.values.outcomes import DONE, Outcome
 from kodo_consumer.core.values.send_target import level_refusal
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.counters import Counts
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.handler_executor import WorkSource
+    from kodo_consumer.core.values.outcomes import Outcome
     from kodo_consumer.core.values.wire_texts import PropertyValue
     from kodo_consumer.message import Message
 
@@ -117,10 +117,11 @@ class InlineExecutor:
         self._finished = self._source.next(self._finished, self._outcome)
         if self._finished is None:
             return handed_back
-        self._outcome = self._run(self._finished)
+        self._outcome = self._run(self._source, self._finished)
+        self._finished = self._finished if self._outcome is not None else None  # None: it is deferred
         return True
 
-    def _run(self, message: Message) -> Outcome:
+    def _run(self, source: WorkSource, message: Message) -> Outcome | None:
         try:
             context = copy_context()  # as executors of workers do
 
@@ -133,7 +134,7 @@ class InlineExecutor:
                 self._around(message, call)
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
             return self._complaints.outcome(problem, message)
-        return DONE
+        return self._complaints.outcome_of_return(source, message)
 
     def _call(self, message: Message) -> None:
         result = self._handler(message)
@@ -198,6 +199,7 @@ class Harness:
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
         self._senders: dict[str, _TestSender] = {}
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)
+        consumer.handling.allow_deferral(self.worker, consumer.settings)
         self.worker.open("harness")
 
     @property

@@ -178,6 +178,12 @@ def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
 
+def _inbox_rows(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    if sight.inbox is not None:
+        waiting, claimed, _ = sight.inbox.backlog
+        yield from ((("waiting",), float(waiting)), (("claimed",), float(claimed)))
+
+
 def _native(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     if sight.border is not None:
         yield ("border", sight.border.detail), float(sight.border.native)
@@ -249,6 +255,14 @@ EXPORTED: Final = (
     gauge("held_bytes", "Payload bytes that this worker holds.", (), plain(lambda sight: sight.held_bytes)),
     gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
     gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.runs.running))),
+    gauge("deferred_messages", "Messages that handlers deferred and that did not end yet.", (),
+          plain(lambda sight: len(sight.engine.runs.deferred))),
+    gauge("deferred_oldest_seconds", "Seconds for which the oldest deferred message has waited for its end; 0 without any.", (),
+          plain(lambda sight: sight.oldest_deferred)),
+    gauge("inbox_rows", "With an inbox: rows of the subscription that are to do; `waiting`, or `claimed` by a worker.", ("rows",),
+          _inbox_rows),
+    gauge("inbox_oldest_seconds", "With an inbox: seconds since the first row that is to do was received; 0 without any.", (),
+          plain(lambda sight: None if sight.inbox is None else sight.inbox.backlog[2])),
     gauge("slots", "Handlers that may be at work at once.", (), plain(lambda sight: sight.policy.concurrency)),
     gauge("backlog_growth", "Entries a second by which the subscription's backlog grows, over two minutes; negative while it drains.", (),
            _of_trend(lambda advice: advice.growth)),

@@ -15,6 +15,7 @@ from kodo_consumer.core.limits.limiters import ConcurrencyLimiter
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.state.in_flight import Stage
 from kodo_consumer.core.values.effects import Alarm
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 
 ALARM_AFTER: Final = 10.0  # seconds
 _AGAIN: Final = 60.0  # seconds until a fault that lasts is told again
+
+
+class InboxView(Protocol):
+    """Facts about an inbox for metrics and probes; kodo_consumer.inbox.inbox_broker provides them."""
+
+    @property
+    def trouble(self) -> str:
+        """Reason, as a text, why the database could not be used last; "" if it could."""
+
+    @property
+    def backlog(self) -> tuple[int, int, float]:
+        """Rows that no worker has, rows that workers have, and seconds since the first of all was received."""
 
 
 class RestingWorker(Protocol):
@@ -38,6 +51,10 @@ class RestingWorker(Protocol):
     @property
     def session(self) -> StoreSession | None:
         """Session with the store of done messages; None without a store."""
+
+    @property
+    def inbox(self) -> InboxView | None:
+        """Inbox through which the messages come; None without one."""
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
@@ -60,6 +77,7 @@ class RestKind(StrEnum):
     """Kind of a rest reason. The values are public: they are in the metric's label and in `/readyz`."""
 
     STORE = "store"
+    INBOX = "inbox"
     CONNECTION = "connection"
     PARTITION = "partition"
     PARKED = "parked"
@@ -71,6 +89,7 @@ class RestKind(StrEnum):
     LEASE = "lease"
     LIMIT = "limit"
     SLOT = "slot"
+    DEFERRED = "deferred"
     LOOKAHEAD = "lookahead"
     WAIT = "wait"
 
@@ -116,7 +135,7 @@ class RestWatch:
             self._started, self._last_start = counts.started, now
         found = rest_reasons_of(self._sight) if self._sight.worker.opened and not engine.draining else []
         self._since = {rest: self._since.get(rest, now) for rest in found}
-        any_waits = engine.lookahead.messages > len(engine.runs.running)
+        any_waits = engine.lookahead.messages > len(engine.runs.running) + len(engine.runs.deferred)
         long = [
             rest
             for rest, seconds in self.seconds(now).items()
@@ -150,6 +169,11 @@ def _store(sight: RestingWorker) -> Iterator[RestReason]:
     if session is not None and session.down and not session.go_on:
         text = f"the store cannot be asked, nothing is started until it is back: {session.problem}"
         yield RestReason(RestKind.STORE, text, fault=True)
+
+
+def _inbox(sight: RestingWorker) -> Iterator[RestReason]:
+    if sight.inbox is not None and sight.inbox.trouble:
+        yield RestReason(RestKind.INBOX, f"the inbox cannot be used: {sight.inbox.trouble}", fault=True)
 
 
 def _connection(sight: RestingWorker) -> Iterator[RestReason]:
@@ -242,6 +266,13 @@ def _slot(sight: RestingWorker) -> Iterator[RestReason]:
         yield RestReason(RestKind.SLOT, f"all {sight.worker.policy.concurrency} slots are taken", starts_end_it=True)
 
 
+def _deferred(sight: RestingWorker) -> Iterator[RestReason]:
+    runs = sight.worker.engine.runs
+    if not runs.has_room:
+        text = f"{many(len(runs.deferred), 'message')} deferred and not ended, no more may start (max_deferred)"
+        yield RestReason(RestKind.DEFERRED, text, starts_end_it=True)
+
+
 def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
     if len(sight.worker.engine.lookahead.lanes_without_capacity) == len(sight.lanes):
         text = f"the look-ahead is full, {sight.publishing} of its messages await a receipt"
@@ -249,5 +280,6 @@ def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
 
 
 _REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
-    _store, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _lookahead,
+    _store, _inbox, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _deferred,
+    _lookahead,
 )  # fmt: skip

@@ -17,6 +17,7 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.rest_reasons import InboxView
     from kodo_consumer.core.state.in_flight import LaneState
     from kodo_consumer.core.upkeep.backlog_trend import BacklogAdvice
     from kodo_consumer.core.values.broker import BorderStatus
@@ -33,7 +34,8 @@ _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes eve
 class WorkerView:
     """View of a worker and its supervisor (`service`), to which it adds the stall probe as a background task.
     `tenants`: number of tenants with a label of their own. `measured`: also keep the figures that cost some time for
-    every message. `session`: session with the store of done messages; None without a store.
+    every message. `session`: session with the store of done messages; None without a store. `inbox`: through which the
+    messages come; None without one.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class WorkerView:
         session: StoreSession | None = None,
     ) -> None:
         self.worker, self.service, self.border, self.session = worker, service, border, session
+        self.inbox: InboxView | None = None
         self.policy, self.engine = worker.policy, worker.engine
         self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
         self.meter: Meter | None = None
@@ -101,6 +104,11 @@ class WorkerView:
     def publishing(self) -> int:
         """Number of messages that the worker publishes and that have no receipt yet."""
         return self.engine.flow.publishes.waiting
+
+    @property
+    def oldest_deferred(self) -> float:
+        """Seconds for which the oldest deferred message has waited for its end; 0 without any."""
+        return self.worker.call_locked(lambda: self.engine.runs.oldest_deferred(self.worker.clock.now()))
 
     @property
     def reads_alone(self) -> bool:

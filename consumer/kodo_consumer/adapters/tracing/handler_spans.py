@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}
+_DEFERRED: Final = "deferred"  # `kodo.outcome` of a run whose message ends later
 
 
 class HandlerCall:
@@ -203,10 +204,12 @@ class HandlerSpans:
                     run.span.add_event("exception", {"exception.type": type(problem).__qualname__})
 
     def _on_return(self, run: HandlerCall, unit: Any) -> None:
-        """Ends the spans of messages that are done; those of others end with the decision about them, soon after."""
+        """Ends the spans of messages that are done or deferred; those of others end with the decision about them, soon
+        after.
+        """
         run.ended = time.time_ns()
         if not run.is_batch:
-            self._end_run(_key(unit), run)
+            self._end_run(_key(unit), run, Rule.DONE.value if unit.deferral is None else _DEFERRED)
             return
         for message, outcome in unit.message_outcomes(DONE):
             if outcome is DONE:
@@ -284,13 +287,13 @@ class HandlerSpans:
                 self._fail(run.span, "released")
                 self._one_less(run)
 
-    def _end_run(self, key: object, run: HandlerCall) -> None:
+    def _end_run(self, key: object, run: HandlerCall, outcome: str = Rule.DONE.value) -> None:
         with self._lock:
             if self._open.get(key) is not run:  # given up meanwhile: told of already
                 return
             del self._open[key]
         if not run.is_batch and run.span.is_recording():
-            run.span.set_attribute("kodo.outcome", Rule.DONE.value)
+            run.span.set_attribute("kodo.outcome", outcome)
         self._one_less(run)
 
     def _fail(self, span: Span, kind: str) -> None:

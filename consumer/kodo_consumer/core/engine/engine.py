@@ -297,13 +297,14 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """True if a handler runs or a receipt is awaited."""
-        return bool(self.runs.running) or self.flow.busy
+        """True if a handler runs, a message is deferred, or a receipt is awaited."""
+        return bool(self.runs.running or self.runs.deferred) or self.flow.busy
 
     def check_invariants(self) -> list[str]:
         """Contradictions to "every unacknowledged message is in exactly one stage"; empty unless there is a bug."""
         counted = {
             Stage.RUNNING: len(self.runs.running),
+            Stage.DEFERRED: len(self.runs.deferred),
             Stage.PUBLISHING: self.flow.publishes.waiting,
             Stage.LIMITED: self.scheduler.messages_at_limits,
             Stage.EVACUATING: len(self.isolation) + len(self.queued_moves),

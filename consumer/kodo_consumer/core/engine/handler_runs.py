@@ -1,13 +1,18 @@
-"""Handler runs: messages that handlers work on, times of their starts, and effects of their ends on later starts."""
+"""Handler runs: messages that handlers work on, times of their starts, and effects of their ends on later starts.
+
+A deferred message has no slot any more; it keeps its concurrency limits, its place in the look-ahead and, on an ordered
+lane, its turn.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.core.checks.outcome_validation import OutcomeValidator
 from kodo_consumer.core.state.in_flight import InFlight, Stage
+from kodo_consumer.core.values.deferral import NOT_ENDED
 from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG, Outcome
-from kodo_consumer.message import Check, Message
+from kodo_consumer.message import Check, Message, parts_of
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine.message_flow import MessageFlow
@@ -16,13 +21,36 @@ if TYPE_CHECKING:
     from kodo_consumer.core.state.worker_metrics import Meter
 
 
+class DeferralLimits(NamedTuple):
+    """Limits of deferred messages of one worker. `most`: number of them; `timeout`: seconds after which the attempt of
+    one counts as failed, unless its handler named another time.
+    """
+
+    most: int
+    timeout: float
+
+
+class OpenMessage(NamedTuple):
+    """Times of a deferred message, monotonic seconds: when its handler returned, and its deadline."""
+
+    since: float
+    deadline: float
+
+
+_NEVER: Final = float("inf")
+
+
 class HandlerRuns:
     """Starts and ends handler runs, under the engine's lock. `running`: monotonic time of the start (seconds) by
-    message, oldest first. `meter`: measures the ends of runs; None: nobody reads metrics.
+    message, oldest first. `deferred`: messages whose handler returned and whose token ends them, in the order in which
+    they returned. `meter`: measures the ends of runs; None: nobody reads metrics.
     """
 
     def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
         self.running: dict[Message, float] = {}
+        self.deferred: dict[Message, OpenMessage] = {}
+        self._limits: DeferralLimits | None = None
+        self._next_deadline = _NEVER  # or sooner: a message that ended may have had it
         self.meter: Meter | None = None  # only while it is read
         self._context, self._scheduler, self._flow, self._check = context, scheduler, flow, check
         self._validator = OutcomeValidator(context.policy)
@@ -30,6 +58,23 @@ class HandlerRuns:
     def measure(self, meter: Meter) -> None:
         """Lets `meter` measure the ends of runs from now on."""
         self.meter = meter
+
+    def allow_deferral(self, limits: DeferralLimits) -> None:
+        """Lets handlers defer messages from now on. There are never fewer places for deferred messages than slots."""
+        self._limits = limits
+
+    @property
+    def has_room(self) -> bool:
+        """False if so many messages are deferred that one more handler, which may defer its message, cannot start."""
+        if not self.deferred or self._limits is None:
+            return True
+        most = max(self._limits.most, self._context.policy.concurrency)
+        return len(self.deferred) + len(self.running) < most
+
+    def oldest_deferred(self, now: float) -> float:
+        """Seconds for which the oldest deferred message has waited for its end; 0 without any."""
+        first = next(iter(self.deferred.values()), None)
+        return 0.0 if first is None else now - first.since
 
     def apply_policy(self) -> None:
         """Validates outcomes by the policy of the context, which has just changed, from now on."""
@@ -40,6 +85,8 @@ class HandlerRuns:
         (monotonic seconds). None if no message may start. Also decides about messages that the scheduler found over
         limits.
         """
+        if self.deferred and not self.has_room:
+            return None
         in_flight = self._scheduler.take(now)
         if self._scheduler.over_limit:
             self._flow.decide_over_limit(now)
@@ -48,10 +95,58 @@ class HandlerRuns:
         in_flight.enter(Stage.RUNNING)
         self._context.counts.started += 1
         message = Message(
-            in_flight.delivery, in_flight.lane.lane, in_flight.headers, in_flight.tenant, self._check, in_flight
+            in_flight.delivery,
+            in_flight.lane.lane,
+            in_flight.headers,
+            in_flight.tenant,
+            self._check,
+            in_flight,
+            None if self._limits is None else self.running,
         )
         self.running[message] = now
         return message
+
+    def leave_open(self, message: Message, timeout: float | None, now: float) -> bool:
+        """Ends the run of a handler that deferred its message: its slot is free. `timeout`: seconds, None: as the limits
+        say. Returns False, without effect, if `time_out` has taken the message from the handler before.
+        """
+        started = self.running.pop(message, None)
+        if started is None or self._limits is None:
+            return False
+        in_flight = message._in_flight  # noqa: SLF001  # made by take
+        assert isinstance(in_flight, InFlight)
+        slow = self._scheduler.free_slot(in_flight, now)
+        in_flight.slot_time += now - started
+        if self.meter is not None:
+            self.meter.on_end(in_flight, started, now, done=False)
+        throttle = self._scheduler.throttle
+        if throttle.wants_all_outcomes:
+            throttle.on_end(in_flight, DONE, started, len(self.running) + 1, now, slow=slow)
+        in_flight.enter(Stage.DEFERRED)
+        deadline = now + (self._limits.timeout if timeout is None else timeout)
+        self.deferred[message] = OpenMessage(now, deadline)
+        self._next_deadline = min(self._next_deadline, deadline)
+        return True
+
+    def end(self, message: Message, outcome: Outcome, now: float) -> bool:
+        """Ends a deferred message with an outcome. Returns False, without effect, if it has ended before."""
+        if self.deferred.pop(message, None) is None:
+            return False
+        in_flight = message._in_flight  # noqa: SLF001  # made by take
+        assert isinstance(in_flight, InFlight)
+        self._scheduler.free_limits(in_flight, now)
+        self._scheduler.queues.version += 1  # there may be room for one more now
+        if self.meter is not None and outcome is DONE:
+            self.meter.on_deferred_done(in_flight, now)
+        outcome = outcome if outcome is DONE else self._validator.validate(in_flight, outcome)
+        self._flow.finish(in_flight, outcome, now)
+        return True
+
+    def abandon(self) -> None:
+        """Ends all tokens, because the worker ends: the broker delivers their messages again."""
+        for message in (*self.deferred, *self.running):
+            if message.deferral is not None:
+                message.deferral.close()
 
     def finish(self, message: Message, outcome: Outcome, now: float) -> bool:
         """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
@@ -60,6 +155,8 @@ class HandlerRuns:
         started = self.running.pop(message, None)
         if started is None:
             return False
+        if message.deferral is not None:
+            message.deferral.close()
         in_flight = message._in_flight  # noqa: SLF001  # made by take
         assert isinstance(in_flight, InFlight)
         slow = self._scheduler.on_end(in_flight, now)
@@ -75,8 +172,11 @@ class HandlerRuns:
 
     def time_out(self, now: float) -> None:
         """Ends the runs that took longer than the policy's `handler_timeout` with TOOK_TOO_LONG, and lists their
-        messages in the effect `overdue`, by which executors free the slots. It does not interrupt handlers itself.
+        messages in the effect `overdue`, by which executors free the slots. It does not interrupt handlers itself. Ends
+        deferred messages whose deadline has passed with NOT_ENDED.
         """
+        if now >= self._next_deadline:
+            self._end_overdue(now)
         timeout = self._context.policy.handler_timeout / 1000
         for message, started in list(self.running.items()):
             if now - started < timeout:
@@ -84,8 +184,24 @@ class HandlerRuns:
             self._context.effects.give_up(message)
             self.finish(message, TOOK_TOO_LONG, now)
 
+    def _end_overdue(self, now: float) -> None:
+        for message, times in [one for one in self.deferred.items() if one[1].deadline <= now]:
+            self._context.effects.give_up(message)
+            self._say_overdue(message, now - times.since)
+            if message.deferral is not None:
+                message.deferral.close()
+            self.end(message, NOT_ENDED, now)
+        self._next_deadline = min((times.deadline for times in self.deferred.values()), default=_NEVER)
+
+    def _say_overdue(self, message: Message, seconds: float) -> None:
+        delivery, lane, _ = parts_of(message)
+        text = f"{lane.topic}: message {delivery.position} was deferred and did not end in {seconds:.0f} s: the attempt failed"
+        self._context.effects.alarm("deferred", text, severe=False)
+
     @property
     def next_timeout(self) -> float:
-        """Monotonic time (seconds) when the oldest run will have taken too long; infinite when no handler runs."""
-        oldest = next(iter(self.running.values()), float("inf"))
-        return oldest + self._context.policy.handler_timeout / 1000
+        """Monotonic time (seconds) when the oldest run will have taken too long, or a deferred message has its
+        deadline, at the latest; infinite without any.
+        """
+        oldest = next(iter(self.running.values()), _NEVER)
+        return min(oldest + self._context.policy.handler_timeout / 1000, self._next_deadline)

@@ -155,16 +155,26 @@ class Scheduler:
 
     def on_end(self, in_flight: InFlight, now: float) -> bool:
         """Frees slot and concurrency limits of a message that ended. Returns True if its tenant or its run was slow."""
+        self.free_limits(in_flight, now)
+        return self.free_slot(in_flight, now)
+
+    def free_slot(self, in_flight: InFlight, now: float) -> bool:
+        """Frees the slot of a message whose handler returned; its concurrency limits stay taken. Returns True if its
+        tenant or its run was slow.
+        """
         self.running -= 1
         if self.bulkheads.groups:
             self.queues.version += self.bulkheads.on_end(in_flight.lane.lane.index)
+        return self.slots is not None and self.slots.on_end(in_flight, now)
+
+    def free_limits(self, in_flight: InFlight, now: float) -> None:
+        """Frees the concurrency limits of a message that ended."""
         if in_flight.limiters is not None:
             in_flight.has_reservation = False
             for limiter in in_flight.limiters:
                 limiter.finish()
                 if limiter.waiters and isinstance(limiter, ConcurrencyLimiter):
                     self.let_through(limiter, now)
-        return self.slots is not None and self.slots.on_end(in_flight, now)
 
     # ---- limiters
 

@@ -35,6 +35,7 @@ class Stage(Enum):
     EVACUATING = auto()  # soon to be moved: of an isolated tenant, or more than its lane may wait for
     WAITING = auto()  # until a moment
     RUNNING = auto()
+    DEFERRED = auto()  # its handler has returned, and a token ends it
     PUBLISHING = auto()  # moved, until the receipt
     RECORDED = auto()  # ended, until the receipt of its audit record
     UNDELIVERABLE = auto()  # refused by every target, until a person helps
@@ -49,7 +50,8 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
     Stage.LIMITED: {Stage.QUEUED, Stage.EVACUATING, Stage.RELEASED},
     Stage.EVACUATING: _DECIDED,
     Stage.WAITING: {Stage.QUEUED, Stage.LIMITED, Stage.EVACUATING} | _DECIDED,
-    Stage.RUNNING: _DECIDED,
+    Stage.RUNNING: _DECIDED | {Stage.DEFERRED},
+    Stage.DEFERRED: _DECIDED,
     Stage.PUBLISHING: _DECIDED | {Stage.UNDELIVERABLE},
     Stage.RECORDED: {Stage.RELEASED},
     Stage.UNDELIVERABLE: set(),

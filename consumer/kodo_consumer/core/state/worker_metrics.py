@@ -63,6 +63,12 @@ class Meter:
         if not self._until:
             self._sample(in_flight, started, now, done=done)
 
+    def on_deferred_done(self, in_flight: InFlight, now: float) -> None:
+        """Counts a message as done whose handler returned before, and was counted by `on_end`."""
+        lane = in_flight.lane.lane
+        self.done[lane.index] += 1
+        self._add_done(self.timings[lane.state], in_flight, now, self._clock.wall() / 1000, 1)
+
     def take_busy(self) -> dict[str, float]:
         """Returns the seconds of handlers by tenant since the last call, estimated by samples, and begins anew."""
         found, self.busy = self.busy, {}
@@ -84,9 +90,14 @@ class Meter:
         if due is not None:
             timings.late.add(max(0.0, began - due / 1000), weight)
         if done:
-            timings.done.add(now - in_flight.received, weight)
-            timings.since_origin.add(max(0.0, wall - (headers.origin_time or published) / 1000), weight)
-            timings.attempts.add(1 + headers.retrying + headers.backup, weight)
+            self._add_done(timings, in_flight, now, wall, weight)
+
+    @staticmethod
+    def _add_done(timings: Timings, in_flight: InFlight, now: float, wall: float, weight: int) -> None:
+        headers, published = in_flight.headers, in_flight.delivery.publish_time
+        timings.done.add(now - in_flight.received, weight)
+        timings.since_origin.add(max(0.0, wall - (headers.origin_time or published) / 1000), weight)
+        timings.attempts.add(1 + headers.retrying + headers.backup, weight)
 
     def _pace(self, now: float) -> None:
         """Keeps to so many samples a second, drawn by chance, lest they fall in step with tenants or batches."""

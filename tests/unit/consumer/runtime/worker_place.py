@@ -8,6 +8,7 @@ from random import Random
 from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Level, Outgoing, State
+from kodo_consumer.core.values.handler_executor import HandlerExecutor
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
@@ -79,14 +80,14 @@ class MemoryCluster:
 class Place:
     """A service on a broker in memory, and what its handler saw."""
 
-    def __init__(self, of: Policy, drain_timeout: float = 5.0) -> None:
+    def __init__(self, of: Policy, drain_timeout: float = 5.0, runner: HandlerExecutor | None = None) -> None:
         self.policy, self.seen = of, []
         self.broker = MemoryBroker(SystemClock())
         self.broker.create_for(of)
         self.cluster = MemoryCluster(of)
         self.gate = threading.Event()
         self.gate.set()
-        runner = ThreadExecutor(self.handle, of.concurrency)
+        runner = runner or ThreadExecutor(self.handle, of.concurrency)
         self.worker = Worker(of, self.broker, runner, SystemClock(), Random(0))
         self.service = WorkerSupervisor(self.worker, self.cluster, consumer_name="w", drain_timeout=drain_timeout)
         self.pump = Pump(self.broker)

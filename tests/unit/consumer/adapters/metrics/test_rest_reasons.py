@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from kodo_consumer.adapters.metrics.rest_reasons import ALARM_AFTER, RestKind, rest_reasons_of
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
+from kodo_consumer.core.engine.handler_runs import DeferralLimits
 from kodo_consumer.core.state.failover_partitions import RESTS_AT_MOST, ActivePartitions
 from kodo_consumer.core.values.broker import LaneStats
 from kodo_consumer.core.values.envelope import Delivery
@@ -76,6 +77,23 @@ def _store(go_on: bool = False) -> Standing:
     session = StoreSession(cast("Any", FullDisk()), at.policy, at.clock, threading.Lock(), go_on=go_on, keep=1.0)
     assert session.exchange(Exchange(done=["m"])) is None
     at.sight.session = session
+    return at
+
+
+def _inbox() -> Standing:
+    at = Standing()
+    at.sight.inbox = SimpleNamespace(trouble="the database does not answer", backlog=(0, 0, 0.0))
+    return at
+
+
+def _deferred() -> Standing:
+    at = Standing()
+    at.engine.runs.allow_deferral(DeferralLimits(1, 3_600.0))
+    at.give()
+    for _ in range(at.policy.concurrency):
+        message = at.engine.take()
+        assert message is not None
+        assert at.engine.runs.leave_open(message, None, at.clock.now())
     return at
 
 
@@ -197,11 +215,14 @@ STANDING: dict[RestKind, Callable[[], Standing]] = {
     RestKind.LEASE: _lease,
     RestKind.LIMIT: _limit,
     RestKind.SLOT: _slot,
+    RestKind.INBOX: _inbox,
+    RestKind.DEFERRED: _deferred,
     RestKind.LOOKAHEAD: _lookahead,
     RestKind.WAIT: _wait,
 }
 FAULTS = {
     RestKind.STORE,
+    RestKind.INBOX,
     RestKind.CONNECTION,
     RestKind.PARTITION,
     RestKind.PARKED,

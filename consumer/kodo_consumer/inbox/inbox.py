@@ -1,0 +1,99 @@
+"""The inbox of an application: the way from a subscription to its handler leads through a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from kodo_consumer.core.values.envelope import Duration, UnitError
+from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_store import InboxStore
+from kodo_consumer.inbox.table import NAME, TABLE
+from kodo_consumer.outbox.outbox_store import engine_of, unusable
+from kodo_consumer.outbox.table import DIALECTS
+from kodoctl.errors import KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import Broker
+    from kodo_consumer.core.values.policy import Policy
+
+
+class Inbox:
+    """Inbox in one database, for `@consumer.handler(inbox=…)` of any number of consumers.
+
+    `database`: an address as of SQLAlchemy, or an engine. `claim`: time after which others take over the rows of a
+    worker that died. `keep`: time for which done rows are kept, and so repeats of a message are told. Raises
+    KodoctlError for an address that cannot be used, UsageError for a time that is none.
+    """
+
+    def __init__(self, database: str | Engine, *, claim: str = "1m", keep: str = "7d") -> None:
+        self._engine = database if isinstance(database, Engine) else engine_of(database)
+        self._claim, self._keep = _time("claim", claim, 5_000), _time("keep", keep, 0)
+
+    def close(self) -> None:
+        """Closes the pooled connections of the database. Later calls open new ones."""
+        self._engine.dispose()
+
+    def create_table(self) -> None:
+        """Creates the table and its indexes unless the table exists. Raises KodoctlError if the database refuses."""
+        try:
+            TABLE.create(self._engine, checkfirst=True)
+        except SQLAlchemyError as problem:
+            raise unusable(self._engine.url, problem) from None
+
+    def counts(self, subscription: str) -> dict[str, int]:
+        """Returns the number of rows of a subscription, by its full name `tenant/namespace/topic:subscription`:
+        `waiting`, `claimed` and `done`. Raises KodoctlError if the database does not answer.
+        """
+        try:
+            return InboxStore(self._engine, subscription, self._claim).counts()
+        except SQLAlchemyError as problem:
+            raise unusable(self._engine.url, problem) from None
+
+    def open(self, broker: Broker, policy: Policy) -> Broker:
+        """Returns a broker whose lanes store messages here, and deliver them from here. Raises KodoctlError as `check`
+        does.
+        """
+        self.check(policy)
+        return InboxBroker(broker, self._store(policy), renew=self._claim / 3000, keep=self._keep)
+
+    def check(self, policy: Policy) -> None:
+        """Raises KodoctlError if the database lacks the table or does not answer, or if no inbox is possible: the
+        subscription keeps an order, or the database does not keep its rows.
+        """
+        if any(lane.ordered for lane in policy.every_lane):
+            detail = (
+                f"{policy.subscription} keeps the order of a key, and the workers of a table do not: use type shared"
+            )
+            raise UsageError(error("K771", "inbox cannot be used", detail))
+        name, file = self._engine.dialect.name, self._engine.url.database
+        if name not in DIALECTS:
+            raise UsageError(error("K743", "not a database for stores", f"{name}: SQLite and PostgreSQL are"))
+        if name == "sqlite" and file in (None, "", ":memory:"):
+            detail = (
+                "a database in memory ends with the process, and messages that were acknowledged with it: name a file"
+            )
+            raise UsageError(error("K771", "inbox cannot be used", detail))
+        try:
+            lacks_table = self._store(policy).lacks_table()
+        except SQLAlchemyError as problem:
+            raise unusable(self._engine.url, problem) from None
+        if lacks_table:
+            detail = f"the database has no table {NAME}: call `create_table()` of the Inbox once, or migrate"
+            raise KodoctlError(error("K771", "inbox cannot be used", detail))
+
+    def _store(self, policy: Policy) -> InboxStore:
+        return InboxStore(self._engine, policy.lanes[0].subscription, self._claim)
+
+
+def _time(name: str, text: str, least: int) -> int:
+    """Milliseconds of a text such as "1m". Raises UsageError if it is none, or less than `least` ms."""
+    try:
+        found = int(Duration.parse(text))
+    except UnitError as problem:
+        raise UsageError(error("K771", "inbox cannot be used", f"{name}: {problem}")) from None
+    if found < least:
+        raise UsageError(error("K771", "inbox cannot be used", f"{name}: {text} is less than {least // 1000}s"))
+    return found

@@ -1,0 +1,56 @@
+# pure: every branch is tested
+"""Rows of the inbox: a received message as a row, and a row as the message that was received."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, message_identity, read_headers
+
+
+class InboxToken(NamedTuple):
+    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic."""
+
+    row: int
+    claim: str
+    position: str
+
+    def __str__(self) -> str:
+        """Position of the message on its topic: `(ledger,entry,partition,batch index)`."""
+        return f"({self.position.replace(':', ',')})"
+
+
+def name_of_row(topic: str, delivery: Delivery) -> str:
+    """Name that a repeat of the message has as well. Repeats of a first delivery have its identity; those of a message
+    that a worker moved or a recall sent have its position, because other copies of it are no repeats.
+    """
+    try:
+        headers = read_headers(delivery.properties)
+    except BrokenHeadersError:
+        identity = delivery.position
+    else:
+        identity = message_identity(delivery, headers) if headers.first_receipt else f"at {delivery.position}"
+    return sha256(f"{topic}\0{identity}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def head_of(delivery: Delivery) -> str:
+    """All of a message but its payload and its token, as JSON in ASCII, which every database stores."""
+    return json.dumps(
+        {
+            "position": delivery.position, "properties": dict(delivery.properties), "key": delivery.key,
+            "ordering_key": delivery.ordering_key, "event_time": delivery.event_time,
+            "publish_time": delivery.publish_time, "batch_index": delivery.batch_index, "broken": delivery.broken,
+            "schema": delivery.schema,
+        }
+    )  # fmt: skip
+
+
+def delivery_of(row: int, claim: str, head: str, body: bytes | memoryview | None) -> Delivery:
+    """The message of a row that was claimed as `claim`, as it was received."""
+    kept: dict[str, Any] = json.loads(head)
+    position: str = kept.pop("position")
+    ledger, entry, partition = (int(part) for part in position.split(":")[:3])
+    payload = None if body is None else bytes(body)
+    return Delivery((ledger, entry, partition), InboxToken(row, claim, position), payload, **kept)

@@ -1,0 +1,46 @@
+"""Inbox table: its columns and indexes. Times are ms since the epoch by the database's clock.
+
+A row waits until a worker claims it, and is done when `done_at` is set; nothing else ends it. Done rows are kept for a
+while, because their names tell repeats.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+NAME: Final = "kodo_inbox"
+
+
+def inbox_table(metadata: MetaData) -> Table:
+    """Returns the inbox table as a part of an application's own `metadata`, so that the application's migrations
+    include the table.
+    """
+    number = BigInteger().with_variant(Integer, "sqlite")
+    table = Table(
+        NAME,
+        metadata,
+        Column("id", number, primary_key=True, autoincrement=True, comment="order of receipt"),
+        Column(
+            "subscription", String(400), nullable=False, comment="its full name: tenant/namespace/topic:subscription"
+        ),
+        Column("topic", Text, nullable=False, comment="topic of the lane from which the message was received"),
+        Column("name", String(64), nullable=False, comment="what a repeat has as well, hashed"),
+        Column("head", Text, nullable=False, comment="all of the message but its payload, a JSON object"),
+        Column("body", LargeBinary, comment="payload; NULL: a tombstone"),
+        Column("received_at", BigInteger, nullable=False),
+        Column("claimed_by", String(64), nullable=False, server_default="", comment="claim of a worker"),
+        Column("claimed_until", BigInteger, nullable=False, server_default="0", comment="then others may claim it"),
+        Column("done_at", BigInteger, comment="when the worker acknowledged it; NULL: to do"),
+    )
+    c = table.c
+    to_do, done = c.done_at.is_(None), c.done_at.is_not(None)
+    Index(f"{NAME}_name", c.subscription, c.name, unique=True)
+    Index(f"{NAME}_to_do", c.subscription, c.topic, c.id, postgresql_where=to_do, sqlite_where=to_do)
+    Index(f"{NAME}_claims", c.claimed_by, postgresql_where=to_do, sqlite_where=to_do)
+    Index(f"{NAME}_done", c.subscription, c.done_at, postgresql_where=done, sqlite_where=done)
+    return table
+
+
+TABLE: Final = inbox_table(MetaData())
