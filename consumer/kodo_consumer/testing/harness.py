@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 from kodo_consumer.core.checks.message_validation import (
     MessageValidator,
     SendOptions,
+    check_option_names,
     message_arguments,
     plain_properties,
     validator_of,
@@ -215,6 +216,7 @@ class Harness:
         sender = self._sender(level)
         if options.get("id") is None:
             options["id"] = sender.next_id
+        check_option_names("send", options)
         message = sender.form.accept(payload, self.clock.wall, **options)
         outgoing = message.outgoing(sender.topic, sender.topic, sender.next_number, self.policy.signer)
         if (problem := sender.form.too_large(outgoing)) is not None:
