@@ -26,6 +26,7 @@ from kodo_consumer.runtime.handler_results import (
     check_results,
     is_coroutine,
 )
+from kodo_consumer.runtime.log_output import present_setup
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
@@ -220,7 +221,7 @@ class HandlerSpec:
         from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
         module, _, path = self.name.partition(":")
-        job = ProcessTask(module, path, policy.lanes, check, texts, hooks.lifespans.names)
+        job = ProcessTask(module, path, policy.lanes, check, texts, hooks.lifespans.names, present_setup())
         timeout = policy.handler_timeout / 1000
         if hooks.any_around_handling:
             from kodo_consumer.runtime.process_pool.middleware_pool import make_middleware_pool
