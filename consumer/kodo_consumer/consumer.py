@@ -275,11 +275,12 @@ class Consumer:
         lifespans.check(is_async=handling.is_async)
         inject(handling.function, lifespans.values, batches=handling.batching is not None)
 
-    @property
-    def handler_function(self) -> Callable[[Any], Any]:
-        """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
+    def handler_function(self, lifespans: Lifespans | None = None) -> Callable[[Any], Any]:
+        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values the
+        handler gets; None: those of the consumer. Raises UsageError without a handler.
+        """
         self.check_handler()
-        return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts)
+        return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts, lifespans=lifespans)
 
     @cached_property
     def payload_check(self) -> Check | None:

@@ -190,15 +190,18 @@ class HandlerSpec:
         *,
         texts: ErrorTextReader | None = None,
         forecast: Forecast | None = None,
+        lifespans: Lifespans | None = None,
     ) -> Callable[[Any], Any]:
         """Function that executors call with a message, or with a Batch: the handler (or `inner` instead) with the
         user's middleware and spans around it. `texts` and `forecast`: for exceptions that a batch handler returns.
+        `lifespans`: whose values dependencies get; None: those of `hooks`.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
         function = (check_async_results if self.is_async else check_results)(inner or self.function, judge)
         if inner is None:  # what it returns counts before its providers are left
-            function = inject(self.function, hooks.lifespans.values, call=function, batches=batches)
+            values = (hooks.lifespans if lifespans is None else lifespans).values
+            function = inject(self.function, values, call=function, batches=batches)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(

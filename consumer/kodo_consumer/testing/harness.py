@@ -191,9 +191,9 @@ class Harness:
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineExecutor(
-            consumer.handler_function, consumer.handling.batching, around, consumer.error_texts, consumer.lifespans
-        )
+        lifespans = consumer.lifespans.copy()
+        handle = consumer.handler_function(lifespans)
+        self._runner = InlineExecutor(handle, consumer.handling.batching, around, consumer.error_texts, lifespans)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)

@@ -210,6 +210,33 @@ def test_a_harness_enters_and_leaves_lifespans(is_async: bool, tmp_path: Path) -
     assert harness.counts.done == 2
 
 
+def test_two_harnesses_of_a_consumer_have_values_of_their_own(tmp_path: Path) -> None:
+    """The end of one took the value away from the other, which had been using it."""
+    consumer, _ = _consumer(tmp_path)
+    made: list[list[str]] = []
+
+    @consumer.lifespan
+    def pool() -> Iterator[list[str]]:
+        made.append([])
+        yield made[-1]
+
+    @consumer.handler
+    def handle(message: Message, value: Annotated[list[str], Depends(pool)]) -> None:
+        value.append(message.data.decode())
+
+    first, second = Harness(consumer), Harness(consumer)
+    for harness, payload in ((first, b"a"), (second, b"b"), (first, b"c")):
+        harness.send(payload)
+        harness.run()
+    second.close()
+    first.send(b"d")
+    first.run()
+    first.close()
+    assert made == [["a", "c", "d"], ["b"]]
+    assert (first.counts.done, second.counts.done) == (3, 1)
+    assert consumer.lifespans.values == {pool: None}
+
+
 def test_a_handler_in_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, lines = living_handlers.consumer, tmp_path / "lines"
     monkeypatch.setenv(living_handlers.LINES, str(lines))
