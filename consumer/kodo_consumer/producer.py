@@ -121,10 +121,12 @@ class Producer:
         *,
         siblings: Callable[[str], SendTarget] | None = None,
         numbered: bool = True,
+        encoded: bool = False,
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes. `reloader_of`: makes the reader of the routes. Raises
+        ground topic; None: the producer follows no routes. `encoded`: payloads
+        are bytes that the target's rules have encoded. `reloader_of`: makes the reader of the routes. Raises
         KodoctlError.
         """
         enable_loggers()
@@ -140,6 +142,7 @@ class Producer:
 
             routes = LevelSenders(send_target, send_target.dispatch, open_level, reloader_of)
         broker, form = reach_send_target(connection, send_target, native=native)
+        form = form.for_encoded() if encoded else form
         options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
         return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 

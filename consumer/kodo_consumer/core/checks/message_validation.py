@@ -251,6 +251,10 @@ class MessageValidator:
             self._delays.check(due - wall())
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
+    def for_encoded(self) -> MessageValidator:
+        """The same rules for payloads that `encode` has returned before: they are not checked a second time."""
+        return MessageValidator(None, self._declared, self._largest, self._delays)
+
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
         value is encoded, as Avro on an Avro topic, else as compact JSON (kodo_consumer.core.payloads.plain_values);
