@@ -64,8 +64,8 @@ class TenantCause(NamedTuple):
 
 
 def tenant_cause(waiting: Sequence[TenantShare], working: Sequence[TenantShare]) -> TenantCause | None:
-    """The tenant that causes a backlog, by what was measured at the same times. None: no tenant has most of it, or
-    nobody else has messages.
+    """The tenant that causes a backlog, by samples of both shares. None: no tenant has most, or no other tenant has
+    messages.
     """
     seen = {one.tenant for one in (*waiting, *working) if one.tenant}
     if len(seen) < 2 and all(one.share == 1.0 for one in (*waiting, *working) if one.tenant):  # there are others
@@ -79,8 +79,8 @@ def _mean(samples: Sequence[TenantShare], tenant: str) -> float:
 
 
 def _remedy(tenant: str, policy: Policy) -> str:
-    """The first order that this subscription can follow and that sets the tenant apart, as a command; else what the file
-    lacks.
+    """The command of the first order that this subscription can follow and that sets the tenant apart; without one, the
+    declarations that the file lacks.
     """
     base = Override(OverrideKind.PAUSE, 0, 1, "-", tenant=tenant)
     for order, effect in _candidates(base, policy):
