@@ -32,14 +32,14 @@ from kodo_consumer.runtime.handler_spec import HandlerSpec, MessageStorage, proc
 from kodo_consumer.runtime.idempotent_executor import guard_executor
 from kodo_consumer.runtime.lifespans import DECLARED
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
-from kodo_consumer.runtime.readable_errors import readable
+from kodo_consumer.runtime.readable_errors import ReadableErrors
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
+from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
@@ -117,21 +117,25 @@ class Consumer:
         find environment and connection: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables;
         a context.
         """
-        surroundings = Environment.of(**place)
-        text = contents(Path(path))  # before it is read: what is saved from here on is followed
-        policy, warnings = _read_policy(surroundings, path, topic, subscription)  # with all lanes
-        read = partial(_read_policy, surroundings, path, policy.ground, policy.subscription)
-        settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
-        source, connect = (Path(path), lambda: read()[0], text), partial(surroundings.reach, policy, settings.native)
-        return cls(
-            policy,
-            connect,
-            settings=settings,
-            lanes=chosen,
-            source=source,
-            warnings=warnings,
-            environment=surroundings,
-        )
+        with ReadableErrors(path):
+            surroundings = Environment.of(**place)
+            text = contents(Path(path))  # before it is read: what is saved from here on is followed
+            policy, warnings = _read_policy(surroundings, path, topic, subscription)  # with all lanes
+            read = partial(_read_policy, surroundings, path, policy.ground, policy.subscription)
+            settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
+            source, connect = (
+                (Path(path), lambda: read()[0], text),
+                partial(surroundings.reach, policy, settings.native),
+            )
+            return cls(
+                policy,
+                connect,
+                settings=settings,
+                lanes=chosen,
+                source=source,
+                warnings=warnings,
+                environment=surroundings,
+            )
 
     @overload
     def handler(self, function: H, /) -> H: ...
@@ -282,11 +286,12 @@ class Consumer:
         lifespans.check(is_async=handling.is_async)
         inject(handling.function, lifespans.values, batches=handling.batching is not None)
 
-    @property
-    def handler_function(self) -> Callable[[Any], Any]:
-        """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
+    def handler_function(self, lifespans: Lifespans | None = None) -> Callable[[Any], Any]:
+        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values the
+        handler gets; None: those of the consumer. Raises UsageError without a handler.
+        """
         self.check_handler()
-        return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts)
+        return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts, lifespans=lifespans)
 
     @cached_property
     def payload_check(self) -> Check | None:
@@ -335,10 +340,8 @@ class Consumer:
         answers, a topic is missing, or the processes for handlers cannot import the handler.
         """
         check_idle(self._running, "start")
-        try:
+        with ReadableErrors(self._source[0] if self._source else None):
             self._start()
-        except KodoctlError as problem:
-            raise readable(problem, self._source[0] if self._source else None) from None
 
     def _start(self) -> None:
         handling, check, traces = self.handling, self.payload_check, self._traces

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions
+from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions, check_option_names
 from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.policy_builder import choose_topic
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
-from kodo_consumer.runtime.readable_errors import readable
+from kodo_consumer.runtime.readable_errors import ReadableErrors
 from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.sending.backpressure import Backpressure
@@ -29,7 +29,7 @@ from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
 from kodo_consumer.sending.send_hooks import Draft, Moment, SendHooks, SentMessage
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
@@ -72,7 +72,7 @@ class Producer:
         routes: LevelSenders | None = None,
     ) -> None:
         self.topic = topic
-        self._routes = routes
+        self._routes, self._readable = routes, ReadableErrors()
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._unclaimed = UnclaimedReceipts(topic)
@@ -94,24 +94,23 @@ class Producer:
 
         Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again.
         """
-        surroundings = Environment.of(**place)
-        text = contents(Path(path))
-        topology = surroundings.topology(path)
-        levels = GroundLevels(topology, choose_topic(topology, topic))
-        send_target = levels.send_target(str(level))
-        source = Path(path), surroundings, (topology, text)
-        reloader_of = partial(level_reloader, source, levels, str(level))
-        try:
-            return cls.to(
+        with ReadableErrors(path) as readable:
+            surroundings = Environment.of(**place)
+            text = contents(Path(path))
+            topology = surroundings.topology(path)
+            levels = GroundLevels(topology, choose_topic(topology, topic))
+            send_target = levels.send_target(str(level))
+            source = Path(path), surroundings, (topology, text)
+            producer = cls.to(
                 send_target,
                 surroundings.connection(),
                 read_settings(surroundings.environ, surroundings.folder),
                 siblings=levels.send_target,
                 numbered=numbered,
-                reloader_of=reloader_of,
+                reloader_of=partial(level_reloader, source, levels, str(level)),
             )
-        except KodoctlError as problem:
-            raise readable(problem, path) from None
+        producer._readable = readable  # noqa: SLF001  # of its own class
+        return producer
 
     @classmethod
     def to(
@@ -122,10 +121,12 @@ class Producer:
         *,
         siblings: Callable[[str], SendTarget] | None = None,
         numbered: bool = True,
+        encoded: bool = False,
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes. `reloader_of`: makes the reader of the routes. Raises
+        ground topic; None: the producer follows no routes. `encoded`: payloads
+        are bytes that the target's rules have encoded. `reloader_of`: makes the reader of the routes. Raises
         KodoctlError.
         """
         enable_loggers()
@@ -141,6 +142,7 @@ class Producer:
 
             routes = LevelSenders(send_target, send_target.dispatch, open_level, reloader_of)
         broker, form = reach_send_target(connection, send_target, native=native)
+        form = form.for_encoded() if encoded else form
         options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
         return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 
@@ -196,51 +198,54 @@ class Producer:
         Raises UsageError for anything that the topology does not allow, and ClusterError if there is no receipt. The
         message may then be stored nevertheless; to be sure, send it again with the same `id`.
         """
-        self._check_waiting("send")
-        arrived = threading.Event()
-        found: list[Receipt] = []
+        with self._readable:
+            self._check_waiting("send")
+            arrived = threading.Event()
+            found: list[Receipt] = []
 
-        def on_receipt(receipt: Receipt) -> None:
-            found.append(receipt)
-            arrived.set()
+            def on_receipt(receipt: Receipt) -> None:
+                found.append(receipt)
+                arrived.set()
 
-        posted = self._post(payload, on_receipt, options)
-        if not arrived.wait(RECEIPT_TIMEOUT):
-            posted.give_up()
-        receipt = found[0] if found else Unconfirmed("no receipt in time")
-        if not isinstance(receipt, Confirmed):
-            raise not_stored(posted.by.topic, receipt, posted.size)
-        return posted.name
+            posted = self._post("send", payload, on_receipt, options)
+            if not arrived.wait(RECEIPT_TIMEOUT):
+                posted.give_up()
+            receipt = found[0] if found else Unconfirmed("no receipt in time")
+            if not isinstance(receipt, Confirmed):
+                raise not_stored(posted.by.topic, receipt, posted.size)
+            return posted.name
 
     async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
         """Sends as `send` does, for an event loop, which runs other tasks until there is room and until the receipt
         comes. Raises as `send`.
         """
-        self._use.check("send_async")
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[Receipt] = loop.create_future()
+        with self._readable:
+            self._use.check("send_async")
+            loop = asyncio.get_running_loop()
+            arrived: asyncio.Future[Receipt] = loop.create_future()
 
-        def on_receipt(receipt: Receipt) -> None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_resolve, arrived, receipt)
+            def on_receipt(receipt: Receipt) -> None:
+                with suppress(RuntimeError):  # the loop has ended meanwhile
+                    loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-        draft = None if self._hooks.is_empty else await self._hooks.before_async(Draft(payload, **options))
-        if draft is not None:
-            payload, options = draft.payload, draft.options
-        message, by = self._form.accept(payload, _wall, **options), self._sender
-        if self._routes is not None and not self._routes.is_empty:  # opening a producer must not stop the loop
-            other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
-            by = other or by
-        partition = await by.await_room(message)
-        posted = by.publish(message, self._reporting(draft, message, by, on_receipt), partition)
-        try:
-            receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
-        except TimeoutError:
-            posted.give_up()
-            receipt = Unconfirmed("no receipt in time")
-        if not isinstance(receipt, Confirmed):
-            raise not_stored(posted.by.topic, receipt, posted.size)
-        return posted.name
+            draft = None if self._hooks.is_empty else await self._hooks.before_async(Draft(payload, **options))
+            if draft is not None:
+                payload, options = draft.payload, draft.options
+            check_option_names("send_async", options)
+            message, by = self._form.accept(payload, _wall, **options), self._sender
+            if self._routes is not None and not self._routes.is_empty:  # opening a producer must not stop the loop
+                other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
+                by = other or by
+            partition = await by.await_room(message)
+            posted = by.publish(message, self._reporting(draft, message, by, on_receipt), partition)
+            try:
+                receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
+            except TimeoutError:
+                posted.give_up()
+                receipt = Unconfirmed("no receipt in time")
+            if not isinstance(receipt, Confirmed):
+                raise not_stored(posted.by.topic, receipt, posted.size)
+            return posted.name
 
     def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
         """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
@@ -248,7 +253,8 @@ class Producer:
         part of them) have no receipt, it blocks until some come; see `backpressure`. `options`: as of `send`. Raises
         UsageError, and ClusterError if none come.
         """
-        return self._post(payload, on_receipt or self._unclaimed.take, options).name
+        with self._readable:
+            return self._post("post", payload, on_receipt or self._unclaimed.take, options).name
 
     def send_many(self, messages: Iterable[Any], **options: Unpack[SendOptions]) -> list[str]:
         """Sends payloads, or Drafts, as fast as receipts come, and waits for all receipts. Returns the identities, in
@@ -258,8 +264,10 @@ class Producer:
         Raises SendManyError if any message was refused or has no receipt; all others are stored. An exception of
         `messages` itself is raised when the messages before it have their receipts. Raises UsageError as `send`.
         """
-        self._check_waiting("send_many")
-        return ManySends(self.topic, self._post, self._unclaimed.take).send(messages, options)
+        with self._readable:
+            self._check_waiting("send_many")
+            check_option_names("send_many", options)
+            return ManySends(self.topic, partial(self._post, "send_many"), self._unclaimed.take).send(messages, options)
 
     @property
     def backpressure(self) -> Backpressure:
@@ -272,8 +280,9 @@ class Producer:
         """Waits at most `timeout` seconds for the receipts of all posted messages. Raises ClusterError with the number
         of those that failed, and UsageError on a thread that delivers receipts.
         """
-        self._check_waiting("flush")
-        self._flush(time.monotonic() + timeout)
+        with self._readable:
+            self._check_waiting("flush")
+            self._flush(time.monotonic() + timeout)
 
     def _flush(self, deadline: float) -> None:
         self._unclaimed.tell(sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders))
@@ -285,16 +294,15 @@ class Producer:
         """
         if self._use.is_over:
             return
-        self._check_waiting("close")
-        deadline, self._use.is_closed = time.monotonic() + timeout, True
-        if self._routes is not None:
-            self._routes.stop()
-        try:
-            self._flush(deadline)
-        finally:
+        with self._readable:
+            self._check_waiting("close")
+            deadline, self._use.is_closed = time.monotonic() + timeout, True
+            if self._routes is not None:
+                self._routes.stop()
             with ExitStack() as ends:
                 for one in self._senders:
                     ends.callback(one.close, timeout)
+                self._flush(deadline)
 
     @property
     def _senders(self) -> list[LevelSender]:
@@ -309,13 +317,14 @@ class Producer:
         for one in self._senders:
             one.check_waiting(call)
 
-    def _post(self, payload: Any, on_receipt: OnStored, options: SendOptions) -> PostedMessage:
-        self._use.check("post")
+    def _post(self, call: str, payload: Any, on_receipt: OnStored, options: SendOptions) -> PostedMessage:
+        self._use.check(call)
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
         draft = None if self._hooks.is_empty else self._hooks.before(Draft(payload, **options))
         if draft is not None:
             payload, options = draft.payload, draft.options
+        check_option_names(call, options)
         message = self._form.accept(payload, _wall, **options)
         by = (None if self._routes is None else self._routes.choose(message)) or self._sender
         return by.publish(message, self._reporting(draft, message, by, on_receipt))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.core.payloads.codec import Payloads
 
 from tests.brokers.topics import messages
 from tests.brokers.workspace import Run, Workspace
@@ -165,6 +166,15 @@ def test_a_level_that_a_route_needs_and_nobody_created_is_told(applied: Workspac
         told.err.split()
     )
     assert told.out == ""
+
+
+def test_a_payload_is_checked_once(applied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[bytes] = []
+    check = Payloads.json
+    monkeypatch.setattr(Payloads, "json", lambda self, data, *more: (checked.append(data), check(self, data, *more))[1])
+    applied.run("send", "orders", '{"n": 1}', *FILE, "--property", "uid=u1")
+    assert checked == [b'{"n": 1}']
+    assert len(stored(applied, "orders")) == 1
 
 
 def test_without_a_file_payloads_are_encoded_by_the_avro_schema_of_the_topic_and_other_schemas_are_refused(

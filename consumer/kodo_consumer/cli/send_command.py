@@ -139,6 +139,7 @@ def send(
             read_settings(surroundings.environ, surroundings.folder),
             siblings=None if levels is None else partial(_sibling, levels, check),
             numbered=False,
+            encoded=True,
         )
         outcomes, interrupted = send_messages(producer, messages, arguments)
     _show(outcomes, json_output=output is Format.JSON)

@@ -14,7 +14,7 @@ from kodo_consumer.cli.consumer_loading import ConsumerChoice, attempt, raise_al
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.environment import ConnectionOptions, Environment, options_of_program
-from kodoctl.cli.common.console import columns, command, judging, report, say, tell
+from kodoctl.cli.common.console import columns, command, judge_only, judging, report, say, tell
 from kodoctl.cli.common.options import bundles
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error, warning
 
@@ -101,6 +101,8 @@ def run(
             from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
 
             raise typer.Exit(run_group(WorkerCommand(choice, port, place, logs), workers, reloads=reload))
+        if dry_run:
+            judge_only()
         consumers = ready_consumers(choice, place, port)
         if dry_run:
             _rehearse(consumers)

@@ -31,6 +31,7 @@ from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.table import DIALECTS, PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
+from kodo_consumer.runtime.readable_errors import ReadableErrors
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodo_consumer.sending.send_hooks import Draft, SendHooks
@@ -84,17 +85,20 @@ class Outbox:
     ) -> None:
         self._app, self._env, self._send_targets, self._traces = app, env, send_targets, traces
         self._clock, self._order = clock, CreationOrder()
-        self._hooks = SendHooks(moments=("send",))
+        self._hooks, self._readable = SendHooks(moments=("send",)), ReadableErrors()
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
         """Returns an outbox that refuses messages which the topology file does not allow. Opens no connection. Raises
         KodoctlError for a wrong file.
         """
-        surroundings = Environment.of(**place)
-        topology = surroundings.topology(path)
-        traces = read_settings(surroundings.environ, surroundings.folder).traces
-        return cls(app=app, env=topology.environment or "", send_targets=OutboxTopics(topology), traces=traces)
+        with ReadableErrors(path) as readable:
+            surroundings = Environment.of(**place)
+            topology = surroundings.topology(path)
+            traces = read_settings(surroundings.environ, surroundings.folder).traces
+        outbox = cls(app=app, env=topology.environment or "", send_targets=OutboxTopics(topology), traces=traces)
+        outbox._readable = readable
+        return outbox
 
     def interceptor(self, moment: Literal["send"], /) -> Callable[[H], H]:
         """Adds a hook before a row is written, given as a decorator, as Producer.interceptor does. Its Draft has the
@@ -128,17 +132,18 @@ class Outbox:
         now, by the database's clock; `id`: the identity; None: a new one. Raises UsageError for anything that the
         topology, the table or a message does not allow, and if the session has no transaction that can be rolled back.
         """
-        if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
-            detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
-            raise UsageError(error("K730", "not an argument of a message", detail))
-        check_session(session)
-        values = self._values(
-            topic=topic, payload=payload, key=key, properties=properties, biz_code=biz_code, delay=delay, id=id
-        )
-        if why := why_not_undone(session, TABLE):
-            raise misuse_error(f"session: {why}")
-        with self._order.writing(topic, values["key"], own_id=isinstance(values["id"], str)):
-            return str(session.execute(_insert(values)).scalar_one())
+        with self._readable:
+            if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
+                detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
+                raise UsageError(error("K730", "not an argument of a message", detail))
+            check_session(session)
+            values = self._values(
+                topic=topic, payload=payload, key=key, properties=properties, biz_code=biz_code, delay=delay, id=id
+            )
+            if why := why_not_undone(session, TABLE):
+                raise misuse_error(f"session: {why}")
+            with self._order.writing(topic, values["key"], own_id=isinstance(values["id"], str)):
+                return str(session.execute(_insert(values)).scalar_one())
 
     def statement(self, dialect: str, **message: Unpack[RowArguments]) -> tuple[str, dict[str, Any]]:
         """Returns the INSERT that `add` would execute, and its parameters, to be executed at once by a cursor that is
@@ -147,18 +152,19 @@ class Outbox:
 
         Nothing checks that the caller is in a transaction. Raises UsageError as `add` does, and for another dialect.
         """
-        if dialect not in DIALECTS:
-            detail = f"dialect: {one_line(dialect, 60)} is none of {', '.join(DIALECTS)}"
-            raise UsageError(error("K730", "not an argument of a message", detail))
-        if "id" in message:
-            detail = "id: `statement` takes none, because it cannot keep the order of ids of your own; use `add`"
-            raise UsageError(error("K730", "not an argument of a message", detail))
-        values = self._values(**message)
-        if isinstance(values["id"], str):
-            raise UsageError(error("K735", "invalid interceptor", "a statement takes no id; use `add`"))
-        with self._order.writing(message["topic"], values["key"], own_id=False):
-            compiled = _insert(values).compile(dialect=DIALECTS[dialect](paramstyle="pyformat"))
-        return str(compiled), dict(compiled.params)
+        with self._readable:
+            if dialect not in DIALECTS:
+                detail = f"dialect: {one_line(dialect, 60)} is none of {', '.join(DIALECTS)}"
+                raise UsageError(error("K730", "not an argument of a message", detail))
+            if "id" in message:
+                detail = "id: `statement` takes none, because it cannot keep the order of ids of your own; use `add`"
+                raise UsageError(error("K730", "not an argument of a message", detail))
+            values = self._values(**message)
+            if isinstance(values["id"], str):
+                raise UsageError(error("K735", "invalid interceptor", "a statement takes no id; use `add`"))
+            with self._order.writing(message["topic"], values["key"], own_id=False):
+                compiled = _insert(values).compile(dialect=DIALECTS[dialect](paramstyle="pyformat"))
+            return str(compiled), dict(compiled.params)
 
     def _values(
         self,

@@ -9,20 +9,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import COMPILED
 from kodo_consumer.core.values.object_use import ObjectUse, misuse_error
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
-from kodo_consumer.runtime.supervisor import WorkerSupervisor, subscription_of
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core import CoreStatus
     from kodo_consumer.core.values.broker import BorderStatus, Broker, Cluster
     from kodo_consumer.core.values.counters import Counts
     from kodo_consumer.core.values.handler_executor import HandlerExecutor
@@ -183,18 +184,18 @@ def _watch_and_serve(
 
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:
-    """Logs that a worker is ready: its subscription, number of lanes and messages at once, and the lanes that it leaves
-    to others. Once in a process also whether the native border is used.
-    """
-    _inform(f"{border}, {COMPILED}")
-    lanes, name = many(len(policy.lanes), "lane"), subscription_of(policy)
-    log.info("ready: %s, %s, up to %s at once", name, lanes, many(policy.concurrency, "message"))
-    if policy.unread:
-        texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
-        log.info("ready: reads %s; other workers have to read %s", *texts)
+    """Logs one line when a worker is ready, such as `ready: orders/billing, 9 lanes, 32 slots, kodo-fast on`."""
+    read, all_of_them = len(policy.lanes), len(policy.every_lane)
+    lanes = f"{read} of {many(all_of_them, 'lane')}" if policy.unread else many(read, "lane")
+    slots = f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
+    log.info("ready: %s/%s, %s, %s, %s", policy.ground, policy.subscription, lanes, slots, _fast_text(border, COMPILED))
 
 
-@lru_cache(maxsize=10)
-def _inform(text: str) -> None:
-    """Logs a text, once in a process, however many consumers it has."""
-    log.info("%s", text)
+def _fast_text(border: BorderStatus, core: CoreStatus) -> str:
+    """Says whether the worker uses both halves of kodo-fast, and why not."""
+    unused = {"native border": border.detail} if not border.native else {}
+    unused |= {"compiled core": core.detail} if not core.compiled else {}
+    if not unused:
+        return "kodo-fast on"
+    reasons = "; ".join(dict.fromkeys(unused.values())).replace("kodo-fast is not", "not")
+    return f"kodo-fast {'off' if len(unused) > 1 else f'without {next(iter(unused))}'} ({reasons})"

@@ -27,6 +27,7 @@ from kodo_consumer.runtime.handler_results import (
     check_results,
     is_coroutine,
 )
+from kodo_consumer.runtime.log_output import present_setup
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
@@ -212,15 +213,18 @@ class HandlerSpec:
         *,
         texts: ErrorTextReader | None = None,
         forecast: Forecast | None = None,
+        lifespans: Lifespans | None = None,
     ) -> Callable[[Any], Any]:
         """Function that executors call with a message, or with a Batch: the handler (or `inner` instead) with the
         user's middleware and spans around it. `texts` and `forecast`: for exceptions that a batch handler returns.
+        `lifespans`: whose values dependencies get; None: those of `hooks`.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
         function = (check_async_results if self.is_async else check_results)(inner or self.function, judge)
         if inner is None:  # what it returns counts before its providers are left
-            function = inject(self.function, hooks.lifespans.values, call=function, batches=batches)
+            values = (hooks.lifespans if lifespans is None else lifespans).values
+            function = inject(self.function, values, call=function, batches=batches)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
             function = (on_batches_later if self.is_async else on_batches)(
@@ -243,7 +247,7 @@ class HandlerSpec:
         from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
         module, _, path = self.name.partition(":")
-        job = ProcessTask(module, path, policy.lanes, check, texts, hooks.lifespans.names)
+        job = ProcessTask(module, path, policy.lanes, check, texts, hooks.lifespans.names, present_setup())
         timeout = policy.handler_timeout / 1000
         if hooks.any_around_handling:
             from kodo_consumer.runtime.process_pool.middleware_pool import make_middleware_pool

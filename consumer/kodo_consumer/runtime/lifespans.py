@@ -44,6 +44,12 @@ class Lifespans:
     def __bool__(self) -> bool:
         return bool(self._managers)
 
+    def copy(self) -> Lifespans:
+        """The same lifespans, not entered, with values of their own."""
+        copied = Lifespans()
+        copied._managers, copied.values = dict(self._managers), dict.fromkeys(self._managers)  # its own class
+        return copied
+
     @property
     def is_any_async(self) -> bool:
         """True if a lifespan has to be entered on an event loop."""

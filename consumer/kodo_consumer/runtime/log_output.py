@@ -6,12 +6,17 @@ import json
 import logging
 from datetime import date
 from enum import StrEnum
-from typing import Any, Final
+from traceback import TracebackException
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _OURS: Final = ("kodo", "kodoctl")
 _TIME: Final = "\x00time"  # of the library, until it has its own name
 _OWN: Final = frozenset({"time", "level", "logger", "message", "worker", "traceback"})
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_IN_LINE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
+_CONTROLS: Final = {code: text for code, text in _IN_LINE.items() if chr(code) != "\n"}
 
 
 class LogLevel(StrEnum):
@@ -30,6 +35,32 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogSetup(NamedTuple):
+    """Log output of a process: the arguments of `set_up_logging`, for its processes with handlers."""
+
+    level: LogLevel
+    form: LogFormat
+    worker: int | None
+    replace: bool
+
+    def apply(self) -> None:
+        """Sets up the log of this process likewise."""
+        set_up_logging(self.level, self.form, worker=self.worker, replace=self.replace)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Handler that `set_up_logging` made for `setup`."""
+
+    def __init__(self, setup: LogSetup) -> None:
+        super().__init__()
+        self.setup = setup
+
+
+def present_setup() -> LogSetup | None:
+    """Log output that `set_up_logging` has set up in this process; None: the program's own, or none."""
+    return next((one.setup for one in logging.getLogger().handlers if isinstance(one, _Handler)), None)
+
+
 def set_up_logging(level: LogLevel, form: LogFormat, *, worker: int | None = None, replace: bool = False) -> None:
     """Writes the log of this process to standard error, from `level` on and in the format `form`. Does nothing where
     the program has set up its own, unless `replace`.
@@ -40,7 +71,7 @@ def set_up_logging(level: LogLevel, form: LogFormat, *, worker: int | None = Non
     root = logging.getLogger()
     if root.handlers and not replace:
         return
-    handler = logging.StreamHandler()
+    handler = _Handler(LogSetup(level, form, worker, replace))
     handler.setFormatter(_json_formatter(worker) if form is LogFormat.JSON else _text_formatter(worker))
     root.handlers = [handler]
     lowest = logging.getLevelNamesMapping()[level.upper()]
@@ -90,9 +121,38 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, str | int)
 
 
+def traceback_text(problem: BaseException, trace: TracebackType | None) -> str:
+    """Traceback of an exception as text, in which no text or note of an exception begins a line of its own. `trace`: the
+    frames; None: none.
+    """
+    found = TracebackException(type(problem), problem, trace, compact=True)
+    rest: list[TracebackException | None] = [found]
+    while rest:
+        if (one := rest.pop()) is None:
+            continue
+        text: Any = one  # its text has no public name
+        text._str = str(text._str).translate(_IN_LINE)  # noqa: SLF001
+        if isinstance(notes := getattr(one, "__notes__", None), list):
+            text.__notes__ = [str(note).translate(_IN_LINE) for note in notes]
+        rest += [one.__cause__, one.__context__, *(one.exceptions or ())]
+    return "".join(found.format()).rstrip("\n")
+
+
 class _TextFormatter(logging.Formatter):
-    """Formatter of lines, in which no text of a message or an exception moves the cursor of a terminal."""
+    """Formatter of lines, in which no text of a message or an exception moves the cursor of a terminal, or looks like
+    another entry.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The entry with its traceback, without control characters but line ends and tabs."""
+        """The entry with its traceback, without control characters but tabs, and line ends of the traceback."""
+        if record.exc_info:
+            record.exc_text = None  # it may be another formatter's
         return super().format(record).translate(_CONTROLS)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # of logging
+        """The entry's first line."""
+        return super().formatMessage(record).translate(_IN_LINE)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # of logging
+        """The traceback; `ei`: as sys.exc_info returns it."""
+        return super().formatException(ei) if ei[1] is None else traceback_text(ei[1], ei[2])

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
+
+from kodoctl.errors import KodoctlError
 
 if TYPE_CHECKING:
-    from kodoctl.errors import KodoctlError
+    from types import TracebackType
 
 _COMMAND: Final = "kodoctl apply "
 
 
-def readable(problem: KodoctlError, file: str | Path | None) -> KodoctlError:
-    """The same error without the frames of our own modules, and with the topology file in the commands that it advises
-    (None: not known). To be raised by a public call, `from None`.
+class ReadableErrors:
+    """Context around the body of a public call. A KodoctlError leaves the context without the frames of our own modules,
+    and with the topology file in the commands that it advises. `file`: the topology file; None: not known.
+
+    A traceback then ends at the line of the caller. Thread-safe.
     """
-    if file is not None:
-        named = (
-            replace(one, detail=one.detail.replace(f"`{_COMMAND}FILE`", f"`{_COMMAND}{file}`"))
-            for one in problem.diagnostics
-        )
-        problem = type(problem)(*named)
-    return problem.with_traceback(None)
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: str | Path | None = None) -> None:
+        self._file = file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(problem, KodoctlError):
+            return
+        if self._file is not None:
+            named = (
+                replace(one, detail=one.detail.replace(f"`{_COMMAND}FILE`", f"`{_COMMAND}{self._file}`"))
+                for one in problem.diagnostics
+            )
+            KodoctlError.__init__(problem, *named)  # of the same object: subclasses have more than their findings
+        problem.__traceback__, problem.__suppress_context__ = None, True

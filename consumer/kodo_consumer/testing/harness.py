@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 from kodo_consumer.core.checks.message_validation import (
     MessageValidator,
     SendOptions,
+    check_option_names,
     message_arguments,
     plain_properties,
     validator_of,
@@ -191,9 +192,9 @@ class Harness:
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineExecutor(
-            consumer.handler_function, consumer.handling.batching, around, consumer.error_texts, consumer.lifespans
-        )
+        lifespans = consumer.lifespans.copy()
+        handle = consumer.handler_function(lifespans)
+        self._runner = InlineExecutor(handle, consumer.handling.batching, around, consumer.error_texts, lifespans)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
@@ -217,6 +218,7 @@ class Harness:
         sender = self._sender(level)
         if options.get("id") is None:
             options["id"] = sender.next_id
+        check_option_names("send", options)
         message = sender.form.accept(payload, self.clock.wall, **options)
         outgoing = message.outgoing(sender.topic, sender.topic, sender.next_number, self.policy.signer)
         if (problem := sender.form.too_large(outgoing)) is not None:

@@ -47,12 +47,13 @@ class _Streams:
     """
 
     def __init__(self) -> None:
-        self.only_reads = self.printed = False
+        self.only_reads = self.reader_may_leave = self.printed = False
         self.problem: OSError | None = None  # why one was lost, the first
 
-    def begin(self, *, only_reads: bool) -> None:
+    def begin(self, *, only_reads: bool, reader_may_leave: bool) -> None:
         """Resets the state for a new command."""
-        self.only_reads, self.problem, self.printed = only_reads, None, False
+        self.only_reads, self.reader_may_leave = only_reads, reader_may_leave
+        self.problem, self.printed = None, False
 
     def lost(self, problem: OSError, stream: IO[Any]) -> None:
         """Records the loss of a stream, and discards everything that is written there later. Raises OutputLostError in
@@ -172,16 +173,21 @@ def judging(function: C) -> C:
     return _command(function, reader_may_leave=True)
 
 
+def judge_only() -> None:
+    """Makes the running command a `judging` one from now on, as an option such as --dry-run does."""
+    _streams.reader_may_leave = True
+
+
 def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = False) -> C:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        _streams.begin(only_reads=only_reads)
+        _streams.begin(only_reads=only_reads, reader_may_leave=reader_may_leave)
         try:
             code = _run_command(function, *args, **kwargs)
         except OutputLostError:
             code = ExitCode.OK
         problem = _streams.problem
-        left = isinstance(problem, BrokenPipeError) and (only_reads or reader_may_leave)
+        left = isinstance(problem, BrokenPipeError) and (only_reads or _streams.reader_may_leave)
         if problem is not None and not left and code == ExitCode.OK:
             code = _told_lost(problem)
         if code != ExitCode.OK:

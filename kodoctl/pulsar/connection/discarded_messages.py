@@ -2,8 +2,8 @@
 a line to its own log. This module keeps that log in memory and searches it for such lines.
 
 Every client that may produce can send such messages. The library delivers them to no handler, so kodoctl can report but
-not keep them. A process has one such log, whose destination its first client decides: if an application opens a client
-of its own before, nothing is reported.
+not keep them. A process has one such log, and its first client with a logger decides the destination: if an application
+opens one of its own before, nothing is reported but that (`is_ignored`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import os
 import re
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 _LINE: Final = re.compile(rb"\[([^\s,\]]+), ([^,\]]+), \d+\] Discarding corrupted message at (\d+:\d+)")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
 _MOST: Final = 1 << 20  # bytes of log that are kept
 _REMEMBERED: Final = 10_000  # messages that nobody has asked for yet
 
@@ -42,6 +45,20 @@ class ClientLog:
         self._read = 0
         self._found: deque[ThrownAway] = deque(maxlen=_REMEMBERED)
         self._count = 0
+
+    @property
+    def is_ignored(self) -> bool:
+        """True if the library writes its log elsewhere, because the application opened a client with a logger of its own
+        before the first one with this log. To be called after that one was opened. False on systems without files in
+        memory or /proc.
+        """
+        if self._file is None or not _DESCRIPTORS.is_dir():
+            return False
+        ours, found = os.fstat(self._file), 0
+        for one in _DESCRIPTORS.iterdir():
+            with suppress(OSError):  # closed meanwhile
+                found += os.path.samestat(ours, os.fstat(int(one.name)))
+        return found == 1  # the library has a descriptor of its own
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
         """Returns (number to pass as `since` to the next call, messages discarded since the call that returned

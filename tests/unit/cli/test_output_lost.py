@@ -16,7 +16,7 @@ from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeS
 from kodoctl.cli.apply import apply_flow
 from kodoctl.cli.apply.apply_report import show_report
 from kodoctl.cli.common.command_target import TargetOptions
-from kodoctl.cli.common.console import command, judging, reading, say, tell
+from kodoctl.cli.common.console import command, judge_only, judging, reading, say, tell
 from kodoctl.plan import plan_file
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
@@ -87,6 +87,26 @@ def test_what_becomes_of_a_command_nobody_listens_to(kind, problem, code, ran, s
         told = capsys.readouterr().err
         assert said in told
         assert bool(told) is bool(said)
+
+
+@pytest.mark.parametrize(("dry_run", "code"), [(True, 0), (False, 1)])
+def test_an_option_makes_a_command_one_that_only_judges(dry_run: bool, code: int, monkeypatch, capsys) -> None:
+    @command
+    def run() -> None:
+        if dry_run:
+            judge_only()
+        say("lane one")
+        say("lane two")
+
+    for _ in range(2):  # the next command starts afresh
+        monkeypatch.setattr(sys, "stdout", Broken(GONE, 0))
+        ended = 0
+        try:
+            run()
+        except typer.Exit as end:
+            ended = end.exit_code
+        assert ended == code
+        assert ("K028" in capsys.readouterr().err) is not dry_run
 
 
 def test_a_failure_keeps_its_own_code() -> None:

@@ -12,6 +12,7 @@ from kodo_consumer import Consumer, Depends, Message
 from tests.unit.consumer.engine_bench import policy
 
 LINES = "KODO_TEST_LINES"
+FAILS = "KODO_TEST_LIFESPAN_FAILS"  # at its end, if it is set
 connections: list[Any] = []  # broker and cluster, in the process of the worker
 consumer = Consumer(policy(), lambda: connections[0])
 
@@ -26,6 +27,8 @@ def pool() -> Iterator[str]:
     _write("made")
     yield "used"
     _write("left")
+    if FAILS in os.environ:
+        raise OSError("cannot close\nfor a reason")
 
 
 @consumer.handler(process=1)

@@ -6,19 +6,19 @@ import logging
 import subprocess
 import sys
 import threading
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import kodo_consumer
 import pytest
 from kodo_consumer import AsyncHandle, Consumer, Discard, Handle, Message
-from kodo_consumer.core import COMPILED
+from kodo_consumer.core import CoreStatus
+from kodo_consumer.core.values.broker import BorderStatus
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.counters import Counts
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.core.values.handler_executor import HandlerExecutor
-from kodo_consumer.running.running_worker import _inform
+from kodo_consumer.running.running_worker import _fast_text
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
@@ -99,12 +99,9 @@ def test_warnings_of_lint_are_told_at_the_start_and_once(tmp_path: Path, caplog:
     assert told.startswith(f"{path}:6:16 K209 warning"), "whether another file has `elsewhere` is not known"
 
 
-def test_a_worker_that_is_ready_is_named_and_the_native_border_once_in_a_process(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """However many workers a process has."""
+def test_one_line_says_that_a_worker_is_ready(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """One for each worker, however many a process has, and nothing else about its start."""
     caplog.set_level(logging.INFO, "kodo.consumer")
-    monkeypatch.setattr("kodo_consumer.running.running_worker._inform", lru_cache(_inform.__wrapped__))
     policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
     for _ in range(2):
         broker = MemoryBroker(SystemClock())
@@ -112,11 +109,29 @@ def test_a_worker_that_is_ready_is_named_and_the_native_border_once_in_a_process
         consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))  # noqa: B023  # called at once
         consumer.handler(lambda message: None)
         consumer.start()
+        before_stop = list(caplog.messages)
         consumer.stop()
-    border = [text for text in caplog.messages if text.startswith("native border: ")]
-    assert border == [f"native border: off (the broker is in memory), {COMPILED}"]
+        assert [text for text in before_stop if text.startswith("ready: ")] == before_stop
+    line = f"ready: J/s, {len(policy.lanes)} lanes, 32 slots, kodo-fast "
     ready = [text for text in caplog.messages if text.startswith("ready: ")]
-    assert ready == [f"ready: p/n/J:s, {len(policy.lanes)} lanes, up to {policy.concurrency} messages at once"] * 2
+    assert len(ready) == 2
+    assert all(text.startswith(line) and "the broker is in memory" in text for text in ready)
+
+
+@pytest.mark.parametrize(
+    ("border", "core", "text"),
+    [
+        ((True, "1.0"), (True, "80 modules"), "kodo-fast on"),
+        ((False, "kodo-fast is not installed"), (False, "kodo-fast is not installed"), "kodo-fast off (not installed)"),
+        ((False, "off here"), (False, "another build"), "kodo-fast off (off here; another build)"),
+        ((True, "1.0"), (False, "another build"), "kodo-fast without compiled core (another build)"),
+        ((False, "off here"), (True, "80 modules"), "kodo-fast without native border (off here)"),
+    ],
+)
+def test_the_ready_line_says_why_kodo_fast_is_not_used(
+    border: tuple[bool, str], core: tuple[bool, str], text: str
+) -> None:
+    assert _fast_text(BorderStatus(*border), CoreStatus(*core)) == text
 
 
 def test_counts_and_what_is_in_flight_are_public_and_copies(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_redact_hook_is_a_plain_function(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(KodoctlError, match="hooks around redact are plain functions"):
-        _ = consumer.handler_function
+        _ = consumer.handler_function()
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,13 @@ def _lane_ready(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((lane.level.value, lane.state.value), ready) for lane, _ in sight.lanes)
 
 
+def _backlog_tenant(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    advice = sight.backlog_advice
+    if advice is not None and advice.tenant is not None:
+        is_shown = sight.tenants is not None and advice.tenant.tenant in sight.tenants.labels.totals
+        yield (label(advice.tenant.tenant) if is_shown else OTHER,), advice.tenant.share
+
+
 def _fairness(read: Callable[[Any], float]) -> Read:
     fair = plain(lambda sight: read(sight.tenants.fairness) if sight.tenants else None)
     return lambda sight: fair(sight) if sight.policy.fair_by else ()
@@ -268,6 +275,8 @@ EXPORTED: Final = (
            _of_trend(lambda advice: advice.growth)),
     gauge("backlog_drain_seconds", "Seconds until the backlog is empty at its present pace; none while it grows.", (),
            _of_trend(lambda advice: advice.drained_in)),
+    gauge("backlog_tenant_share", "Part of the waiting messages or of the handlers' time that the tenant has who causes a growing "
+          "backlog; `other` for a tenant without a label of its own.", ("tenant",), _backlog_tenant),
     gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
            plain(lambda sight: sight.publishing)),
     gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),

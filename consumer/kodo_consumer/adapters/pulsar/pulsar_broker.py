@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -100,6 +101,7 @@ class PulsarBroker:
         """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Raises
         ClusterError where the broker refuses.
         """
+        _warn_of_other_log()
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
             self._subscriber, request, sink, self._patience, self._wake_watcher
@@ -199,3 +201,14 @@ class PulsarBroker:
                     " is lost to this subscription, and stays where the topic retains it"
                 )
                 self._on_alarm(Alarm("thrown_away", text))
+
+
+@cache
+def _warn_of_other_log() -> None:
+    """Logs, once in a process, that messages which the client library discards cannot be reported."""
+    if client_log().is_ignored:
+        log.warning(
+            "the program opened a pulsar.Client with a `logger` before this consumer, and Pulsar's client library has one log"
+            " in a process, the first: messages that the library discards will not be reported (alarm thrown_away); start the"
+            " consumer before that client, or give that client no logger"
+        )

@@ -55,6 +55,25 @@ class SendOptions(TypedDict, total=False):
     id: str | None
 
 
+_OPTIONS: Final = frozenset(SendOptions.__annotations__)
+
+
+def check_option_names(call: str, options: Iterable[str]) -> None:
+    """Raises UsageError with one diagnostic for each name that is no option of a message. `call`: name of the call that
+    got the options.
+    """
+    if unknown := [name for name in options if name not in _OPTIONS]:
+        raise _argument_error(f"{call}() has no option {_suggest(name)}" for name in unknown)
+
+
+def _suggest(name: str) -> str:
+    from difflib import get_close_matches  # only for an error
+
+    near = get_close_matches(name, _OPTIONS, 1)
+    there_is = f"did you mean {near[0]}?" if near else f"there is {', '.join(SendOptions.__annotations__)}"
+    return f"{one_line(name, _MAX_SHOWN)}; {there_is}"
+
+
 def message_arguments(*, key: Any = None, id: Any = None, event_time: Any = 0, **texts: Any) -> str:  # noqa: A002
     """Checks arguments of a message and returns its key, which is empty if `key` is None. `id`: value of its `kodo-id`,
     None: not given; `event_time`: ms since the epoch, 0: none; `texts`: other arguments by name, each of which must be
@@ -231,6 +250,10 @@ class MessageValidator:
         if due is not None:
             self._delays.check(due - wall())
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
+
+    def for_encoded(self) -> MessageValidator:
+        """The same rules for payloads that `encode` has returned before: they are not checked a second time."""
+        return MessageValidator(None, self._declared, self._largest, self._delays)
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kodo_consumer.core.upkeep.tenant_backlog import NO_TENANT, TenantCause, TenantShare, tenant_cause
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.envelope import State
 from kodoctl.text.formatting import duration_text, many
@@ -33,17 +34,21 @@ _BUSY: Final = 0.9  # of the slots
 
 @dataclass(frozen=True, slots=True)
 class HandlerLoad:
-    """Handlers of this worker: number at work now, and number of runs since the start."""
+    """Handlers of this worker: number at work now, and number of runs since the start. `waiting`: tenant with most of
+    the messages that wait in this worker; `working`: tenant with most of the handlers at work.
+    """
 
     running: int
     started: int
+    waiting: TenantShare = NO_TENANT
+    working: TenantShare = NO_TENANT
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogAdvice:
     """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds until
     it is empty at this pace; None: never. `cause`: "senders", "handlers", "both", or empty if neither has changed.
-    `text`: all that in words, with what would change it.
+    `tenant`: the tenant that causes the growth; None: none does. `text`: all that in words, with what would change it.
     """
 
     entries: int
@@ -51,6 +56,7 @@ class BacklogAdvice:
     drained_in: float | None
     cause: str
     text: str
+    tenant: TenantCause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class BacklogTrend:
         self._policy, self._clock, self._load, self._workers, self._alarm = policy, clock, load, workers, alarm
         self._lanes: dict[int, LaneStats] = {}  # of ready lanes, as last known
         self._samples: deque[_Sample] = deque()
-        self._reported: tuple[str, float] = ("", float("-inf"))  # cause, and when
+        self._reported: tuple[str, str, float] = ("", "", float("-inf"))  # cause, tenant, and when
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None, or stats of a part of its partitions: not known. The ground topic's
@@ -121,7 +127,14 @@ class BacklogTrend:
             return BacklogAdvice(last.entries, growth, left, "", text)
         cause, reason = _cause(recent, before)
         text = f"{many(last.entries, 'entry', 'entries')} wait, {growth:,.1f}/s more: {reason}; {self._remedy(recent)}"
-        return BacklogAdvice(last.entries, growth, None, cause, text)
+        policy = self._policy()
+        loads = [one.load for one in recent]
+        tenant = (
+            tenant_cause([one.waiting for one in loads], [one.working for one in loads]) if policy.fair_by else None
+        )
+        if tenant is not None:
+            text += f"; {tenant.text(policy)}"
+        return BacklogAdvice(last.entries, growth, None, cause, text, tenant)
 
     def _remedy(self, recent: Sequence[_Sample]) -> str:
         policy, workers = self._policy(), self._workers()
@@ -140,9 +153,10 @@ class BacklogTrend:
         advice = self.advice
         if advice is None or advice.growth < 0:
             return
-        cause, at = self._reported
-        if advice.cause != cause or now - at >= REPEAT:
-            self._reported = advice.cause, now
+        cause, tenant, at = self._reported
+        named = advice.tenant.tenant if advice.tenant is not None else ""
+        if (advice.cause, named) != (cause, tenant) or now - at >= REPEAT:
+            self._reported = advice.cause, named, now
             self._alarm(Alarm("backlog", advice.text, severe=False))
 
 

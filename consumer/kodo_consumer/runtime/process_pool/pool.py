@@ -67,7 +67,7 @@ class ResultLog:
         for (text, trace, kind), run in ended.traces:
             following = "" if run is None or self._forecast is None else self._forecast(*run)
             fields = {} if run is None else message_fields(run[0], following, redacts=self._redacts)
-            shown = f"handler failed in a process{f' ({following})' if following else ''}\n{text}"
+            shown = f"handler failed in a process{f' ({following})' if following else ''}: {text}"
             record = log.makeRecord(
                 log.name, logging.WARNING, __file__, 0, shown, (), None, extra={"error": kind, **fields}
             )

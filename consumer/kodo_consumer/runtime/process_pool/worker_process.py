@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from contextvars import copy_context
@@ -31,6 +30,7 @@ from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, check_results
 from kodo_consumer.runtime.lifespans import lifespans_of
+from kodo_consumer.runtime.log_output import LogSetup, traceback_text
 from kodo_consumer.runtime.process_pool.wire_format import pack_frame, pack_outcome, read_frame, unpack_message
 from kodo_consumer.runtime.stray_errors import redact_stray_errors
 from kodo_consumer.runtime.threads import begin
@@ -61,7 +61,8 @@ class Cells(Protocol):
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
     """Task of a process: `module` and qualified name of the handler (`function`), the lanes of its messages, the check
-    of payloads, the reader of error texts, and the names of the consumer's lifespans.
+    of payloads, the reader of error texts, and the names of the consumer's lifespans. `log`: log output of the worker;
+    None: the program's own.
     """
 
     module: str
@@ -70,6 +71,7 @@ class ProcessTask:
     check: Check | None
     texts: ErrorTextReader | None = None
     lifespans: tuple[str, ...] = ()
+    log: LogSetup | None = None
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
@@ -85,6 +87,8 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     with ExitStack() as resources:
         try:
             found = _find_handler(job)
+            if job.log is not None:  # after the import, which sets up the program's own logging
+                job.log.apply()
             lifespans = lifespans_of(found)
             lifespans.check_names(job.lifespans)
             inject(found, lifespans.values)
@@ -213,8 +217,8 @@ class _Work:
         return DONE
 
     def _keep_trace(self, text: str, problem: BaseException | None, fields: Mapping[str, object]) -> None:
-        trace = [] if problem is None else traceback.format_exception(problem)
-        self._trace = text, "".join(trace).rstrip(), str(fields.get("error", ""))
+        trace = "" if problem is None else traceback_text(problem, problem.__traceback__)
+        self._trace = text, trace, str(fields.get("error", ""))
 
 
 def _pack_or_fail(outcome: Outcome) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """Lifespans: resources that are made before the first message and closed after the last, however handlers run."""
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -14,11 +15,13 @@ import pytest
 from kodo_consumer import Consumer, Depends, Message
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Outgoing
+from kodo_consumer.runtime.log_output import LogFormat, LogLevel, set_up_logging
 from kodo_consumer.testing import Harness, MemoryBroker
 
 from kodoctl.errors import KodoctlError, UsageError
 from tests.services.polling import eventually
 from tests.unit.consumer import living_handlers
+from tests.unit.consumer.runtime.test_log_output import process_without_logging
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 from tests.unit.consumer.topologies import write
 
@@ -207,6 +210,33 @@ def test_a_harness_enters_and_leaves_lifespans(is_async: bool, tmp_path: Path) -
     assert harness.counts.done == 2
 
 
+def test_two_harnesses_of_a_consumer_have_values_of_their_own(tmp_path: Path) -> None:
+    """The end of one took the value away from the other, which had been using it."""
+    consumer, _ = _consumer(tmp_path)
+    made: list[list[str]] = []
+
+    @consumer.lifespan
+    def pool() -> Iterator[list[str]]:
+        made.append([])
+        yield made[-1]
+
+    @consumer.handler
+    def handle(message: Message, value: Annotated[list[str], Depends(pool)]) -> None:
+        value.append(message.data.decode())
+
+    first, second = Harness(consumer), Harness(consumer)
+    for harness, payload in ((first, b"a"), (second, b"b"), (first, b"c")):
+        harness.send(payload)
+        harness.run()
+    second.close()
+    first.send(b"d")
+    first.run()
+    first.close()
+    assert made == [["a", "c", "d"], ["b"]]
+    assert (first.counts.done, second.counts.done) == (3, 1)
+    assert consumer.lifespans.values == {pool: None}
+
+
 def test_a_handler_in_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, lines = living_handlers.consumer, tmp_path / "lines"
     monkeypatch.setenv(living_handlers.LINES, str(lines))
@@ -221,6 +251,31 @@ def test_a_handler_in_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.
     assert words == ("made", "used", "left")
     assert len(set(processes)) == 1
     assert str(os.getpid()) not in processes
+
+
+@pytest.mark.parametrize("form", LogFormat)
+def test_an_error_in_a_process_is_logged_in_the_format_of_the_worker(
+    form: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A collector of JSON could not read what a process wrote by itself."""
+    consumer, message = living_handlers.consumer, "a lifespan failed at its end: OSError"
+    monkeypatch.setenv(living_handlers.LINES, str(tmp_path / "lines"))
+    monkeypatch.setenv(living_handlers.FAILS, "1")
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(consumer.policy)
+    living_handlers.connections[:] = [(broker, MemoryCluster(consumer.policy))]
+    with process_without_logging(monkeypatch):
+        set_up_logging(LogLevel.INFO, form, worker=3)
+        consumer.start()
+        consumer.stop()
+    lines = capfd.readouterr().err.splitlines()
+    if form is LogFormat.JSON:
+        (entry,) = (json.loads(line) for line in lines)
+        assert (entry["level"], entry["message"], entry["worker"]) == ("ERROR", message, 3)
+        assert "OSError: cannot close\nfor a reason" in entry["traceback"]
+    else:
+        assert lines[0].endswith(f" worker 3 ERROR kodo.consumer {message}")
+        assert lines[-1] == "OSError: cannot close\\x0afor a reason"
 
 
 @pytest.mark.parametrize("is_async", [False, True])

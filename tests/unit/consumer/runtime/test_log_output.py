@@ -137,7 +137,7 @@ def test_text_of_others_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None
     with process_without_logging(monkeypatch) as stream:
         set_up_logging(LogLevel.INFO, LogFormat.TEXT)
         log.info("a\x1b[2J\tb\nc\r")
-    assert stream.getvalue().endswith("a\\x1b[2J\tb\nc\\x0d\n")
+    assert stream.getvalue().endswith("a\\x1b[2J\tb\\x0ac\\x0d\n")
 
 
 def test_a_level_that_the_program_gave_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +146,30 @@ def test_a_level_that_the_program_gave_stays(monkeypatch: pytest.MonkeyPatch) ->
         set_up_logging(LogLevel.INFO, LogFormat.TEXT)
         log.info("never")
     assert stream.getvalue() == ""
+
+
+def test_no_text_of_others_begins_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line ends in a message, an exception, its causes and notes would forge entries."""
+    forged = "x\n2026-11-29 10:00:00,000 INFO kodo.consumer forged\r"
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT)
+        problem = ValueError(forged)
+        problem.add_note(forged)
+        problem.__cause__ = ExceptionGroup(forged, [KeyError("a"), OSError(forged)])
+        log.warning("failed with %s", forged, exc_info=problem)
+        log.error("without an exception", exc_info=(None, None, None))
+        lines = stream.getvalue().splitlines()
+    assert not any(line.startswith("2026-11-29 10:00") for line in lines)
+    assert "failed with x\\x0a2026-11-29 10:00:00,000 INFO kodo.consumer forged\\x0d" in lines[0]
+    assert "ValueError: x\\x0a2026-11-29 10:00:00,000 INFO kodo.consumer forged\\x0d" in lines
+    assert "  | ExceptionGroup: x\\x0a2026" in "\n".join(lines)
+    assert len([line for line in lines if line.startswith("20")]) == 2
+
+
+def test_a_traceback_of_another_formatter_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process_without_logging(monkeypatch) as stream:
+        set_up_logging(LogLevel.INFO, LogFormat.TEXT)
+        record = log.makeRecord("kodo", logging.INFO, "f", 1, "m", (), (OSError, OSError("a\nb"), None))
+        logging.Formatter().format(record)
+        log.handle(record)
+        assert stream.getvalue().endswith("OSError: a\\x0ab\n")

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from kodo_consumer.core.upkeep.tenant_backlog import NO_TENANT
 from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.values.clock import SystemClock
-from kodo_consumer.core.values.envelope import Level, State
+from kodo_consumer.core.values.envelope import Level, Outgoing, State
 from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.runtime import supervisor
 from kodo_consumer.runtime.start_checks import missing_resources
@@ -30,6 +31,25 @@ def place() -> Iterator[Place]:
     found = Place(policy(in_place=(50,), limits=(Concurrency(None, 4, shared=True),), expected_workers=2))
     yield found
     found.pump.stop()
+
+
+@pytest.mark.parametrize("fair_by", ["uid", None])
+def test_a_worker_measures_whose_messages_wait_and_run(fair_by: str | None) -> None:
+    place = Place(policy(concurrency=4, fair_by=fair_by, in_place=()))
+    place.gate.clear()
+    place.service.start()
+    try:
+        for number in range(44):
+            place.broker.send(Outgoing(topic(Level.L1, State.READY), b"x", {"uid": f"u{int(number > 3)}"}))
+        eventually(lambda: place.worker.engine.lookahead.messages == 44 and place.worker.handler_load().running > 1)
+        load = place.worker.handler_load()
+        assert load.started == load.running
+        assert load.waiting == (("u1", pytest.approx(0.93, abs=0.1)) if fair_by else NO_TENANT)
+        assert load.working.share > 0
+    finally:
+        place.gate.set()
+        place.service.stop()
+        place.pump.stop()
 
 
 def test_messages_are_handled_timers_kept_and_the_end_is_orderly(place: Place) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,32 @@ def test_a_system_without_files_in_memory_has_no_log(monkeypatch: pytest.MonkeyP
     log = ClientLog()
     append(log, line("45:0"))
     assert log.news(0) == (0, [])
+
+
+PROGRAM = """
+import logging, sys, pulsar
+from kodo_consumer.adapters.pulsar.pulsar_broker import _warn_of_other_log
+from kodoctl.pulsar.connection.client_options import create_client
+from kodoctl.pulsar.connection.discarded_messages import client_log
+logging.basicConfig()
+if sys.argv[1] != "none":
+    own = pulsar.Client("pulsar://127.0.0.1:1", logger=logging.getLogger("own") if sys.argv[1] == "logger" else None)
+from kodo_consumer.sending.environment import Environment
+place = {"admin_url": "http://127.0.0.1:1", "broker_url": "pulsar://127.0.0.1:1", "environ": {}}
+clients = [create_client(Environment.of(**place).connection()) for _ in range(2)]
+_warn_of_other_log()
+_warn_of_other_log()
+print(client_log().is_ignored, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("own", "is_ignored"), [("none", False), ("client", False), ("logger", True)])
+def test_a_client_of_the_program_with_a_logger_is_noticed_and_told_once(own: str, is_ignored: bool) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, own], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split()[0] == str(is_ignored)
+    assert done.stderr.count("start the consumer before that client") == int(is_ignored)
+
+
+def test_without_files_in_memory_there_is_nothing_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    assert not ClientLog().is_ignored

@@ -14,6 +14,8 @@ from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core import COMPILED
+from kodo_consumer.core.upkeep.backlog_trend import BacklogAdvice, BacklogTrend
+from kodo_consumer.core.upkeep.tenant_backlog import TenantCause
 from kodo_consumer.core.values.broker import BorderStatus, LaneStats
 from kodo_consumer.core.values.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.testing.memory_topics import MemoryLane
@@ -82,6 +84,17 @@ def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
         place.service.stats.last.clear()
         assert place.value("kodo_consumer_backlog_entries") is None
         assert place.value("kodo_consumer_lag_entries") is None
+
+
+def test_the_tenant_that_causes_a_backlog_is_shown_by_its_label_or_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = BacklogAdvice(9_000, 5.0, None, "", "all about it", TenantCause("u1", 0.9, 0.2))
+    monkeypatch.setattr(BacklogTrend, "advice", found)
+    with watched(policy(fair_by="uid")) as place:
+        assert place.value("kodo_consumer_backlog_tenant_share", tenant="other") == 0.9
+        place.send(uid="u1")
+        eventually(lambda: place.value("kodo_consumer_backlog_tenant_share", tenant="u1") == 0.9)
+        assert place.value("kodo_consumer_backlog_tenant_share", tenant="other") is None
+        assert json.loads(place.get("/readyz")[1])["workers"][0]["backlog"] == "all about it"
 
 
 def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -> None:

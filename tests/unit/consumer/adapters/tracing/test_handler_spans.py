@@ -279,7 +279,7 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
     broker = MemoryBroker(clock)
     broker.create_for(consumer.policy)
     pump = Pump(broker)
-    runner = ThreadExecutor(consumer.handler_function, 4)
+    runner = ThreadExecutor(consumer.handler_function(), 4)
     worker = Worker(consumer.policy, broker, runner, clock, Random(1), observers=consumer.observers)
     worker.open("me")
     try:

@@ -151,7 +151,7 @@ def test_without_a_provider_nothing_is_traced(broker: MemoryBroker, tmp_path: Pa
         write(tmp_path, "  J: {subscriptions: {s: {}}}\n"), topic="J", subscription="s", environ={}
     )
     consumer.handler(lambda message: None)
-    assert consumer.handler_function.__module__ == "kodo_consumer.runtime.handler_results", (
+    assert consumer.handler_function().__module__ == "kodo_consumer.runtime.handler_results", (
         "nothing else is around the handler"
     )
     with Producer(TOPIC, broker) as producer:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kodo_consumer.core.upkeep.backlog_trend import REPEAT, BacklogTrend, HandlerLoad
+from kodo_consumer.core.upkeep.tenant_backlog import NO_TENANT, TenantShare
 from kodo_consumer.core.values.broker import LaneStats
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.policy import Policy
@@ -24,10 +25,11 @@ class Bench:
         self.policy, self.clock = of, ManualClock()
         self.alarms: list[Alarm] = []
         self.entries, self.started, self.running = 0, 0, 0
+        self.waiting, self.working = NO_TENANT, NO_TENANT
         self.trend = BacklogTrend(
             lambda: self.policy,
             self.clock,
-            lambda: HandlerLoad(self.running, self.started),
+            lambda: HandlerLoad(self.running, self.started, self.waiting, self.working),
             lambda: workers,
             self.alarms.append,
         )
@@ -137,3 +139,20 @@ def test_a_growing_backlog_alarms_once_for_each_cause_and_again_after_ten_minute
     assert len(bench.alarms) == 2
     bench.go_on(60, come=1_000, handled=50, handler=0.2)
     assert "senders got faster" in bench.alarms[2].text
+
+
+def test_the_tenant_that_causes_a_backlog_is_named_with_the_command_that_helps() -> None:
+    bench = Bench(replace(policy(levels=(Level.L1, Level.B1), concurrency=10), fair_by="uid"))
+    bench.waiting, bench.working = TenantShare("acme", 0.9), TenantShare("other", 0.5)
+    bench.go_on(300, come=100, handled=50, handler=0.2)
+    advice = bench.trend.advice
+    assert advice is not None
+    assert advice.tenant == ("acme", pytest.approx(0.9), 0.0)
+    command = "`kodo-consumer move FILE --topic t --subscription s --tenant=acme --to=B1` lets the others go first"
+    assert advice.text.endswith(f"workers help; tenant 'acme' has 90% of the waiting messages: {command}")
+    assert len(bench.alarms) == 1
+    bench.waiting = TenantShare("umbra", 0.9)
+    bench.go_on(150, come=100, handled=50, handler=0.2)
+    assert "tenant 'umbra'" in bench.alarms[-1].text, "another tenant is news"
+    bench.policy = replace(bench.policy, fair_by=None)
+    assert "tenant" not in bench.text
