@@ -39,6 +39,7 @@ MAX_ERROR: Final = 2_048  # bytes of each of the two
 QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does
 HOP: Final = "kodo-hop"  # number of moves so far
 ROUTES: Final = "kodo-routes"  # how many of them a route made
+POSTPONED: Final = "kodo-postponed"  # how many of them a handler asked for by postponing: no attempts
 FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is meant for
 FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
 PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one

@@ -176,6 +176,7 @@ _ATTEMPTS: Final = {
     "pending": names.ATTEMPTS_PENDING,
     "blocking": names.ATTEMPTS_BLOCKING,
     "backup": names.ATTEMPTS_BACKUP,
+    "postponed": names.POSTPONED,
 }
 
 

@@ -308,7 +308,7 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
     for envelope in (READY, Envelope(Level.B1, State.READY), replace(READY, ordered=True)):
-        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.headers)
+        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.DEFERRED, envelope.headers)
 
 
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
