@@ -43,6 +43,7 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
 )
 from kodo_consumer.core.values.policy import MAX_RATE_DUE, Policy, Target
+from kodoctl.protocol.properties import POSTPONED_REASON
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000
@@ -342,7 +343,8 @@ def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: in
     target = postpone_target(envelope.level, envelope.state, policy)
     if target is None:
         return _on_failure(envelope, f"Postpone: {why_not_postponed(envelope, policy)}", policy, now)
-    headers.due, headers.reason = now + delay, reason
+    headers.due = now + delay
+    headers.reason = f"{POSTPONED_REASON}: {reason}" if reason else POSTPONED_REASON
     return _move(envelope, target, headers, policy, Rule.POSTPONED)
 
 

@@ -163,8 +163,8 @@ class Postpone(HandlerSignal):
     """
 
     def __init__(self, until: datetime | timedelta | str, why: str = "") -> None:
-        reason = reason_text(why) or "postponed"
-        super().__init__(reason)
+        reason = reason_text(why)
+        super().__init__(reason or "postpone")
         if isinstance(until, datetime):
             if until.tzinfo is None:
                 raise TypeError("until is a time with a time zone, as in datetime.now(UTC) + timedelta(hours=1)")

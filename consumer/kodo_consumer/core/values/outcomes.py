@@ -78,7 +78,7 @@ class MoveAsked:
 @dataclass(frozen=True, slots=True)
 class PostponeAsked:
     """The handler asks for the message to come again later, which counts no attempt: after `after` ms or, unless that is
-    None, at `until` (ms since the epoch).
+    None, at `until` (ms since the epoch). `reason` may be empty.
     """
 
     after: int
