@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class OutcomeValidator:
-    """Checks moves, postponements and transfers that handlers request, by a policy. A transfer to a topic of the same file must also
-    fit the schema and the required properties that the file declares for that topic.
+    """Checks moves, postponements and transfers that handlers request, by a policy. A transfer to a topic of the same
+    file must also fit the schema and the required properties that the file declares for that topic.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -161,6 +162,43 @@ def test_a_postponed_message_comes_again_however_often_and_counts_no_attempt(tmp
         "kodo-postponed": "100", "kodo-reason": "postponed: closed", "kodo-hop": "100",
     }  # fmt: skip
     assert not any(name.startswith("kodo-attempts") for name in stored)
+
+
+@pytest.mark.parametrize("kind", ["async", "batch"])
+def test_async_and_batch_handlers_postpone_single_messages(tmp_path: Path, kind: str) -> None:
+    consumer = _consumer(tmp_path)
+    if kind == "async":
+
+        @consumer.handler
+        async def handle(message: Message) -> None:
+            if message.text() == "later":
+                message.postpone("1m")
+
+    else:
+
+        @consumer.batch_handler(max=10)
+        def handle_all(messages: list[Message]) -> list[Exception | None]:
+            return [Postpone("1m") if message.text() == "later" else None for message in messages]
+
+    harness = Harness(consumer)
+    for text in (b"now", b"later"):
+        harness.send(text, properties={"uid": "u"})
+    harness.run()
+    assert (harness.counts.done, harness.counts.finished) == (1, {"postponed": 1})
+    (waiting,) = harness.waiting("L1", "pending")
+    assert waiting.payload == b"later"
+
+
+def test_the_log_says_when_a_postponed_message_comes_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    consumer = _consumer(tmp_path)
+    consumer.handler(lambda message: message.postpone("1m"))
+    harness = Harness(consumer)
+    harness.send("x", properties={"uid": "u"}, id="order-1")
+    with caplog.at_level(logging.DEBUG, "kodo.consumer"):
+        harness.run()
+    (text,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("postponed")]
+    assert text.startswith("postponed: ")
+    assert "message order-1, attempt 1; tried again in about 1 min from L1/pending" in text
 
 
 def test_a_discarded_message_is_gone(tmp_path: Path) -> None:
