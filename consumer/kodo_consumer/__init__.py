@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         HandlerFailedError,
         MoveTo,
         Pending,
+        Postpone,
         Repeat,
         Retry,
         Transfer,
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "Consumer": "consumer", "Deferral": "core.values.deferral", "Message": "message", "Producer": "producer",
     "Retry": "core.values.exceptions", "Pending": "core.values.exceptions", "Blocking": "core.values.exceptions", "Dead": "core.values.exceptions", "Discard": "core.values.exceptions",
-    "MoveTo": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
+    "MoveTo": "core.values.exceptions", "Postpone": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
     "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
     "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.send_hooks", "SentMessage": "sending.send_hooks", "Veto": "sending.send_hooks", "SendManyError": "sending.many_sends",
 }  # fmt: skip
 __all__ = [
     "AsyncHandle", "Blocking", "Consumer", "Dead", "Deferral", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
-    "MoveTo", "Pending", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
+    "MoveTo", "Pending", "Postpone", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
 ]  # fmt: skip
 
 

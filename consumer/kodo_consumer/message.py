@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, overload
 
 from kodo_consumer.core.values.deferral import Deferral, Timeout, ended_error, new_deferral
 from kodo_consumer.core.values.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
-from kodo_consumer.core.values.exceptions import InvalidPayloadError
+from kodo_consumer.core.values.exceptions import InvalidPayloadError, Postpone
 from kodoctl.protocol.json_payload import JsonPayloadError, read_json
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
@@ -170,6 +172,18 @@ class Message(Generic[T]):
         from kodo_consumer.dedup import once
 
         return once(session, self._lane.subscription, self.id, self.effect)
+
+    def postpone(self, until: datetime | timedelta | str, why: str = "") -> NoReturn:
+        """Ends the run by raising Postpone: the message comes again `until` a time with a time zone, or after a
+        timedelta or a text such as "30s", and no attempt counts. In a batch handler this postpones the whole batch;
+        return Postpone for single messages.
+        """
+        raise Postpone(until, why)
+
+    @property
+    def postponements(self) -> int:
+        """Number of times that handlers of this subscription postponed the message; 0: never."""
+        return self._headers.postponed
 
     @property
     def subscription(self) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected
-from kodo_consumer.core.values.envelope import Outgoing
-from kodo_consumer.core.values.outcomes import DONE, DependencyUnavailable, Discarded, Failed, Outcome
+from kodo_consumer.core.values.envelope import Outgoing, State
+from kodo_consumer.core.values.outcomes import DONE, DependencyUnavailable, Discarded, Failed, Outcome, PostponeAsked
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import StoredMessage
@@ -54,8 +54,8 @@ class Work:
 
     @property
     def failures(self) -> int:
-        """Runs that count: a dependency that is down is nobody's failure."""
-        return sum(not isinstance(outcome, DependencyUnavailable) for outcome in self.outcomes)
+        """Runs that count: neither a dependency that is down nor a message that is postponed is a failure."""
+        return sum(not isinstance(outcome, DependencyUnavailable | PostponeAsked) for outcome in self.outcomes)
 
 
 class Crowds:
@@ -210,7 +210,19 @@ class Book:
             self._ends(process, work, TIMED_OUT)
 
     def ends(self, process: Process, message: Message, outcome: Outcome) -> None:
+        if isinstance(outcome, PostponeAsked) and not self._can_wait(message):
+            outcome = Failed("Postpone")
         self._ends(process, self.work_of(process, message.data), outcome)
+
+    def _can_wait(self, message: Message) -> bool:
+        """Whether a message can be postponed: its lane keeps order or its own messages, or its level has a waiting state."""
+        policy, level = self.policy, message.level
+        lane = next(one for one in policy.lanes if (one.level, one.state) == (level, message.state))
+        if lane.ordered and policy.on_failure != "leave":
+            return True
+        if level.is_backup:
+            return (level, State.READY) in policy.targets
+        return any(policy.target(level, state) for state in (State.RETRYING, State.PENDING, State.BLOCKING))
 
     def _ends(self, process: Process, work: Work, outcome: Outcome) -> None:
         self.world.trace("end", work.case.name, type(outcome).__name__)

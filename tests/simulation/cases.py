@@ -14,6 +14,7 @@ from kodo_consumer.core.values.outcomes import (
     Failed,
     MoveAsked,
     Outcome,
+    PostponeAsked,
     RetryAsked,
     StateAsked,
     TransferAsked,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _KINDS = {
     "fine": 60, "flaky": 12, "failing": 6, "retry": 4, "pending": 4, "blocking": 3, "dead": 2, "discard": 2,
-    "move": 2, "transfer": 2, "stray": 1, "down": 3, "hangs": 1,
+    "move": 2, "transfer": 2, "stray": 1, "down": 3, "hangs": 1, "postpone": 4,
 }  # fmt: skip
 _DRAW = [kind for kind, weight in _KINDS.items() for _ in range(weight)]
 
@@ -80,6 +81,8 @@ class Case:
                 return StateAsked(State.BLOCKING, "asked")
             case "move":
                 return MoveAsked(world.rng.choice([Level.L1, Level.L2, Level.B1]))
+            case "postpone":
+                return PostponeAsked(world.rng.choice([0, 500, 7_000, 10**10]), None, "")
             case "down":
                 return DependencyUnavailable("psp")
             case "transfer" | "stray":

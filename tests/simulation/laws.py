@@ -17,6 +17,7 @@ from kodo_consumer.core.values.outcomes import (
     Discarded,
     Failed,
     MoveAsked,
+    PostponeAsked,
     RetryAsked,
     StateAsked,
     TransferAsked,
@@ -148,7 +149,7 @@ class _Move:
         return ""
 
     def _hop(self) -> str:
-        hop, most = self._number(self.new, names.HOP), self.policy.max_hops
+        hop, most = self._number(self.new, names.HOP), self.policy.max_hops + self._number(self.new, names.POSTPONED)
         before = self._number(self.old, names.HOP)
         early = (
             self._number(self.new, names.RESERVED) > self._number(self.new, names.DUE) - _JITTER
@@ -222,7 +223,9 @@ class _Move:
                 return ""
             case StateAsked(state) if self.target is not None and self.target.state is state:
                 return self._due(state, grown=1)
-            case Failed() | RetryAsked() | StateAsked() | MoveAsked() | TransferAsked():
+            case PostponeAsked() if self._number(self.new, names.POSTPONED) > self._number(self.old, names.POSTPONED):
+                return self._postponed()
+            case Failed() | RetryAsked() | StateAsked() | MoveAsked() | PostponeAsked() | TransferAsked():
                 return self._failed()
             case outcome:
                 return f"nobody knows why: {outcome}"
@@ -271,6 +274,24 @@ class _Move:
         if due - before > _JITTER or (due < before and not cut) or self.to.deliver_at != due:
             return f"put back, and due at {due}"
         return "" if wait > _MEMORY - _GATHERED else "put back, and due soon"
+
+    def _postponed(self) -> str:
+        """On its level, to a waiting state or its own lane, due within the longest wait, counting no attempt."""
+        lane, policy = self.lane, self.policy
+        if lane.ordered and policy.on_failure != "leave":
+            return "postponed out of a lane that keeps order"
+        if any(self._number(self.new, name) != self._number(self.old, name) for name in _COUNTERS.values()):
+            return "postponed, and counted as an attempt"
+        if self.target is None or self.target.level not in (lane.level, Level.L1):
+            return "postponed to another level"
+        if (
+            lane.state is not State.READY
+            and self.target.state is not lane.state
+            and policy.target(lane.level, lane.state)
+        ):
+            return "postponed out of its waiting state"
+        due = self._number(self.new, names.DUE) - self.process.clock.wall()
+        return "" if due <= policy.horizon + _JITTER else f"postponed, and due in {due} ms"
 
     def _before_the_handler(self) -> str:
         policy, lane = self.policy, self.lane
@@ -321,7 +342,7 @@ class _Move:
         return self._to() == (Level.B1, State.READY) and not self.lane.level.is_backup
 
     def _circling(self) -> bool:
-        return self._number(self.new, names.HOP) > self.policy.max_hops
+        return self._number(self.new, names.HOP) > self.policy.max_hops + self._number(self.new, names.POSTPONED)
 
     def _retried_enough(self) -> bool:
         """No RETRYING, or no attempt left; and for the dead: no B1 either."""

@@ -106,7 +106,7 @@ def batches() -> list[Batch]:
         ([arrived(1, FIRST)], []),  # lands behind its record
         ([arrived(2, early), first_hop(early)], [moved(3, early), moved(6, early)]),  # on two sides of midnight
         ([arrived(6, late), arrived(7, early, "dead", None)], [moved(1, FIRST, copy=1), moved(7, early, "dead", reason="")]),
-        ([silent(early)], [record("orders", "pending", early, number=8, worker_run="w-1")]),
+        ([silent(early), silent(early, reason="postponed"), silent(early, reason="postponed: bank")], [record("orders", "pending", early, number=8, worker_run="w-1"), moved(10, early, "postponed", reason="postponed")]),
         ([first_hop(early, "u2")], [record("orders", "done", early, subscription="mail", number=1, worker_run="w-2")]),
         ([silent(early, reason="Other")], [moved(9, FIRST, "escalated", target_topic=None, target_id=None, cause="Error: #", reason="Error: 5")]),
     ]  # fmt: skip
@@ -124,6 +124,8 @@ def told(some: list[Batch]) -> Counter[tuple]:
             cause = causes.get((one.get("target_topic"), one.get("target_id"))) or one.get("cause") or one["reason"]
             found[one["topic"], one["subscription"], one["event"], one["rule"], cause, one["reason"]] += 1
     for one in events:
+        if (one["reason"] or "").startswith("postponed"):
+            continue
         if one["state"] in ("retrying", "dead") and (one["topic"], one["subscription"]) not in pairs:
             what = "dead" if one["state"] == "dead" else "moved"
             found[one["topic"], one["subscription"], what, one["state"], one["cause"], one["reason"]] += 1

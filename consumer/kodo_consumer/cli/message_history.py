@@ -50,7 +50,8 @@ class FoundMessage(NamedTuple):
 class Hop:
     """Stay of the message in one topic. Times are ms since the epoch. `place`: the topic's name for people; `at`: when
     the message came there. `ended`: the event of the audit record about its end, "" without one; `rule`, `target`,
-    `run` and the fields `ended_…` are of the same record. `stored`: the message itself was found.
+    `run` and the fields `ended_…` are of the same record. `stored`: the message itself was found. `postponed`:
+    times that a handler postponed it, 0: never.
     """
 
     place: str
@@ -63,6 +64,7 @@ class Hop:
     error: str = ""
     error_stack: str = ""
     attempts: Mapping[str, int] = field(default_factory=dict)
+    postponed: int = 0
     due: int | None = None
     recall: str = ""
     ended: str = ""
@@ -146,6 +148,7 @@ class Search:
             error=properties.get(names.ERROR, "")[: names.MAX_ERROR],
             error_stack=properties.get(names.ERROR_STACK, "")[: names.MAX_ERROR],
             attempts={state: count for state, count in counts.items() if count},
+            postponed=_number(properties.get(names.POSTPONED)) or 0,
             due=_number(properties.get(names.DUE)),
             recall=properties.get(names.RECALL, "")[:200],
             acknowledged=seen.acknowledged,
@@ -206,6 +209,7 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
         here = "no longer stored" if not hop["stored"] else "" if hop["acknowledged"] else "is here now"
         yield f"{clock(hop['at'])}  {hop['place']}  {hop['id']}{_in_brackets([here] if here else [])}"
         came = [f"{state} {count}" for state, count in hop["attempts"].items()]
+        came += [f"postponed {hop['postponed']}"] if hop["postponed"] else []
         came += [f"due {clock(hop['due'])}"] if hop["due"] else []
         came += [f"recall {hop['recall']}"] if hop["recall"] else []
         if hop["reason"] or came:

@@ -30,6 +30,7 @@ from kodo_consumer.core.values.outcomes import (
     Outcome,
     OverQuota,
     OverRate,
+    PostponeAsked,
     RejectedByTarget,
     Repeated,
     RetryAsked,
@@ -42,6 +43,7 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
 )
 from kodo_consumer.core.values.policy import MAX_RATE_DUE, Policy, Target
+from kodoctl.protocol.properties import POSTPONED_REASON
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000
@@ -52,7 +54,8 @@ ISOLATED_MOST: Final = 3_600_000
 ISOLATED_REASON: Final = "isolated"  # of a message that was moved aside, for its lane to wait with it
 PUT_BACK_REASON: Final = "isolated, and its lane was full"  # of the same once the broker waits with it
 OVER_LIMIT_REASON: Final = "over its limit"  # of every message that waits elsewhere because of a limit
-POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
+NOT_STARTED_WAIT: Final = 1_000  # ms: until a message that could not be started is tried again
+MAX_POSTPONED: Final = 900_000  # beyond it, postponements count as moves: one that circles for ever is found
 
 
 class Rule(StrEnum):
@@ -67,7 +70,7 @@ class Rule(StrEnum):
     BACKUP = "backup"
     STUCK = "stuck"
     UNAVAILABLE = "unavailable"
-    POSTPONED = "postponed"
+    NOT_STARTED = "not_started"
     OVER_LIMIT = "over_limit"
     EARLY = "early"
     RETRYING = "retrying"
@@ -80,6 +83,7 @@ class Rule(StrEnum):
     PUT_BACK = "put_back"
     ROUTED = "routed"
     MOVED = "moved"
+    POSTPONED = "postponed"
     TRANSFERRED = "transferred"
 
 
@@ -164,17 +168,19 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _on_route(envelope, level, route, policy, now)
         case MoveAsked(level):
             return _to_level(envelope, level, Rule.MOVED, policy, now)
+        case PostponeAsked(after, until, reason):
+            return _postpone(envelope, now + after if until is None else until, reason, policy, now)
         case DependencyUnavailable():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
             return Delay(delay, Rule.UNAVAILABLE, envelope.headers)
         case Deferred():
-            return Delay(POSTPONED, Rule.POSTPONED, envelope.headers)
+            return Delay(NOT_STARTED_WAIT, Rule.NOT_STARTED, envelope.headers)
         case TooEarly(due):
             return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.headers)
         case TakenOverFromSoften(due):
             return _wait_in_broker(envelope, due, policy, now, Rule.ADOPTED, envelope.headers.reason)
         case LaneFull(due):  # once for each time it is moved aside, so that a full lane need not be its death
-            headers = envelope.headers.replace(hop=min(envelope.headers.hop, policy.max_hops - 1))
+            headers = envelope.headers.replace(hop=min(envelope.headers.hop, _most_hops(envelope.headers, policy) - 1))
             return _wait_in_broker(envelope.with_headers(headers), due, policy, now, Rule.PUT_BACK, PUT_BACK_REASON)
         case _:
             assert_never(outcome)
@@ -326,6 +332,41 @@ def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why:
     return _move(envelope, target, envelope.headers.replace(due=now + delay, reason=reason), policy, why)
 
 
+def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: int) -> Decision:
+    """Moves to where the message waits, without counting an attempt. Where order is kept it waits in memory, and with it
+    its key.
+    """
+    delay = _clamp(due - now, policy)
+    headers = envelope.headers.replace(postponed=min(envelope.headers.postponed + 1, MAX_POSTPONED))
+    if _must_keep_order(envelope, policy):
+        return Delay(delay, Rule.POSTPONED, headers)
+    target = postpone_target(envelope.level, envelope.state, policy)
+    if target is None:
+        return _on_failure(envelope, f"Postpone: {why_not_postponed(envelope, policy)}", policy, now)
+    headers.due = now + delay
+    headers.reason = f"{POSTPONED_REASON}: {reason}" if reason else POSTPONED_REASON
+    return _move(envelope, target, headers, policy, Rule.POSTPONED)
+
+
+def postpone_target(level: Level, state: State, policy: Policy) -> Target | None:
+    """Topic where a postponed message of a lane waits: its own in a waiting state or on a backup level; from a ready
+    lane the first of PENDING, RETRYING and BLOCKING that its level has. None: there is none.
+    """
+    if level.is_backup:
+        return policy.targets.get((level, State.READY))
+    for waiting in (state, State.PENDING, State.RETRYING, State.BLOCKING):
+        if waiting is not State.READY and (target := policy.target(level, waiting)) is not None:
+            return target
+    return None
+
+
+def why_not_postponed(envelope: Envelope, policy: Policy) -> str:
+    """Reason why a message cannot be postponed; empty: it can."""
+    if _must_keep_order(envelope, policy) or postpone_target(envelope.level, envelope.state, policy) is not None:
+        return ""
+    return f"{envelope.level} has no waiting state that takes messages"
+
+
 def _to_level(
     envelope: Envelope, level: Level, why: Rule, policy: Policy, now: int, *, limited: bool = False
 ) -> Decision:
@@ -390,12 +431,17 @@ def _move(
     limiter's reservation outlives the move.
     """
     headers.hop += 1
-    if headers.hop > policy.max_hops:
+    if headers.hop > _most_hops(headers, policy):
         return _dead_letter(envelope, "too many moves", policy)
     headers.meant_for = policy.subscription if target.state is State.READY else None
     if not limited:
         headers.reserved = None
     return Reroute(target, headers, why or _STATE_WHY[target.state])
+
+
+def _most_hops(headers: Headers, policy: Policy) -> int:
+    """Moves after which the message is running in circles; a postponement is none of these."""
+    return policy.max_hops + headers.postponed
 
 
 def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:

@@ -66,6 +66,7 @@ FACTS: Final[dict[str, Fact]] = {
     "attempts_pending": _count("waits for a rate", properties.ATTEMPTS_PENDING),
     "attempts_blocking": _count("waits for a quota", properties.ATTEMPTS_BLOCKING),
     "attempts_backup": _count("failed runs in a backup level", properties.ATTEMPTS_BACKUP),
+    "postponed": _count("times that a handler postponed it", properties.POSTPONED),
     "hops": _count("moves so far", properties.HOP),
     "recall": _text("id of the recall that sent it before", properties.RECALL),
     "origin_id": _text("where it was first stored", properties.ORIGIN_ID),

@@ -53,6 +53,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.QUOTA: _always("a quota has counted it"),
     properties.HOP: _always("moves so far"),
     properties.ROUTES: _always("moves by routes"),
+    properties.POSTPONED: _always("times that a handler postponed it"),
     properties.FOR: lambda text: "a mark: nobody handles it" if text == NOBODY else "only this subscription handles it",
     properties.FROM_LEVEL: _always("the level it died in"),
     properties.PARENT: _always("the message whose handler sent this one"),

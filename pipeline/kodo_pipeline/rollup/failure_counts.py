@@ -13,6 +13,7 @@ from kodo_pipeline.landing.tables import FAILURES
 from kodo_pipeline.rollup.landed_days import is_dated
 from kodo_pipeline.rollup.transforms import FAILED
 from kodo_pipeline.spark.spark_columns import cause_column
+from kodoctl.protocol.properties import POSTPONED_REASON
 from kodoctl.topology.names import State
 
 _KEYS: Final = tuple(one for one in FAILURES.names if one not in ("reason", "messages"))
@@ -71,5 +72,6 @@ def _of_messages(stored: DataFrame) -> DataFrame:
         "rule": state,
         "recorded": F.lit(False),
     }
-    failing = stored.where(state.isin(State.RETRYING.value, State.DEAD.value)).where(is_dated("publish_ts"))
-    return failing.withColumns(columns).select(*_COLUMNS)
+    postponed = F.coalesce(F.col("reason").rlike(f"^{POSTPONED_REASON}(:|$)"), F.lit(False))
+    failing = stored.where((state == State.DEAD.value) | ((state == State.RETRYING.value) & ~postponed))
+    return failing.where(is_dated("publish_ts")).withColumns(columns).select(*_COLUMNS)

@@ -16,6 +16,7 @@ from kodo_consumer.core.values.exceptions import (
     Discard,
     MoveTo,
     Pending,
+    Postpone,
     Repeat,
     Retry,
     Transfer,
@@ -28,6 +29,7 @@ TENANT: ContextVar[str | None] = ContextVar("TENANT", default=None)
 _VERDICTS = {
     "retry": Retry("30s"), "pending": Pending("later"), "blocking": Blocking(), "dead": Dead("bad"),
     "discard": Discard("old"), "move": MoveTo("L2"), "repeat": Repeat(), "down": Unavailable("bank"),
+    "postpone": Postpone("30s", "closed"),
     "transfer": Transfer("other", b"new", key="k", properties={"a": "b"}),
 }  # fmt: skip
 

@@ -82,7 +82,7 @@ def _route(in_flight: InFlight, policy: Policy, *, first: bool) -> Routed | None
 def _limit_moves(in_flight: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
     """Returns the route, or None after too many moves. Counts either in the lane; `name`: the route in that counter."""
     headers = in_flight.headers
-    if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:
+    if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops + headers.postponed:
         in_flight.lane.count("route_stopped", "used up")
         return None
     in_flight.lane.count("routed", name)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
-from kodo_consumer.core.state_machine import why_not_level
+from kodo_consumer.core.state_machine import why_not_level, why_not_postponed
 from kodo_consumer.core.values.envelope import PREFIX
-from kodo_consumer.core.values.outcomes import Failed, MoveAsked, Outcome, TransferAsked, reason_text
+from kodo_consumer.core.values.outcomes import Failed, MoveAsked, Outcome, PostponeAsked, TransferAsked, reason_text
 from kodoctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class OutcomeValidator:
-    """Checks moves and transfers that handlers request, by a policy. A transfer to a topic of the same file must also
-    fit the schema and the required properties that the file declares for that topic.
+    """Checks moves, postponements and transfers that handlers request, by a policy. A transfer to a topic of the same
+    file must also fit the schema and the required properties that the file declares for that topic.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -26,13 +26,16 @@ class OutcomeValidator:
         self._forms: dict[str, MessageValidator | None] = {}
 
     def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
-        """Returns the outcome `asked`, or Failed with the reason if a move or transfer cannot be carried out."""
+        """Returns the outcome `asked`, or Failed with the reason if it cannot be carried out."""
         if isinstance(asked, MoveAsked):
             problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
             exclusive = self._policy.exclusive
             if not problem and exclusive.level_of(in_flight.tenant, asked.level) is not asked.level:
                 problem = exclusive.rule_for(in_flight.tenant, asked.level)
             return Failed(f"MoveTo: {problem}") if problem else asked
+        if isinstance(asked, PostponeAsked):
+            problem = why_not_postponed(in_flight.envelope(may_wait=True), self._policy)
+            return Failed(f"Postpone: {problem}") if problem else asked
         if isinstance(asked, TransferAsked):
             problem = self._problem(in_flight, asked)
             return Failed(reason_text(f"Transfer: {problem}")) if problem else asked

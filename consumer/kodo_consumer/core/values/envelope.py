@@ -99,6 +99,7 @@ class Headers:
     error: str | None = None  # text and stack of the error that the last failed run ended with
     error_stack: str | None = None
     routes: int = 0
+    postponed: int = 0
 
     def attempts(self, state: State) -> int:
         """Attempts of a waiting state so far. Any other state is a defect (AssertionError)."""
@@ -116,7 +117,8 @@ class Headers:
         """An equal instance that may be changed: copied field by field, which costs a third of `dataclasses.replace`."""
         new = Headers.__new__(Headers)
         new.retrying, new.pending, new.blocking = self.retrying, self.pending, self.blocking
-        new.backup, new.hop, new.routes = self.backup, self.hop, self.routes
+        new.backup, new.hop = self.backup, self.hop
+        new.routes, new.postponed = self.routes, self.postponed
         new.due, new.reserved = self.due, self.reserved
         new.meant_for, new.recall, new.reason = self.meant_for, self.recall, self.reason
         new.origin_id, new.origin_topic, new.origin_time = self.origin_id, self.origin_topic, self.origin_time
@@ -153,14 +155,15 @@ class Headers:
     @property
     def unmoved_part(self) -> Headers:
         """Headers that may be believed on a ready topic: all if a worker has moved the message; else none that delays
-        it, says that it failed or was routed, or that limits have counted it or set a moment aside.
+        it, says that it failed, was routed or postponed, or that limits have counted it or set a moment aside.
         """
         moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
+        moved = moved or self.postponed
         if self.hop or not (moved or self.error or self.error_stack):
             return self
         new = self.copy()
         new.due = new.reserved = new.error = new.error_stack = None
-        new.quota_taken, new.routes, new.backup = False, 0, 0
+        new.quota_taken, new.routes, new.backup, new.postponed = False, 0, 0, 0
         return new
 
     def write_to(self, properties: dict[str, str]) -> None:
@@ -203,6 +206,8 @@ class Headers:
             properties[names.ERROR_STACK] = self.error_stack
         if self.routes:
             properties[names.ROUTES] = str(self.routes)
+        if self.postponed:
+            properties[names.POSTPONED] = str(self.postponed)
 
 
 FRESH: Final = Headers()
@@ -210,7 +215,7 @@ HEADER_NAMES: Final = frozenset((
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
-    names.AGAIN, names.ERROR, names.ERROR_STACK, names.ROUTES,
+    names.AGAIN, names.ERROR, names.ERROR_STACK, names.ROUTES, names.POSTPONED,
 ))  # fmt: skip
 """Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
 _ERRORS: Final = frozenset({names.ERROR, names.ERROR_STACK})
@@ -245,6 +250,7 @@ def read_headers(properties: Mapping[str, str]) -> Headers:
         error=_text(properties, names.ERROR, names.MAX_ERROR),
         error_stack=_text(properties, names.ERROR_STACK, names.MAX_ERROR),
         routes=_number(properties, names.ROUTES, _MAX_COUNT) or 0,
+        postponed=_number(properties, names.POSTPONED, _MAX_COUNT) or 0,
     )
 
 

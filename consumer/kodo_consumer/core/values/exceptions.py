@@ -6,7 +6,7 @@ A handler that returns has done its work; any other exception, or a time-out, ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
 
@@ -18,6 +18,7 @@ from kodo_consumer.core.values.outcomes import (
     Failed,
     MoveAsked,
     Outcome,
+    PostponeAsked,
     Repeated,
     RetryAsked,
     StateAsked,
@@ -155,6 +156,30 @@ class MoveTo(HandlerSignal):
         return MoveAsked(Level(self.level))
 
 
+class Postpone(HandlerSignal):
+    """Requests that the message comes again `until` a time with a time zone, or after a timedelta or a text such as
+    "30s". The run neither failed nor counts as an attempt; `why` travels with the message. Wrong arguments raise
+    TypeError at once.
+    """
+
+    def __init__(self, until: datetime | timedelta | str, why: str = "") -> None:
+        reason = reason_text(why)
+        super().__init__(reason or "postpone")
+        if isinstance(until, datetime):
+            if until.tzinfo is None:
+                raise TypeError("until is a time with a time zone, as in datetime.now(UTC) + timedelta(hours=1)")
+            self.asked = PostponeAsked(0, max(0, round(until.timestamp() * 1000)), reason)
+        elif isinstance(until, timedelta | str):
+            self.asked = PostponeAsked(_milliseconds(until) or 0, None, reason)
+        else:
+            raise TypeError(f'until is a datetime, a timedelta or a text such as "30s", not {until!r}')
+
+    @property
+    def outcome(self) -> Outcome:
+        """Outcome `PostponeAsked`, as made by the constructor."""
+        return self.asked
+
+
 class Transfer(HandlerSignal):
     """Requests a new message on another ground, which must be in the subscription's `produces`; then this one is done.
 
@@ -221,6 +246,9 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
             return Discard(reason)
         case MoveAsked(level):
             return MoveTo(level)
+        case PostponeAsked(after, until, reason):
+            wait = timedelta(milliseconds=after)
+            return Postpone(wait if until is None else datetime.fromtimestamp(until / 1000, UTC), reason)
         case TransferAsked(topic, payload, changes, key):
             return Transfer(topic, payload, key=key, properties=changes)
         case DependencyUnavailable(dependency):

@@ -76,6 +76,17 @@ class MoveAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PostponeAsked:
+    """The handler asks for the message to come again later, which counts no attempt: after `after` ms or, unless that is
+    None, at `until` (ms since the epoch). `reason` may be empty.
+    """
+
+    after: int
+    until: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TransferAsked:
     """The handler asks for a new message on another ground. `payload` and `key` None: the old ones; `changes` replace
     properties of their names.
@@ -183,7 +194,7 @@ class RejectedByTarget:
 
 
 Outcome = (
-    Done | Failed | RetryAsked | StateAsked | DeadLettered | Discarded | MoveAsked | TransferAsked | DependencyUnavailable
+    Done | Failed | RetryAsked | StateAsked | DeadLettered | Discarded | MoveAsked | PostponeAsked | TransferAsked | DependencyUnavailable
     | Repeated | Deferred | OtherSubscription | TooEarly | Routed | OverRate | OverQuota | Isolated | LaneFull | CorruptHeaders | RejectedByTarget | TakenOverFromSoften
 )  # fmt: skip
 DONE = Done()

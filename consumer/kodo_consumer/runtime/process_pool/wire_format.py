@@ -22,6 +22,7 @@ from kodo_consumer.core.values.outcomes import (
     Failed,
     MoveAsked,
     Outcome,
+    PostponeAsked,
     Repeated,
     RetryAsked,
     StateAsked,
@@ -41,6 +42,7 @@ _KINDS: Final[dict[str, Callable[..., Outcome]]] = {
     "died": lambda reason, error: DeadLettered(reason, _error(error)),
     "discarded": Discarded,
     "move": lambda level: MoveAsked(Level(level)),
+    "postpone": PostponeAsked,
     "transfer": TransferAsked,
     "down": DependencyUnavailable,
     "repeated": Repeated,
@@ -134,6 +136,8 @@ def pack_outcome(outcome: Outcome) -> tuple[Any, ...]:
             return "discarded", reason
         case MoveAsked(level):
             return "move", level.value
+        case PostponeAsked(after, until, reason):
+            return "postpone", after, until, reason
         case TransferAsked(topic, payload, changes, key):
             return "transfer", topic, payload, dict(changes), key
         case DependencyUnavailable(dependency):

@@ -78,6 +78,16 @@ def test_every_hop_has_its_place_its_reason_and_the_rule(tmp_path: Path, name: s
     assert search.hops()[1].attempts == {"retrying": 1}
 
 
+def test_a_postponed_message_says_how_often() -> None:
+    place = SearchedTopic("t", "L1/pending")
+    search = Search("order-1", [place])
+    properties = {"kodo-id": "order-1", "kodo-postponed": "3", "kodo-reason": "postponed: closed", "kodo-due": "7"}
+    search.message(FoundMessage("t", "1:1:0:-1", b"x", properties, 5, acknowledged=False))
+    document = to_json("order-1", search, [place])
+    assert (document["hops"][0]["postponed"], document["hops"][0]["attempts"]) == (3, {})
+    assert "  because: postponed: closed (postponed 3, due 7)" in list(lines(document, str))
+
+
 def test_without_records_places_and_reasons_tell(tmp_path: Path) -> None:
     search, places = followed(tmp_path, "false", "order-17")
     assert [hop.place for hop in search.hops()] == ["L1/ready", "L1/retrying", DEAD_LETTERS]

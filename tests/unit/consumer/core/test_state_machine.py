@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.state_machine import (
+    MAX_POSTPONED,
+    Acknowledge,
+    Decision,
+    Delay,
+    Reroute,
+    Rule,
+    TransferOut,
+    decide,
+)
 from kodo_consumer.core.values.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.values.lane_set import LaneSet
 from kodo_consumer.core.values.limit_policy import Pace, Quota, Rate
@@ -23,6 +32,7 @@ from kodo_consumer.core.values.outcomes import (
     Outcome,
     OverQuota,
     OverRate,
+    PostponeAsked,
     RejectedByTarget,
     Repeated,
     RetryAsked,
@@ -308,7 +318,9 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
     for envelope in (READY, Envelope(Level.B1, State.READY), replace(READY, ordered=True)):
-        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.headers)
+        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(
+            1_000, Rule.NOT_STARTED, envelope.headers
+        )
 
 
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
@@ -407,3 +419,44 @@ def test_what_a_limit_refuses_waits_only_where_the_limit_holds_as_well() -> None
     assert _wait(decide(READY, OverQuota(NOW + 60_000), policy(limits=later), NOW)).delay == 60_000, "pending is next"
     without = policy(states=(State.RETRYING, State.BLOCKING), limits=later)
     assert _place(decide(READY, OverQuota(NOW + 60_000), without, NOW)) == (Level.L1, State.BLOCKING)
+
+
+def test_a_postponed_message_waits_where_its_level_waits_and_counts_nothing() -> None:
+    asked = PostponeAsked(60_000, None, "closed")
+    tried = Headers(retrying=2, pending=99, blocking=99, backup=1, hop=5, postponed=7)
+    for level, state, place in (
+        (Level.L1, State.READY, ("L1", "pending")), (Level.L1, State.RETRYING, ("L1", "retrying")),
+        (Level.L2, State.BLOCKING, ("L2", "blocking")), (Level.B1, State.READY, ("B1", "ready")),
+    ):  # fmt: skip
+        decision = _move(decide(Envelope(level, state, tried), asked, policy(), NOW))
+        assert (_place(decision), decision.why, decision.headers.due) == (place, Rule.POSTPONED, NOW + 60_000)
+        meant_for = "s" if state is State.READY and level is Level.B1 else None
+        assert decision.headers == tried.replace(
+            postponed=8, hop=6, due=NOW + 60_000, reason="postponed: closed", meant_for=meant_for
+        )
+    only = policy(states=(State.RETRYING,))
+    assert _place(decide(READY, PostponeAsked(0, NOW + 60_000, ""), only, NOW)) == ("L1", "retrying")
+    latest = _move(decide(READY, PostponeAsked(0, NOW + 10**12, ""), only, NOW))
+    assert (latest.headers.due, latest.headers.reason) == (NOW + only.horizon, "postponed")
+
+
+def test_postponements_are_no_moves_of_a_message_that_runs_in_circles() -> None:
+    asked, of = PostponeAsked(1, None, ""), policy()
+    assert _move(decide(replace(READY, headers=Headers(hop=500_000, postponed=499_999)), asked, of, NOW)).why is (
+        Rule.POSTPONED
+    )
+    circling = Headers(hop=of.max_hops + 5, postponed=5)
+    assert _move(decide(replace(READY, headers=circling), MoveAsked(Level.L2), of, NOW)).why is Rule.DEAD
+    endless = Headers(hop=MAX_POSTPONED + of.max_hops, postponed=MAX_POSTPONED)
+    assert _move(decide(replace(READY, headers=endless), asked, of, NOW)).headers.reason == "too many moves"
+
+
+def test_a_message_is_postponed_in_order_or_not_at_all() -> None:
+    ordered = Envelope(Level.L1, State.READY, ordered=True)
+    kept = _wait(decide(ordered, PostponeAsked(60_000, None, ""), policy(ordered=True), NOW))
+    assert (kept.delay, kept.why, kept.headers.postponed, kept.headers.hop) == (60_000, Rule.POSTPONED, 1, 0)
+    leaves = policy(ordered=True, on_failure="leave")
+    assert _place(decide(ordered, PostponeAsked(60_000, None, ""), leaves, NOW)) == ("L1", "pending")
+    bare = policy((Level.L1,), (), in_place=())
+    dead = _move(decide(READY, PostponeAsked(60_000, None, ""), bare, NOW))
+    assert dead.headers.reason == "Postpone: L1 has no waiting state that takes messages"

@@ -25,6 +25,7 @@ from kodo_consumer.core.values.outcomes import (
     Outcome,
     OverQuota,
     OverRate,
+    PostponeAsked,
     RejectedByTarget,
     Repeated,
     RetryAsked,
@@ -44,6 +45,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     StateAsked(State.BLOCKING, "r"), DeadLettered("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
     TransferAsked("other"), TransferAsked("unknown"), DependencyUnavailable("d"), OtherSubscription(), TooEarly(NOW + 10_000),
     Isolated(NOW), Isolated(NOW + 10**9), LaneFull(NOW + 60_000), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), CorruptHeaders("r"), RejectedByTarget("r"),
+    PostponeAsked(0, None, "r"), PostponeAsked(10**12, None, "r"), PostponeAsked(0, NOW + 60_000, "r"),
     Repeated(), Deferred("r"), TakenOverFromSoften(NOW), TakenOverFromSoften(NOW + 60_000), TakenOverFromSoften(NOW + 10**12),
 )  # fmt: skip
 POLICIES = tuple(
@@ -82,7 +84,13 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert headers.hop == min(envelope.headers.hop + 1, most), "at its limit a full lane is no hop"
             assert headers.due is None or NOW <= headers.due <= NOW + of.horizon
             assert (headers.meant_for == "s") == (target.state is State.READY)
-            if target.state in of.waits and not isinstance(
+            if isinstance(outcome, PostponeAsked) and decision.why is Rule.POSTPONED:
+                counters = headers.retrying, headers.pending, headers.blocking, headers.backup
+                before = envelope.headers
+                assert counters == (before.retrying, before.pending, before.blocking, before.backup)
+                assert headers.postponed == before.postponed + 1
+                assert target.level is envelope.level or of.is_draining(envelope.level)
+            elif target.state in of.waits and not isinstance(
                 outcome, TakenOverFromSoften | LaneFull
             ):  # that counts nothing, and is where it was
                 assert headers.attempts(target.state) <= of.waits[target.state].attempts
@@ -91,7 +99,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
 
 
 ADOPTIONS = [outcome for outcome in OUTCOMES if isinstance(outcome, TakenOverFromSoften)]
-LATER = [outcome for outcome in OUTCOMES[1:] if outcome not in ADOPTIONS]
+LATER = [outcome for outcome in OUTCOMES[1:] if outcome not in ADOPTIONS and not isinstance(outcome, PostponeAsked)]
 
 
 @given(

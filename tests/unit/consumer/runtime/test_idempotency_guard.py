@@ -116,7 +116,7 @@ def test_two_copies_of_one_message_are_never_handled_at_once() -> None:
     bench.guard.step()
     bench.guard.step()
     assert len(bench.guard.next_batch([], 4)) == 1
-    assert bench.worker.counts.waited["postponed"] == 1
+    assert bench.worker.counts.waited["not_started"] == 1
 
 
 def test_a_message_another_worker_has_in_hand_waits_for_that_workers_word() -> None:

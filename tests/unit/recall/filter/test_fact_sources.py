@@ -16,7 +16,7 @@ BARE = DeadLetter("", Position(0, 0, 0), None, {})
 BY = (None, "uid", "key")
 OTHERS = (
     "kodo-id", "kodo-error", "kodo-error-stack", "kodo-recall", "kodo-origin-id", "kodo-origin-topic", "kodo-origin-time",
-    "kodo-hop", "kodo-attempts-blocking", "kodo-attempts-backup",
+    "kodo-hop", "kodo-attempts-blocking", "kodo-attempts-backup", "kodo-postponed",
 )  # fmt: skip
 WHOLE = replace(LETTER, ordering_key="o", properties={**LETTER.properties, **dict.fromkeys(OTHERS, "7")})
 

@@ -116,3 +116,20 @@ def test_a_route_to_a_draining_level_wins_and_leaves_the_message_where_it_is(tmp
     harness.run()
     assert (harness.counts.finished["routed"], harness.counts.finished["retrying"]) == (1, 1)
     assert {stored.properties["size"] for stored in harness.broker.messages("persistent://p/n/orders-B1")} == {"small"}
+
+
+def test_a_message_without_a_waiting_state_is_not_postponed(tmp_path: Path) -> None:
+    topics = "  orders: {subscriptions: {billing: {states: [], in_place: []}}}\n"
+    consumer = Consumer.load(write(tmp_path, topics), topic="orders", subscription="billing", environ={})
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        message.postpone("1m")
+
+    harness = Harness(consumer)
+    harness.send("x")
+    harness.run()
+    assert harness.counts.failed == {"Postpone": 1}
+    assert [letter.properties["kodo-reason"] for letter in harness.dead_letters] == [
+        "Postpone: L1 has no waiting state that takes messages"
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kodo_consumer import Consumer, Dead, Discard, Message, MoveTo, Transfer
+from kodo_consumer import Consumer, Dead, Discard, Message, MoveTo, Postpone, Transfer
 from kodo_consumer.core.engine.audit_recorder import BUNDLE
 from kodo_consumer.core.engine.publishing import HANGS
 from kodo_consumer.core.state.in_flight import Stage
@@ -216,14 +216,15 @@ def test_every_way_to_end_has_its_event(tmp_path: Path) -> None:
             "dead": Dead("negative"),
             "up": MoveTo("L2"),
             "on": Transfer("shipments"),
+            "later": Postpone("5s", "closed"),
         }
-        if message.text() in ends and (message.text() != "up" or message.level is L1):
+        if message.text() in ends and (message.text() != "up" or message.level is L1) and not message.postponements:
             raise ends[message.text()]
         if message.text() == "bad":
             raise ValueError
 
     harness = Harness(consumer)
-    for text in ("good", "no", "dead", "up", "on", "bad"):
+    for text in ("good", "no", "dead", "up", "on", "bad", "later"):
         harness.send(text.encode(), properties={"uid": text}, id=f"id-{text}")
     harness.inject(b"theirs", properties={"kodo-for": "other"})
     harness.advance("30s")
@@ -233,6 +234,9 @@ def test_every_way_to_end_has_its_event(tmp_path: Path) -> None:
     assert [(r.event, r.reason) for r in records if r.identity == "id-no"] == [(Event.DISCARDED, "nobody asked")]
     assert [(r.event, r.hop, r.rule) for r in records if r.identity == "id-up"] == [
         (Event.MOVED, 0, "moved"), (Event.DONE, 1, "done"),
+    ]  # fmt: skip
+    assert [(r.event, r.rule, r.reason) for r in records if r.identity == "id-later"] == [
+        (Event.MOVED, "postponed", "postponed: closed"), (Event.DONE, "done", ""),
     ]  # fmt: skip
     assert [(r.event, r.rule) for r in records if r.identity == "id-bad"] == [
         (Event.MOVED, "retrying"), (Event.DEAD, "dead"),

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from kodo_consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Pending, Retry, Transfer, Unavailable
+from kodo_consumer import (
+    Blocking,
+    Consumer,
+    Dead,
+    Discard,
+    Message,
+    MoveTo,
+    Pending,
+    Postpone,
+    Retry,
+    Transfer,
+    Unavailable,
+)
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.testing import Harness
 
@@ -96,7 +110,8 @@ def test_two_subscriptions_never_run_each_others_escalations(tmp_path: Path) -> 
     ("verdict", "topic"),
     [
         (Retry("7s"), "orders-billing-RETRYING"), (Pending(), "orders-billing-PENDING"),
-        (Blocking("full"), "orders-billing-BLOCKING"), (Dead(), "orders-billing-DLQ"), (MoveTo("L2"), "orders-L2"),
+        (Blocking("full"), "orders-billing-BLOCKING"), (Dead(), "orders-billing-DLQ"), (Postpone("7s"), "orders-billing-PENDING"),
+        (MoveTo("L2"), "orders-L2"),
         (Transfer("shipments", b"new"), "shipments"),
     ],
 )  # fmt: skip
@@ -124,6 +139,66 @@ def test_a_limit_smaller_than_the_number_of_workers_is_told_whenever_that_change
     for workers in (11, 11, 12):
         worker.share_limits(workers)
     assert worker.alarms.counts["limits"] == 2
+
+
+def test_a_postponed_message_comes_again_however_often_and_counts_no_attempt(tmp_path: Path) -> None:
+    consumer = _consumer(tmp_path)
+    seen: list[tuple[int, int, str, str]] = []
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        seen.append((message.postponements, message.attempt, message.id, message.tenant))
+        if message.postponements < 100:
+            message.postpone(timedelta(minutes=1), "closed")
+
+    harness = Harness(consumer)
+    harness.send("x", properties={"uid": "u"}, id="order-1")
+    for _ in range(101):
+        harness.advance("2m")
+    assert seen == [(count, 1, "order-1", "u") for count in range(101)]
+    assert (harness.counts.finished["postponed"], harness.counts.failed, harness.dead_letters) == (100, {}, [])
+    stored = harness.broker.messages("persistent://p/n/orders-billing-PENDING")[-1].properties
+    assert {name: stored[name] for name in ("kodo-postponed", "kodo-reason", "kodo-hop")} == {
+        "kodo-postponed": "100", "kodo-reason": "postponed: closed", "kodo-hop": "100",
+    }  # fmt: skip
+    assert not any(name.startswith("kodo-attempts") for name in stored)
+
+
+@pytest.mark.parametrize("kind", ["async", "batch"])
+def test_async_and_batch_handlers_postpone_single_messages(tmp_path: Path, kind: str) -> None:
+    consumer = _consumer(tmp_path)
+    if kind == "async":
+
+        @consumer.handler
+        async def handle(message: Message) -> None:
+            if message.text() == "later":
+                message.postpone("1m")
+
+    else:
+
+        @consumer.batch_handler(max=10)
+        def handle_all(messages: list[Message]) -> list[Exception | None]:
+            return [Postpone("1m") if message.text() == "later" else None for message in messages]
+
+    harness = Harness(consumer)
+    for text in (b"now", b"later"):
+        harness.send(text, properties={"uid": "u"})
+    harness.run()
+    assert (harness.counts.done, harness.counts.finished) == (1, {"postponed": 1})
+    (waiting,) = harness.waiting("L1", "pending")
+    assert waiting.payload == b"later"
+
+
+def test_the_log_says_when_a_postponed_message_comes_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    consumer = _consumer(tmp_path)
+    consumer.handler(lambda message: message.postpone("1m"))
+    harness = Harness(consumer)
+    harness.send("x", properties={"uid": "u"}, id="order-1")
+    with caplog.at_level(logging.DEBUG, "kodo.consumer"):
+        harness.run()
+    (text,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("postponed")]
+    assert text.startswith("postponed: ")
+    assert "message order-1, attempt 1; tried again in about 1 min from L1/pending" in text
 
 
 def test_a_discarded_message_is_gone(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from kodo_consumer.core.values.exceptions import (
     InvalidPayloadError,
     MoveTo,
     Pending,
+    Postpone,
     Repeat,
     Retry,
     Transfer,
@@ -33,6 +34,7 @@ from kodo_consumer.core.values.outcomes import (
     MoveAsked,
     OtherSubscription,
     Outcome,
+    PostponeAsked,
     Repeated,
     RetryAsked,
     StateAsked,
@@ -59,6 +61,10 @@ from tests.unit.consumer.engine_bench import policy
         (InvalidPayloadError("not JSON"), DeadLettered("not JSON")),
         (Discard(), Discarded("discarded")),
         (MoveTo("L2"), MoveAsked(Level.L2)),
+        (Postpone("1.5m", "closed"), PostponeAsked(90_000, None, "closed")),
+        (Postpone(timedelta(seconds=-2)), PostponeAsked(0, None, "")),
+        (Postpone(datetime(2033, 5, 18, 3, 33, 20, tzinfo=UTC)), PostponeAsked(0, 2_000_000_000_000, "")),
+        (Postpone(datetime(1960, 1, 1, tzinfo=UTC)), PostponeAsked(0, 0, "")),
         (MoveTo("L99"), Failed("MoveTo: no level L99")),
         (Transfer("t"), TransferAsked("t")),
         (Transfer("t", b"p", key="k", properties={"a": "b"}), TransferAsked("t", b"p", {"a": "b"}, "k")),
@@ -67,6 +73,11 @@ from tests.unit.consumer.engine_bench import policy
 )
 def test_a_verdict_is_an_outcome(verdict: HandlerSignal, outcome: Outcome) -> None:
     assert verdict.outcome == outcome
+
+
+def test_a_postponement_in_another_process_is_the_same_for_the_code_around_it() -> None:
+    for asked in (PostponeAsked(90_000, None, "closed"), PostponeAsked(0, 2_000_000_000_001, "")):
+        assert exception_for(asked).outcome == asked
 
 
 def test_a_wait_needs_a_unit() -> None:
@@ -120,6 +131,8 @@ def test_what_a_verdict_says_travels_as_text_whatever_it_was() -> None:
     ("kind", "values", "told"),
     [
         (Retry, {"code": ["busy"]}, "code is a word"),
+        (Postpone, {"until": 30}, "until is a datetime, a timedelta or a text"),
+        (Postpone, {"until": datetime(2033, 5, 18)}, "until is a time with a time zone"),  # noqa: DTZ001  # refused
         (MoveTo, {"level": 2}, "level is a name"),
         (Transfer, {"topic": ["x"]}, "topic and key are text"),
         (Transfer, {"topic": "x", "key": 5}, "topic and key are text"),

@@ -18,6 +18,7 @@ from kodo_consumer.core.values.outcomes import (
     Failed,
     MoveAsked,
     Outcome,
+    PostponeAsked,
     Repeated,
     RetryAsked,
     StateAsked,
@@ -37,7 +38,7 @@ from tests.unit.consumer.runtime.process_pool.test_processes import Desk
 _VERDICTS: dict[str, Outcome] = {
     "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
     "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": DeadLettered("bad"),
-    "discard": Discarded("old"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
+    "discard": Discarded("old"), "postpone": PostponeAsked(30_000, None, "closed"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
     "down": DependencyUnavailable("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
     "fail:secret": Failed("ValueError"), "exit": Failed("SystemExit"), "fine": DONE, "unknown": Failed("KeyError"),
     "sleep:60": TOOK_TOO_LONG, "os-exit": DeadLettered("its handler ended its process 3 times, last by exit 7"),
@@ -70,7 +71,7 @@ def test_what_comes_of_a_message_passes_its_hooks_unchanged() -> None:
     names = {word: "" if raised is None else type(raised).__name__ for word, raised in seen.items()}
     assert names == {
         "retry": "Retry", "pending": "Pending", "blocking": "Blocking", "dead": "Dead", "discard": "Discard",
-        "move": "MoveTo", "repeat": "Repeat", "down": "Unavailable", "transfer": "Transfer", "fine": "",
+        "move": "MoveTo", "postpone": "Postpone", "repeat": "Repeat", "down": "Unavailable", "transfer": "Transfer", "fine": "",
         "fail:secret": "HandlerFailedError", "exit": "HandlerFailedError", "unknown": "HandlerFailedError",
         "sleep:60": "HandlerFailedError", "os-exit": "Dead",
     }  # fmt: skip

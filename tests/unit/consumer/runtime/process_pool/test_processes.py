@@ -27,6 +27,7 @@ from kodo_consumer.core.values.outcomes import (
     Failed,
     MoveAsked,
     Outcome,
+    PostponeAsked,
     Repeated,
     RetryAsked,
     StateAsked,
@@ -114,7 +115,7 @@ def test_a_verdict_comes_back_as_it_was_raised_and_any_other_exception_by_its_na
     expected = {
         "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
         "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": DeadLettered("bad"),
-        "discard": Discarded("old"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
+        "discard": Discarded("old"), "postpone": PostponeAsked(30_000, None, "closed"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
         "down": DependencyUnavailable("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
         "fail:secret": Failed("ValueError"), "exit": Failed("SystemExit"), "fine": DONE, "unknown": Failed("KeyError"),
     }  # fmt: skip
