@@ -52,7 +52,7 @@ class ApprovedPlan:
     """A plan that was compared with the topology file and the cluster, and confirmed; usable while its session is open.
 
     `ledger`: location of the recall ledger; `per_second`: messages per second; `largest`: greatest size of a message in
-    bytes that the file allows, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
+    bytes that the file allows, and `compression`: algorithm, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
     lane keeps the order of keys.
     """
 
@@ -63,6 +63,7 @@ class ApprovedPlan:
     per_second: float
     signer: Signer | None
     largest: Mapping[str, int]
+    compression: Mapping[str, str]
     horizon: int
     ordered: bool
 
@@ -91,7 +92,7 @@ class ApprovedPlan:
                 horizon=self.horizon,
                 ordered=self.ordered,
             )
-            cluster, source = RecallCluster(self.session, self.largest), None
+            cluster, source = RecallCluster(self.session, self.largest, self.compression), None
             if self.plan.kind is SourceKind.LOST:  # few, and no topic has them: tasks could not read them
                 source, parallel = _lost_messages(self.plan, cluster, self.signer), None
             sends = parallel(self, options, stack) if parallel is not None else None
@@ -142,7 +143,7 @@ def approved_plan(
     _check_age(plan, oldest)
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
-        edit, largest, horizon, ordered = _check_files(session, plan, asked.topology)
+        edit, largest, compression, horizon, ordered = _check_files(session, plan, asked.topology)
         check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
@@ -151,7 +152,7 @@ def approved_plan(
             return
         _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         ledger = ledger_named(asked.ledger, plan.landing)
-        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, horizon, ordered)
+        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, horizon, ordered)
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
@@ -207,17 +208,17 @@ def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
 
 def _check_files(
     session: Session, plan: RecallPlan, topology: str | None
-) -> tuple[Edit | None, dict[str, int], int, bool]:
+) -> tuple[Edit | None, dict[str, int], dict[str, str], int, bool]:
     """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
     else.
 
-    Returns the patch of payloads, the greatest size of messages by lane's topic, the longest wait (ms), and
+    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, the longest wait (ms), and
     whether the lane keeps the order of keys.
     """
     from kodoctl.recall.message.payload_patch import Edit
     from kodoctl.recall.plan.destinations import family_of, fits
     from kodoctl.recall.plan.recall_plan import SourceKind
-    from kodoctl.topology.expand import declared_limits
+    from kodoctl.topology.expand import declared_compression, declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
     path = topology or plan.path
@@ -244,10 +245,11 @@ def _check_files(
     if problems := fits(family, plan.topology, plan.source_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
-    sizes = declared_limits(loaded)
+    sizes, algorithms = declared_limits(loaded), declared_compression(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
+    compression = {lane.topic: algorithms[lane.topic] for lane in plan.lanes if lane.topic in algorithms}
     edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
-    return edit, largest, horizon, family.ordered
+    return edit, largest, compression, horizon, family.ordered
 
 
 def _show(form: AnyRecallPlan, session: Session) -> None:

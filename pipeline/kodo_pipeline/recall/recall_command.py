@@ -136,6 +136,7 @@ def apply(
             stack,
             signing_keys(),
             approved.largest,
+            approved.compression,
         )
 
     apply_plan(target, asked, output, parallel_sender)
