@@ -25,14 +25,11 @@ TOO_LARGE: Final = "compressed as well; messages are not sent on in chunks"
 
 
 def next_algorithm(declared: str, tried: str) -> str:
-    """Returns the algorithm for a message, alone, that the client refused as too large. `declared`: algorithm of the
-    topic, "": none; `tried`: algorithm with which the message was refused alone, "": it was not tried alone. "": every
-    algorithm was tried.
+    """Returns the algorithm for a message, alone, that the client refused as too large; "": there is none left. The
+    client measures a message as it is stored. `declared`: algorithm of the topic, "": none; `tried`: algorithm with
+    which the message was refused alone, "": it went as its topic declares.
     """
-    order = [declared, ZSTD] if declared not in ("", ZSTD) else [ZSTD]
-    if not tried:
-        return order[0]
-    return ZSTD if tried != ZSTD else ""
+    return "" if ZSTD in (declared, tried) else ZSTD
 
 
 def algorithm_within(declared: str, payload: bytes | None, size: int, largest: int, *, is_free: bool) -> str | None:
@@ -46,8 +43,8 @@ def algorithm_within(declared: str, payload: bytes | None, size: int, largest: i
         growth = len(payload) // _GROWTH[declared] + _GROWTH_BYTES
     if size + growth <= largest:
         return ""
-    if is_free and fits_compressed(payload, size, largest):
-        return ZLIB
+    if (is_free or declared == ZLIB) and fits_compressed(payload, size, largest):
+        return "" if declared == ZLIB else ZLIB
     return NONE if is_free and size <= largest else None
 
 

@@ -72,7 +72,7 @@ class MemoryBroker:
         for topic in policy.written_topics:
             self.create(topic)
         targets = policy.own_targets.values()
-        self._compressing.update(one.topic for one in targets if one.compression and not one.ordered)
+        self._compressing.update(one.topic for one in targets if one.compression)
 
     def send(self, message: Outgoing) -> StoredMessage:
         """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for values that no

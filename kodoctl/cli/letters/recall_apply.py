@@ -212,8 +212,8 @@ def _check_files(
     """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
     else.
 
-    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, the longest wait (ms), and
-    whether the lane keeps the order of keys.
+    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, the
+    longest wait (ms), and whether the lane keeps the order of keys.
     """
     from kodoctl.recall.message.payload_patch import Edit
     from kodoctl.recall.plan.destinations import family_of, fits

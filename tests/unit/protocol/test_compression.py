@@ -26,10 +26,8 @@ def test_each_algorithm_of_the_file_is_one_of_the_library(name: str) -> None:
     assert compression_type(name) is ALGORITHMS[name]
 
 
-@pytest.mark.parametrize(
-    ("declared", "order"), [("", ["zstd"]), ("zstd", ["zstd"]), ("lz4", ["lz4", "zstd"]), ("zlib", ["zlib", "zstd"])]
-)
-def test_a_message_that_the_client_refuses_goes_by_the_topics_algorithm_and_at_last_by_the_strongest(
+@pytest.mark.parametrize(("declared", "order"), [("", ["zstd"]), ("zstd", []), ("lz4", ["zstd"]), ("zlib", ["zstd"])])
+def test_a_message_that_the_client_refuses_goes_by_the_strongest_algorithm_once(
     declared: str, order: list[str]
 ) -> None:
     tried: list[str] = []
@@ -47,7 +45,8 @@ def test_a_maximum_of_the_topics_own_is_never_passed(declared: str, *, is_free: 
     assert chosen(NOISE, 100_500, 200_000) == ""
     assert chosen(None, 500, 500) == "", "nothing to compress, nothing that grows"
     assert chosen(None, 501, 500) is None
-    assert chosen(FLAT, 100_500, 50_000) == ("zlib" if is_free else None), "the only one that can be measured before"
+    measured = "" if declared == "zlib" else "zlib" if is_free else None
+    assert chosen(FLAT, 100_500, 50_000) == measured, "the only one that can be measured before"
     assert chosen(NOISE, 100_500, 50_000) is None
     tight = chosen(NOISE, 100_500, 100_500)
     assert tight == ("" if not declared else "none" if is_free else None), (

@@ -237,7 +237,7 @@ class Producers:
         key = self._routes.key(message, now)
         algorithm = self._algorithm(ticket, message)
         if algorithm is None:
-            self._answer(ticket, Rejected(self._too_big(topic)))
+            self._answer(ticket, Rejected(self._too_big))
             return None
         if algorithm:
             key = key._replace(compression=algorithm)
@@ -327,11 +327,12 @@ class Producers:
                 self._queue.compress(ticket, message, algorithm)
                 self._some.set()
                 return
-            receipt = Rejected(self._too_big(topic))
+            receipt = Rejected(self._too_big)
         self._answer(ticket, receipt)
 
-    def _too_big(self, topic: str) -> str:
-        return f"{TOO_BIG}, {TOO_LARGE}" if self._factory.options.is_free(topic) else TOO_BIG
+    @property
+    def _too_big(self) -> str:
+        return f"{TOO_BIG}, {TOO_LARGE}" if self._factory.options.moves else TOO_BIG
 
     def _on_duplicate(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
         """The broker took the message for a duplicate, by its number. It may be stored, from before the connection broke,

@@ -55,8 +55,8 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 class PulsarBroker:
     """kodo_consumer.core.values.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
     each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have,
-    by topic, where that is known. `compression`: algorithm by topic, where declared. `native`: false switches the native border off. Raises ClusterError without an
-    address of the binary port.
+    by topic, where that is known. `compression`: algorithm by topic, where declared. `native`: false switches the
+    native border off. Raises ClusterError without an address of the binary port.
 
     The client library's own log is read for facts that only it contains, and goes nowhere: all others are in
     receipts, disconnections and errors.
