@@ -52,8 +52,8 @@ class ApprovedPlan:
     """A plan that was compared with the topology file and the cluster, and confirmed; usable while its session is open.
 
     `ledger`: location of the recall ledger; `per_second`: messages per second; `largest`: greatest size of a message in
-    bytes that the file allows, and `compression`: algorithm, by the topic of its lane; `horizon`: ms that a message may wait at most; `ordered`: the
-    lane keeps the order of keys.
+    bytes that the file allows, and `compression`: its algorithm, both by the topic of its lane, where declared;
+    `horizon`: ms that a message may wait at most; `ordered`: the lane keeps the order of keys.
     """
 
     session: Session
