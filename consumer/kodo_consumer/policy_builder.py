@@ -22,7 +22,7 @@ from kodo_consumer.core.values.route_table import DispatchTable, RouteRule, Rout
 from kodo_consumer.core.values.send_target import SendTarget, level_refusal
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import declared_limits, declared_ttls
+from kodoctl.topology.expand import declared_compression, declared_limits, declared_ttls
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
@@ -165,6 +165,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         error_text=_error_text(spec),
         compat=spec.compat,
         largest=largest,
+        compression=declared_compression(topology),
     )
 
 
@@ -198,6 +199,7 @@ def _send_target(
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
         largest=largest,
+        compression="" if ground.compression == "none" else ground.compression,
         dispatch=_dispatch(ground),
         fair_by=ground.fair_by,
         ground=topic,

@@ -249,6 +249,8 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
             )
             if spec.fair_by is not None:
                 settings["fair_by"] = spec.fair_by
+            if spec.compression != "none":
+                settings["compression"] = spec.compression
             if draining := [lane.value for lane in (*spec.draining, *subscription.draining)]:
                 settings[_DRAINING] = draining
             found[f"{ground}/{name}"] = settings

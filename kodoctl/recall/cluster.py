@@ -79,10 +79,17 @@ class ReadOnlyLetters:
 
 
 class RecallCluster:
-    """Cluster of a recall, over one session. `declared`: maximum message size in bytes by topic, if the file has one."""
+    """Cluster of a recall, over one session. `declared`: maximum message size in bytes by topic, if the file has one;
+    `compression`: algorithm by topic, for topics that compress.
+    """
 
-    def __init__(self, session: Session, declared: Mapping[str, int] | None = None) -> None:
-        self._session, self._declared = session, declared or {}
+    def __init__(
+        self,
+        session: Session,
+        declared: Mapping[str, int] | None = None,
+        compression: Mapping[str, str] | None = None,
+    ) -> None:
+        self._session, self._declared, self._compression = session, declared or {}, compression or {}
         self.unread = Unread(session.admin, session.client)
         self._largest: dict[str, int] = {}  # by topic; 0: no limit that is known
 
@@ -143,7 +150,8 @@ class RecallCluster:
         if topic not in self._largest:
             limits = (self._declared.get(topic), largest_message(self._session.admin, topic))
             self._largest[topic] = min(filter(None, limits), default=0)
-        return dedup_producer(self._session.client, part, name, self._largest[topic])
+        declared = self._compression.get(topic, "")
+        return dedup_producer(self._session.client, part, name, self._largest[topic], declared)
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:

@@ -308,6 +308,13 @@ def declared_limits(topology: LoadedTopology) -> dict[str, int]:
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
 
 
+def declared_compression(topology: LoadedTopology) -> dict[str, str]:
+    """Full topic name -> algorithm of `compression`, for all topics of the families that compress."""
+    grounds = topology.spec.topics
+    found = {topic.name.full: grounds[topic.ground].compression for topic in expand(topology).topics}
+    return {topic: algorithm for topic, algorithm in found.items() if algorithm != "none"}
+
+
 def declared_ttls(topology: LoadedTopology) -> dict[str, int]:
     """Full topic name -> `ttl` in ms, for the topics of which messages expire: by a value of their own, else by that of
     their namespace.

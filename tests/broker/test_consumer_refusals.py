@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from kodo_consumer import Message, Retry
 
-from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE
+from kodoctl.protocol.compression import TOO_LARGE
 from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, messages, unload

@@ -11,7 +11,7 @@ from typing import Any
 from kodo_consumer import Consumer, Producer
 from kodo_consumer.core.checks.message_validation import validator_of
 from kodo_consumer.core.values.clock import SystemClock
-from kodo_consumer.policy_builder import load, send_target_of
+from kodo_consumer.policy_builder import load, policy_of, send_target_of
 from kodo_consumer.testing import Harness, MemoryBroker, StoredMessage
 
 from tests.brokers.broker import Broker
@@ -35,6 +35,16 @@ TOPICS = """
   small:
     policies: {max_message_size: 66KiB}
     subscriptions: {s: {type: shared, states: [], in_place: [], dead_letter: false}}
+  packed:
+    compression: lz4
+    subscriptions: {s: {type: shared, states: [], in_place: [], dead_letter: false}}
+  packed-small:
+    compression: snappy
+    policies: {max_message_size: 66KiB}
+    subscriptions: {s: {type: shared, states: [], in_place: [], dead_letter: false}}
+  packed-keys:
+    compression: lz4
+    subscriptions: {s: {type: key_shared, states: [], dead_letter: false, on_failure: block}}
   short:
     policies: {ttl: 1h}
     subscriptions: {s: {type: key_shared, states: [], dead_letter: false, on_failure: block}}
@@ -113,9 +123,10 @@ class MemorySenders(Senders):
         return _places(broker.messages(full))
 
     def make(self, topic: str, level: str) -> Producer:
-        target = send_target_of(load(str(self.file), None), topic, level)
+        loaded = load(str(self.file), None)
+        target = send_target_of(loaded, topic, level)
         broker = MemoryBroker(SystemClock())
-        broker.create(target.topic)
+        broker.create_for(policy_of(loaded, topic, "s"))
         self._ends.callback(Pump(broker).stop)
         self.brokers[topic] = broker, target.topic
         return Producer(target.topic, broker, form=validator_of(target, target.largest.get(target.topic, 0)))

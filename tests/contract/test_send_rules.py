@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.contract.worlds import NATIVE
 TAKEN = ""
 U = {"uid": "u"}
 MIB = 1 << 20
+NOISE = random.Random(7).randbytes(6 * MIB)  # no compression makes it smaller
 CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "any payload": ("plain", {"a": 1}, {"key": "k", "event_time": 7, "properties": {"any": True}}, TAKEN),
     "no payload": ("plain", None, {}, TAKEN),
@@ -44,6 +46,12 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "as large as brokers take": ("plain", b"x" * (5 * MIB - (16 << 10)), {}, TAKEN),
     "larger than brokers take": ("plain", b"x" * (5 * MIB + 1), {}, "K729"),
     "larger with what it carries": ("plain", b"x" * (5 * MIB - 1_000), {"properties": {"a": "x" * 1_024}}, "K729"),
+    "compressed less than brokers take": ("packed", b"x" * (6 * MIB), {}, TAKEN),
+    "compressed also more than brokers take": ("packed", NOISE, {}, "K729"),
+    "compressed less than the file allows": ("packed-small", b"x" * (200 << 10), {}, TAKEN),
+    "noise that compression makes too large": ("packed-small", NOISE[: 65 << 10], {}, TAKEN),
+    "compressed also more than the file allows": ("packed-small", NOISE[: 67 << 10], {}, "K729"),
+    "compressed for readers that keep order": ("packed-keys", b"x" * (6 * MIB), {"key": "k"}, TAKEN),
     "a time of another clock": ("plain", b"x", {"event_time": datetime(2026, 1, 2, tzinfo=UTC)}, TAKEN),
     "a time without a zone": ("plain", b"x", {"event_time": datetime(2026, 1, 2)}, "K730"),  # noqa: DTZ001
     "an ordering key": ("plain", b"x", {"ordering_key": "o"}, TAKEN),

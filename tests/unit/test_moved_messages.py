@@ -203,7 +203,7 @@ def test_no_path_sends_in_chunks() -> None:
     """No consumer gets a chunked message whose first part was stored twice, and one without its first part stops a lane."""
     library = ClientLibrary()
     factory = ProducerFactory(library, ProducerOptions(moves=True))
-    for key in (Key("t"), Key("t", compressed=True)):
+    for key in (Key("t"), Key("t", compression="zstd")):
         factory.create(key)
         assert not library.options.get("chunking_enabled")
     assert library.options["compression_type"] is pulsar.CompressionType.ZSTD

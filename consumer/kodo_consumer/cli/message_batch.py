@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kodo_consumer.cli.typed_messages import TypedMessage
-from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions, validator_of
+from kodo_consumer.core.checks.message_validation import SendOptions, validator_of
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import ID, Outgoing
 from kodo_consumer.core.values.exceptions import InvalidPayloadError
@@ -100,12 +100,13 @@ def encode_messages(
 
 
 def size_findings(
-    topic: str, messages: Sequence[EncodedMessage], arguments: MessageArguments, limit: int
+    target: SendTarget, messages: Sequence[EncodedMessage], arguments: MessageArguments, limit: int
 ) -> list[tuple[int, Diagnostic]]:
     """Findings about messages that are larger than `limit` bytes, each with its line; 0: there is no limit."""
-    form, properties, key = MessageValidator(largest=limit), arguments.properties, arguments.key or ""
+    form, properties, key = validator_of(target, limit), arguments.properties, arguments.key or ""
     refusals = [
-        (line, form.too_large(Outgoing(topic, data, {**properties, ID: name}, key))) for line, name, data in messages
+        (line, form.too_large(Outgoing(target.topic, data, {**properties, ID: name}, key)))
+        for line, name, data in messages
     ]
     return [(line, finding) for line, refusal in refusals if refusal for finding in refusal.diagnostics]
 

@@ -131,7 +131,7 @@ def send(
             target = _target_on_cluster(admin, name)
             messages = _encode(target, typed, arguments)
         limits = filter(None, (target.largest.get(name.full), largest_message(admin, name.full)))
-        _refuse(size_findings(name.full, messages, arguments, min(limits, default=0)), typed)
+        _refuse(size_findings(target, messages, arguments, min(limits, default=0)), typed)
         # without numbers: the mark of their end would be one more stored message for each call
         producer = Producer.to(
             target,

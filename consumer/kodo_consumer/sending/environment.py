@@ -112,6 +112,7 @@ def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tup
             by_key=policy.by_key,
             outlets=_outlets(policy, cluster),
             largest=policy.largest,
+            compression=policy.compression,
             native=native,
         ), cluster
     except BaseException:
@@ -138,7 +139,15 @@ def reach_send_target(
     largest = {topic: min(limits)} if limits else {}
     by_key, ordered = ({topic} if kept else () for kept in (send_target.by_key, send_target.ordered))
     form = validator_of(send_target, int(min(limits, default=0)), delays)
-    broker = PulsarBroker(connection, by_key=by_key, ordered=ordered, outlets=outlets, largest=largest, native=native)
+    broker = PulsarBroker(
+        connection,
+        by_key=by_key,
+        ordered=ordered,
+        outlets=outlets,
+        largest=largest,
+        compression={topic: send_target.compression} if send_target.compression else {},
+        native=native,
+    )
     return broker, form
 
 

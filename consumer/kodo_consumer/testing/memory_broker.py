@@ -25,7 +25,7 @@ from kodo_consumer.core.values.broker import (
 from kodo_consumer.core.values.envelope import wire_size
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.binary.compressed_moves import fits_compressed
+from kodoctl.protocol.compression import fits_compressed
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
@@ -49,6 +49,7 @@ class MemoryBroker:
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._faults: dict[str, list[Receipt]] = {}
+        self._compressing: set[str] = set()  # topics whose producers may compress a message that is too large
         self._receipts: list[tuple[MemoryPublisher, int, Receipt]] = []
 
     @property
@@ -70,6 +71,8 @@ class MemoryBroker:
             self.create(lane.topic, [policy.subscription], partitions=lane.partitions)
         for topic in policy.written_topics:
             self.create(topic)
+        targets = policy.own_targets.values()
+        self._compressing.update(one.topic for one in targets if one.compression)
 
     def send(self, message: Outgoing) -> StoredMessage:
         """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for values that no
@@ -88,11 +91,15 @@ class MemoryBroker:
         first = len(topic.messages)
         return [topic.store(message, self._clock.wall(), first) for message in messages]
 
-    @staticmethod
-    def is_too_large(message: Outgoing) -> bool:
-        """True if a broker would not take the message because of its size, with its properties."""
+    def is_too_large(self, message: Outgoing, *, moves: bool = False) -> bool:
+        """True if a broker would not take the message because of its size, with its properties. It is measured
+        compressed for `moves` (messages are moves of a worker), and for topics of `create_for` that compress.
+        """
         size = len(message.payload or b"")
-        return size > _MAX_MESSAGE_SIZE // 2 and wire_size(message) > _MAX_MESSAGE_SIZE  # the sum is slow
+        if size <= _MAX_MESSAGE_SIZE // 2 or (size := wire_size(message)) <= _MAX_MESSAGE_SIZE:  # the sum is slow
+            return False
+        compresses = moves or message.topic in self._compressing
+        return not (compresses and fits_compressed(message.payload, size, _MAX_MESSAGE_SIZE))
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages ever stored in a topic."""
@@ -250,7 +257,7 @@ class MemoryBroker:
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
-        if self.is_too_large(message) or publisher.is_too_large(message):
+        if self.is_too_large(message, moves=publisher.moves) or publisher.is_too_large(message):
             receipt = Rejected(TOO_BIG)
         if not isinstance(receipt, Rejected):
             try:
@@ -290,7 +297,7 @@ class MemoryPublisher:
     def __init__(
         self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int], *, moves: bool
     ) -> None:
-        self.on_receipts, self._largest, self._moves = on_receipts, largest, moves
+        self.on_receipts, self._largest, self.moves = on_receipts, largest, moves
         self.closed = False
         self._broker = broker
 
@@ -300,7 +307,7 @@ class MemoryPublisher:
         size = len(message.payload or b"")
         if largest is None or size <= largest:
             return False
-        return not (self._moves and fits_compressed(message.payload, size, largest))
+        return not (self.moves and fits_compressed(message.payload, size, largest))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Stores the messages at once, in their order."""

@@ -53,8 +53,8 @@ class ApprovedPlan:
     while its session is open.
 
     `edit`: patch for payloads, None: none; `ledger`: location of the recall ledger; `per_second`: messages per second;
-    `largest`: by full topic, the greatest size of a message in bytes that the file allows; `horizon`: longest wait of a
-    message in ms; `ordered`: the lane keeps the order of keys.
+    `largest`: greatest size of a message in bytes that the file allows, and `compression`: its algorithm, both by the
+    full topic, where declared; `horizon`: longest wait of a message in ms; `ordered`: the lane keeps the order of keys.
     """
 
     session: Session
@@ -64,6 +64,7 @@ class ApprovedPlan:
     per_second: float
     signer: Signer | None
     largest: Mapping[str, int]
+    compression: Mapping[str, str]
     horizon: int
     ordered: bool
 
@@ -93,7 +94,7 @@ class ApprovedPlan:
                 horizon=self.horizon,
                 ordered=self.ordered,
             )
-            cluster, source = RecallCluster(self.session, self.largest), None
+            cluster, source = RecallCluster(self.session, self.largest, self.compression), None
             if self.plan.kind is SourceKind.LOST:  # few, and no topic has them: tasks could not read them
                 source, parallel = _lost_messages(self.plan, cluster, self.signer), None
             sends = parallel(self, options, stack) if parallel is not None else None
@@ -144,7 +145,7 @@ def approved_plan(
     _check_age(plan, oldest)
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
-        edit, largest, horizon, ordered = _check_files(session, plan, asked.topology)
+        edit, largest, compression, horizon, ordered = _check_files(session, plan, asked.topology)
         check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
@@ -153,7 +154,7 @@ def approved_plan(
             return
         _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         ledger = ledger_named(asked.ledger, plan.landing)
-        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, horizon, ordered)
+        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, horizon, ordered)
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
@@ -211,17 +212,17 @@ def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
 
 def _check_files(
     session: Session, plan: RecallPlan, topology: str | None
-) -> tuple[Edit | None, dict[str, int], int, bool]:
+) -> tuple[Edit | None, dict[str, int], dict[str, str], int, bool]:
     """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
     else.
 
-    Returns the patch of payloads, the greatest size of messages by lane's topic, the longest wait (ms), and
-    whether the lane keeps the order of keys.
+    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, the
+    longest wait (ms), and whether the lane keeps the order of keys.
     """
     from kodoctl.recall.message.payload_patch import Edit
     from kodoctl.recall.plan.destinations import family_of, fits
     from kodoctl.recall.plan.recall_plan import SourceKind
-    from kodoctl.topology.expand import declared_limits
+    from kodoctl.topology.expand import declared_compression, declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
     path = topology or plan.path
@@ -248,10 +249,11 @@ def _check_files(
     if problems := fits(family, plan.topology, plan.source_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
-    sizes = declared_limits(loaded)
+    sizes, algorithms = declared_limits(loaded), declared_compression(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
+    compression = {lane.topic: algorithms[lane.topic] for lane in plan.lanes if lane.topic in algorithms}
     edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
-    return edit, largest, horizon, family.ordered
+    return edit, largest, compression, horizon, family.ordered
 
 
 def _show(form: AnyRecallPlan, session: Session) -> None:

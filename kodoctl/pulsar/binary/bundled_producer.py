@@ -27,15 +27,17 @@ OnReceipt = Callable[[Receipt], None]
 
 class BundledProducer(DedupProducer):
     """DedupProducer that queues messages until `flush`, and calls `on_receipt` in a thread of its own. Messages that
-    the border cannot build (a NUL in a text, which C would cut) or that need compression are sent by Python's binding,
-    in the same order.
+    the border cannot build (a NUL in a text, which C would cut), or that need another compression than the topic's,
+    are sent by Python's binding, in the same order.
     """
 
-    def __init__(self, client: BrokerClient, part: str, name: str, largest: int, border: MessageBorder) -> None:
+    def __init__(
+        self, client: BrokerClient, part: str, name: str, largest: int, declared: str, border: MessageBorder
+    ) -> None:
         """Opens the producer and starts the thread for receipts. Raises RuntimeError or TypeError if the border does
         not know the client library's object; the producer is then closed.
         """
-        super().__init__(client, part, name, largest)
+        super().__init__(client, part, name, largest, declared)
         self._border, self._sender = border, border.sender()
         try:
             self._native = self._native_producer()
@@ -44,7 +46,7 @@ class BundledProducer(DedupProducer):
             raise
         self._queue: list[tuple[int, RecalledMessage]] = []
         self._bytes = 0
-        self._large: set[int] = set()  # numbers of messages that are within the topic's maximum only when compressed
+        self._large: set[int] = set()  # numbers of messages that are within the topic's maximum in another way only
         self._unanswered: dict[int, tuple[OnReceipt, int]] = {}  # by number, with the bytes of the payload
         self._over, self._passed = False, self.last_number
         self._thread = threading.Thread(target=self._receive, name="kodoctl-receipts", daemon=True)
@@ -52,7 +54,7 @@ class BundledProducer(DedupProducer):
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
         """Queues a message, which `flush` sends. Raises RejectedError if it is too large even when compressed."""
-        if self._largest and self._needs_compression(message):
+        if self._largest and self._algorithm_for(message) != self._declared:
             self._large.add(number)
         size = len(message.payload or b"")
         self._unanswered[number] = on_receipt, size
@@ -86,18 +88,18 @@ class BundledProducer(DedupProducer):
         return True
 
     def _publish(self) -> tuple[int, int]:
-        """Passes queued messages to the client, up to the first that needs compression. Returns the number of messages
+        """Passes queued messages to the client, up to the first that needs another way. Returns the number of messages
         tried, and the result code of the last one if the client refused it, else 0.
         """
         fit = list(takewhile(self._fits, self._queue)) if self._large else self._queue
         if not fit:
             return 0, 0
-        if self._largest and self._compresses:
-            self._change_producer()
+        if self._largest and self._algorithm != self._declared:
+            self._change_producer(self._declared)
         return self._sender.publish_numbered(self._native, fit, True)
 
     def _fits(self, waiting: tuple[int, RecalledMessage]) -> bool:
-        """True if a queued message is not known to need compression."""
+        """True if a queued message is not known to need another compression than the topic's."""
         return waiting[0] not in self._large
 
     def _send_by_binding(self, number: int, message: RecalledMessage) -> bool:
@@ -117,9 +119,9 @@ class BundledProducer(DedupProducer):
             return False
         return not refused
 
-    def _change_producer(self) -> None:
+    def _change_producer(self, algorithm: str) -> None:
         """Changes the producer as DedupProducer does, then the object of the border."""
-        super()._change_producer()
+        super()._change_producer(algorithm)
         self._native = self._native_producer()
 
     def _native_producer(self) -> Any:
@@ -150,9 +152,9 @@ class BundledProducer(DedupProducer):
         pass_result(on_receipt, size, result_of(result), position)
 
 
-def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0) -> DedupProducer:
+def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0, declared: str = "") -> DedupProducer:
     """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`."""
     if (border := client.border) is not None:
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
-            return BundledProducer(client, part, name, largest, border)
-    return DedupProducer(client, part, name, largest)
+            return BundledProducer(client, part, name, largest, declared, border)
+    return DedupProducer(client, part, name, largest, declared)

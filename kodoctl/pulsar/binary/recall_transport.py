@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.protocol.audit_records import RECORDS_METADATA
+from kodoctl.protocol.compression import TOO_LARGE, algorithm_within, next_algorithm
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.binary.client import CLOSE_S, BrokerClient
-from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE, compression, fits_compressed
+from kodoctl.pulsar.binary.compression_types import compression_type
 from kodoctl.pulsar.binary.exclusive_producer import RECEIPT_S
 from kodoctl.pulsar.binary.message_decoding import as_they_are
 from kodoctl.pulsar.binary.message_reader import (
@@ -232,16 +233,16 @@ class DedupProducer:
     larger message, and the client sends the message again for ever. Later messages then wait, or are stored first, so
     that the broker takes the number of the large one for stored.
 
-    A message that is too large otherwise is sent compressed (kodoctl.pulsar.binary.compressed_moves). Only one producer
-    at a time can have the name and the numbers: a compressing producer replaces the plain one after every message has a
-    receipt, and the plain one replaces it again for a message that fits uncompressed.
+    `declared`: algorithm with which messages are compressed, "": none. A message that is too large otherwise is
+    compressed by another one (kodoctl.protocol.compression). Only one producer at a time can have the name and the
+    numbers: the producer of the other algorithm replaces the present one after every message has a receipt.
     """
 
-    def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
+    def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0, declared: str = "") -> None:
         self.part = part
         self._client, self._name, self._largest = client, name, largest
-        self._compresses = False
-        self._producer = _producer(client, part, name)
+        self._declared = self._algorithm = declared
+        self._producer = self._open()
 
     @property
     def last_number(self) -> int:
@@ -255,13 +256,14 @@ class DedupProducer:
         """
         import pulsar
 
-        if self._needs_compression(message) != self._compresses:
-            self._change_producer()
+        if (algorithm := self._algorithm_for(message)) != self._algorithm:
+            self._change_producer(algorithm)
         try:
-            if not self._sends(number, message, on_receipt):
-                self._change_producer()
-                if not self._sends(number, message, on_receipt):
+            while not self._sends(number, message, on_receipt):
+                if not (algorithm := next_algorithm(self._declared, self._algorithm)):
                     on_receipt(Receipt("", _too_big(len(message.payload or b"")), never=True))
+                    return
+                self._change_producer(algorithm)
         except pulsar.InvalidMessage as problem:
             raise RejectedError(str(problem)) from None
         except pulsar.PulsarException as problem:
@@ -308,27 +310,25 @@ class DedupProducer:
         """
         return True
 
-    def _needs_compression(self, message: RecalledMessage) -> bool:
-        """True for a message that is within the topic's own maximum only when it is compressed. Raises RejectedError
-        for one that never is. If the topic has no maximum, the present producer stays: the client library knows the
-        broker's.
+    def _algorithm_for(self, message: RecalledMessage) -> str:
+        """Algorithm with which a message is within the topic's own maximum. Raises RejectedError if there is none. If
+        the topic has no maximum, the present producer stays: the client library knows the broker's.
         """
         if not self._largest:
-            return self._compresses
+            return self._algorithm
         size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
-        if size <= self._largest:
-            return False
-        if fits_compressed(message.payload, size, self._largest):
-            return True
+        algorithm = algorithm_within(self._declared, message.payload, size, self._largest, is_free=True)
+        if algorithm is not None:
+            return algorithm or self._declared
         topic = whole_topic(self.part)
         detail = (
             f"{size:,} bytes with its properties; {topic} takes {self._largest:,} (`max_message_size`); {TOO_LARGE}"
         )
         raise RejectedError(detail)
 
-    def _change_producer(self) -> None:
-        """Waits for all receipts, then replaces a producer that compresses by one that does not, or the other way
-        round. Raises ClusterError, LockedError.
+    def _change_producer(self, algorithm: str) -> None:
+        """Waits for all receipts, then replaces the producer by one with another algorithm. Raises ClusterError,
+        LockedError.
         """
         import pulsar
 
@@ -337,9 +337,12 @@ class DedupProducer:
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
         self._close_producer()
-        self._compresses = not self._compresses
-        options = {"compression_type": compression(self._largest)} if self._compresses else {}
-        self._producer = _producer(self._client, self.part, self._name, **options)
+        self._algorithm = algorithm
+        self._producer = self._open()
+
+    def _open(self) -> Any:
+        options = {"compression_type": compression_type(self._algorithm)} if self._algorithm else {}
+        return _producer(self._client, self.part, self._name, **options)
 
     def close(self) -> None:
         """Closes the producer, which frees its name for other processes. Never raises."""

@@ -255,6 +255,8 @@ class GroundTopic(FileModel):
     """What payloads must look like."""
     payloads: LandedPayloads | None = optional_like({"keep": "7d", "mask": ["$.customer.email"]})
     """What lands of its payloads, in place of the whole file's `payloads`."""
+    compression: Literal["lz4", "zlib", "zstd", "snappy", "none"] = Field(default="none", examples=["zstd"])
+    """How senders compress messages to the whole family: producers, relays, workers' moves, audit records and recalls."""
     message_properties: dict[Text, Literal["required", "optional"]] = Field(
         default_factory=dict, examples=[{"uid": "required", "size": "optional"}]
     )

@@ -26,6 +26,10 @@ _OTHER_WORDS: Final = {
     "dlq": "dead_letter", "deadletter": "dead_letter", "backoff": "delays", "max_attempts": "attempts", "roles": "workers",
     "message_ttl": "ttl", "expiry": "ttl", "priority": "levels", "env": "environments", "schema": "payload",
 }  # fmt: skip
+_REFUSED_WORDS: Final = {
+    "chunking": "messages are not sent in chunks, because a message whose connection broke between two chunks reaches"
+    " nobody: write `compression`, or send large content by reference",
+}
 _LONGEST_EXAMPLE: Final = 60
 
 
@@ -77,6 +81,8 @@ class SchemaHints:
 
     def advise_on_key(self, path: Path, key: str) -> str:
         """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys."""
+        if (why := _REFUSED_WORDS.get(key.lower())) is not None:
+            return why
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]

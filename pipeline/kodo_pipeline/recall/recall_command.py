@@ -135,6 +135,7 @@ def apply(
             stack,
             signing_keys(),
             approved.largest,
+            approved.compression,
         )
 
     apply_plan(target, asked, output, parallel_sender)

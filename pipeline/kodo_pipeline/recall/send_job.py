@@ -48,7 +48,7 @@ _REPORTS: Final = "crew bigint, report string"
 @dataclass(frozen=True, slots=True)
 class SendTask:
     """Work of one Spark task. `plan`: has only the letters of the task's lanes; `per_second`: the task's share of the
-    rate, in letters; `keys`: signing keys, None: headers are not signed; `largest`: see
+    rate, in letters; `keys`: signing keys, None: headers are not signed; `largest`, `compression`: see
     kodoctl.recall.cluster.RecallCluster; `booked`: see kodoctl.recall.send.plan_ledger.PlanLedger.
     """
 
@@ -60,6 +60,7 @@ class SendTask:
     who: str
     keys: Secret | None
     largest: Mapping[str, int] = field(default_factory=dict)
+    compression: Mapping[str, str] = field(default_factory=dict)
     booked: Mapping[str, int] | None = None
 
     def run(self) -> SendReport:
@@ -70,7 +71,7 @@ class SendTask:
             pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False, booked=self.booked
         )
         with Session(self.connection) as session:
-            cluster, ledger = RecallCluster(session, self.largest), DeltaLedger(self.ledger)
+            cluster, ledger = RecallCluster(session, self.largest, self.compression), DeltaLedger(self.ledger)
             return RecallSender(self.plan, cluster, ledger, self.edit, orders).run()
 
 
@@ -100,6 +101,7 @@ class ParallelSender:
     stack: ExitStack
     keys: Secret | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
+    compression: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
@@ -149,6 +151,7 @@ class ParallelSender:
                 self.orders.who,
                 self.keys,
                 self.largest,
+                self.compression,
                 booked,
             )
             for plan in plans

@@ -17,12 +17,17 @@ FILE = topology("{J: {fair_by: uid, subscriptions: {s: {concurrency: 8}}}}")
 
 
 def test_settings_that_only_consumers_read_are_shown_and_change_nothing_on_the_cluster() -> None:
-    newer = topology("{J: {fair_by: key, subscriptions: {s: {weights: {ready: 80}}}}}")
+    newer = topology("{J: {fair_by: key, compression: lz4, subscriptions: {s: {weights: {ready: 80}}}}}")
     plan = planned(wanted(newer), applied(wanted(FILE)))
     assert plan.empty
     [change] = plan.consumer_changes
     assert change.subscription == "J/s"
-    assert change.settings == (("concurrency", 8, None), ("fair_by", "uid", "key"), ("weights", None, {"ready": 80}))
+    assert change.settings == (
+        ("compression", None, "lz4"),
+        ("concurrency", 8, None),
+        ("fair_by", "uid", "key"),
+        ("weights", None, {"ready": 80}),
+    )
     assert ledger_pending(plan.owners, applied(wanted(FILE)))
 
 

@@ -25,7 +25,7 @@ from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.values.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing, wire_size
 from kodo_consumer.runtime.threads import Broke, begin, log_end
-from kodoctl.pulsar.binary.compressed_moves import TOO_LARGE, fits_compressed
+from kodoctl.protocol.compression import TOO_LARGE, algorithm_within, next_algorithm
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before
 _RESENDS: Final = 2  # times that a message is sent again at once because the broker called it a duplicate
 _BUNDLE: Final = 1_024  # messages that are looked at together
-_ANY_SIZE: Final = 1 << 62
 _NOT_OPENED: Final = Unconfirmed("its producer could not be opened")
 
 
@@ -236,18 +235,25 @@ class Producers:
         if self._routes.is_stale(topic, now):
             self._counts.open(topic)
         key = self._routes.key(message, now)
-        if self._goes_compressed(ticket, message):
-            key = key._replace(compressed=True)
+        algorithm = self._algorithm(ticket, message)
+        if algorithm is None:
+            self._answer(ticket, Rejected(self._too_big))
+            return None
+        if algorithm:
+            key = key._replace(compression=algorithm)
         return key._replace(again=True) if ticket in self._queue.resent else key
 
-    def _goes_compressed(self, ticket: int, message: Outgoing) -> bool:
-        """True for a move that is too large as it is, and within a maximum of its topic's own when it is compressed."""
-        options = self._factory.options
-        if ticket in self._queue.compressed or not (options.moves and options.largest):
-            return ticket in self._queue.compressed
-        largest = options.largest.get(whole_topic(message.topic), _ANY_SIZE)
-        size = wire_size(message)
-        return size > largest and fits_compressed(message.payload, size, largest)
+    def _algorithm(self, ticket: int, message: Outgoing) -> str | None:
+        """Algorithm for a message that is sent alone; "": it goes as its topic declares; None: it is too large."""
+        options, topic = self._factory.options, message.topic
+        if ticket in self._queue.compressed or not options.largest:
+            return self._queue.compressed.get(ticket, "")
+        largest = options.largest.get(whole_topic(topic))
+        if largest is None:
+            return ""
+        return algorithm_within(
+            options.declared(topic), message.payload, wire_size(message), largest, is_free=options.is_free(topic)
+        )
 
     def _send(self, ticket: int, message: Outgoing, key: Key) -> None:
         if not self._pending.admits(ticket, message, key):
@@ -258,10 +264,6 @@ class Producers:
         tries = self._pending.tries(ticket, key)
         if not tries and self._openings.any_rest and self._openings.rests(key, time.monotonic()):
             self._answer(ticket, _NOT_OPENED)
-            return
-        largest = self._factory.options.largest
-        if largest and not key.compressed and wire_size(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
-            self._answer(ticket, Rejected(self._too_big))
             return
         producer = self._producers.get(key)
         if producer is None or key in self._producers.broken:
@@ -286,7 +288,7 @@ class Producers:
             elif result == pulsar.Result.Ok:
                 self._on_duplicate(ticket, self._pending.forget(ticket), key, producer)
             elif result in NEVER:
-                self._on_refusal(ticket, Rejected(NEVER[result]))
+                self._on_refusal(ticket, Rejected(NEVER[result]), key)
             else:
                 if result in BROKEN:
                     self._producers.renounce(key, producer)
@@ -313,13 +315,16 @@ class Producers:
         self._queue.forget([ticket])
         self._on_receipts([(ticket, receipt)])
 
-    def _on_refusal(self, ticket: int, receipt: Receipt) -> None:
-        """Takes a refusal. A move that is too large as it is goes compressed instead, once."""
-        if receipt == Rejected(TOO_BIG) and self._factory.options.moves:
-            message = None if ticket in self._queue.compressed else self._pending.forget(ticket)
+    def _on_refusal(self, ticket: int, receipt: Receipt, key: Key) -> None:
+        """Takes a refusal. A message that is too large in its topic's own way goes alone, compressed, if it may."""
+        options, topic = self._factory.options, key.topic
+        if receipt == Rejected(TOO_BIG) and options.is_free(topic):
+            tried = self._queue.compressed.get(ticket, key.compression)
+            algorithm = next_algorithm(options.declared(topic), tried)
+            message = self._pending.forget(ticket) if algorithm else None
             if message is not None and message.payload:
                 log.info("%s: a message is too large as it is: it goes compressed", message.topic)
-                self._queue.compress(ticket, message)
+                self._queue.compress(ticket, message, algorithm)
                 self._some.set()
                 return
             receipt = Rejected(self._too_big)
@@ -356,13 +361,13 @@ def _soonest(*times: float | None) -> float | None:
 
 class SendQueue:
     """Queue of messages for a publisher's thread. Messages that are sent again go before those that wait. `take` is for one
-    thread, the rest for any. `resent`: how often a message was sent again, by ticket; `compressed`: tickets of messages
-    that were too large as they were.
+    thread, the rest for any. `resent`: how often a message was sent again, by ticket; `compressed`: algorithm
+    by ticket, of messages that were too large as they were.
     """
 
     def __init__(self) -> None:
         self.resent: dict[int, int] = {}
-        self.compressed: set[int] = set()
+        self.compressed: dict[int, str] = {}
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._again: deque[tuple[int, Outgoing]] = deque()
 
@@ -375,9 +380,9 @@ class SendQueue:
         self.resent[ticket] = self.resent.get(ticket, 0) + 1
         self._again.append((ticket, message))
 
-    def compress(self, ticket: int, message: Outgoing) -> None:
-        """A message that is to be sent compressed."""
-        self.compressed.add(ticket)  # first: who takes the message looks there
+    def compress(self, ticket: int, message: Outgoing, algorithm: str) -> None:
+        """A message that is to be sent alone, compressed."""
+        self.compressed[ticket] = algorithm  # first: who takes the message looks there
         self._again.append((ticket, message))
 
     def take(self, most: int) -> list[tuple[int, Outgoing]]:
@@ -396,7 +401,8 @@ class SendQueue:
             for ticket in tickets:
                 self.resent.pop(ticket, None)
         if self.compressed:
-            self.compressed.difference_update(tickets)
+            for ticket in tickets:
+                self.compressed.pop(ticket, None)
 
     def clear(self) -> None:
         """Nobody sends any of them."""

@@ -11,7 +11,7 @@ import pulsar
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
 from kodo_consumer.core.engine.publishing import SEND_TIMEOUT
-from kodoctl.pulsar.binary.compressed_moves import compression
+from kodoctl.pulsar.binary.compression_types import compression_type
 from kodoctl.topology.names import whole_topic
 
 _BATCH_BYTES: Final = 1 << 20
@@ -28,16 +28,27 @@ class ProducerOptions:
     `largest`: size limit in bytes by topic. If a message or a whole batch is larger, the broker cuts the connection,
     and the client sends it again, for ever and with everything else behind it: so such topics get no batches.
 
+    `compression`: algorithm by topic, as the file declares. A topic that is not in it has none.
+
     `moves`: the messages are a worker's reroutes. They stay in this cluster if a topic is replicated, because the
     workers of each cluster handle and reroute every message by themselves. And a message that is too large goes
-    compressed (kodoctl.pulsar.binary.compressed_moves).
+    compressed (kodoctl.protocol.compression).
     """
 
     by_key: Collection[str] = ()
     ordered: Collection[str] = ()
     outlets: SchemaTopics | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
+    compression: Mapping[str, str] = field(default_factory=dict)
     moves: bool = False
+
+    def declared(self, topic: str) -> str:
+        """Algorithm that the file declares for a topic or partition; "": none."""
+        return self.compression.get(whole_topic(topic), "")
+
+    def is_free(self, topic: str) -> bool:
+        """True if a message that is too large in the topic's own way may be sent alone, and so overtake others."""
+        return self.moves or (bool(self.declared(topic)) and whole_topic(topic) not in self.ordered)
 
 
 class ProducerFactory:
@@ -70,14 +81,15 @@ class ProducerFactory:
         """Opens a producer, which blocks until the broker answers. Raises pulsar.PulsarException, ClusterError."""
         options, whole = self.options, whole_topic(key.topic)
         schema = options.outlets.schema(key) if options.outlets else None
+        algorithm = key.compression or options.declared(whole)
         return self._client.create_producer(
             key.topic,
             **({} if schema is None else {"schema": schema}),
-            **({"compression_type": compression(options.largest.get(whole, 0))} if key.compressed else {}),
+            **({"compression_type": compression_type(algorithm)} if algorithm else {}),
             initial_sequence_id=1,  # the library takes 0 for none
             send_timeout_millis=int(SEND_TIMEOUT * 1000),
             max_pending_messages=0,  # any number: who sends has a limit of its own, and a full queue would hold up others
-            batching_enabled=not (key.delayed or key.compressed) and whole not in options.largest,
+            batching_enabled=not (key.delayed or key.compression) and whole not in options.largest,
             batching_max_messages=1000,
             batching_max_allowed_size_in_bytes=_BATCH_BYTES,
             batching_max_publish_delay_ms=_BATCH_DELAY,

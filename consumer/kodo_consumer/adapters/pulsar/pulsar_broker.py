@@ -56,8 +56,8 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 class PulsarBroker:
     """kodo_consumer.core.values.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
     each, as Key_Shared needs it. `ordered`: topics that keep the order of keys. `largest`: bytes a message may have,
-    by topic, where that is known. `native`: false switches the native border off. Raises ClusterError without an
-    address of the binary port.
+    by topic, where that is known. `compression`: algorithm by topic, where declared. `native`: false switches the
+    native border off. Raises ClusterError without an address of the binary port.
 
     The client library's own log is read for facts that only it contains, and goes nowhere: all others are in
     receipts, disconnections and errors.
@@ -71,11 +71,14 @@ class PulsarBroker:
         ordered: Collection[str] = (),
         outlets: SchemaTopics | None = None,
         largest: Mapping[str, int] | None = None,
+        compression: Mapping[str, str] | None = None,
         native: bool = True,
     ) -> None:
         self._native = DELIVERIES.choose(native=native)
         self._connection = connection
-        self._options = ProducerOptions(by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {})
+        self._options = ProducerOptions(
+            by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {}, compression=compression or {}
+        )
         self._subscriber = Subscriber(self._new_client(), self._native.border)
         self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []

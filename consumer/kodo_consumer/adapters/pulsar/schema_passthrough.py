@@ -19,15 +19,15 @@ class Key(NamedTuple):
     """Key of a producer. `topic`: a partition as a rule. `version`: schema version of its messages; "": the declared
     schema, None: no schema. `delayed`: its messages have a due time and are sent one by one, because a batch that waits
     for more messages would be sent after higher numbers, and a broker that deduplicates would drop it. `again`: for
-    messages that the broker took for duplicates of another producer's, which continues. `compressed`: for messages that
-    are too large uncompressed.
+    messages that the broker took for duplicates of another producer's, which continues. `compression`: algorithm of
+    messages that are sent alone, because they are too large in their topic's own way; "": that way.
     """
 
     topic: str
     version: str | None = None
     delayed: bool = False
     again: bool = False
-    compressed: bool = False
+    compression: str = ""
 
 
 class PassThrough(Schema):  # type: ignore[misc]  # the client library has no types

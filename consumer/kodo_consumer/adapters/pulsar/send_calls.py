@@ -23,8 +23,8 @@ OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
 OnStored = Callable[["Key", Sequence[tuple[int, Any]]], None]
 """Function that gets the key of a producer and its stored messages: see Stored."""
-OnFailure = Callable[[int, "Receipt"], None]
-"""Called with the ticket of a message that could not be given to the client, and its receipt, which says why."""
+OnFailure = Callable[[int, "Receipt", "Key"], None]
+"""Called with the ticket of a message that could not be given to the client, its receipt, which says why, and the key."""
 Stored = Sequence[tuple[int, Any]]
 """Tickets of messages that are stored, each with its position."""
 NotStored = Sequence[tuple[int, int, Any]]
@@ -62,7 +62,7 @@ class SendCalls:
                 disable_replication=self._local,
             )
         except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
-            self._on_failure(ticket, failure_receipt(problem))
+            self._on_failure(ticket, failure_receipt(problem), key)
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
         """The same of several."""

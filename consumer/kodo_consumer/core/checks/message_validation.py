@@ -19,6 +19,7 @@ from kodo_consumer.core.values.exceptions import InvalidPayloadError
 from kodo_consumer.core.values.wire_texts import PropertyValue, property_texts, why_no_text
 from kodo_consumer.message import json_value
 from kodoctl.errors import Diagnostic, UsageError, error
+from kodoctl.protocol.compression import algorithm_within
 from kodoctl.protocol.properties import ID, SEQ, TRACE_NAMES
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.names import whole_topic
@@ -124,7 +125,14 @@ def validator_of(send_target: SendTarget, largest: int = 0, delays: DelayedDeliv
     """Returns the rules for messages to a send target. `largest`: bytes that a message may have there; 0: any number.
     `delays`: the broker's setting of delayed delivery; None: not known.
     """
-    return MessageValidator(check_of(send_target), send_target.properties, largest, DelayRule.of(send_target, delays))
+    return MessageValidator(
+        check_of(send_target),
+        send_target.properties,
+        largest,
+        DelayRule.of(send_target, delays),
+        compression=send_target.compression,
+        ordered=send_target.ordered,
+    )
 
 
 class DelayRule(NamedTuple):
@@ -213,10 +221,15 @@ class MessageValidator:
         properties: Mapping[str, str] | None = None,
         largest: int = 0,
         delays: DelayRule = DelayRule(),  # noqa: B008  # it cannot be changed
+        *,
+        compression: str = "",
+        ordered: bool = False,
     ) -> None:
         """`check`: for payloads, None: any payload fits. `properties`: "required" or "optional" by name, empty: any may
         be sent. `largest`: bytes a message may have, 0: the topic has no limit of its own. `delays`: rule for delays.
+        `compression`: algorithm of the topic, "": none. `ordered`: a reader of the topic keeps order within a key.
         """
+        self._compression, self._is_free = compression, bool(compression) and not ordered
         self._check, self._declared, self._largest, self._delays = check, properties or {}, largest, delays
 
     def accept(  # noqa: PLR0913
@@ -313,7 +326,10 @@ class MessageValidator:
 
     def too_large(self, message: Outgoing) -> UsageError | None:
         """Returns the UsageError to raise for a message that is too large for the topic; None: it may be sent."""
-        if not self._largest or (size := wire_size(message)) <= self._largest:
+        if not self._largest:
             return None
-        detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"
+        size, largest = wire_size(message), self._largest
+        if algorithm_within(self._compression, message.payload, size, largest, is_free=self._is_free) is not None:
+            return None
+        detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {largest}"
         return UsageError(error("K729", "message too large", detail))

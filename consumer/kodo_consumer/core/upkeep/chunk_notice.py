@@ -1,5 +1,5 @@
 """Notice that a producer sends messages in chunks, before the first of them fails: workers send no message on in chunks
-(kodoctl.pulsar.binary.compressed_moves says why), so a large one may have nowhere to go.
+(kodoctl.protocol.compression says why), so a large one may have nowhere to go.
 """
 
 from __future__ import annotations

@@ -159,6 +159,7 @@ class Policy:
     error_text: ErrorTextPolicy | None = None
     compat: Literal["soften"] | None = None  # whose headers are read where there are no headers
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    compression: Mapping[str, str] = field(default_factory=dict)  # algorithm by full topic, where declared
     signer: Signer | None = None  # signs and verifies headers; None: they are believed
     unread: tuple[Lane, ...] = ()
 

@@ -28,6 +28,7 @@ class SendTarget:
     ordered: bool
     payload_type: Literal["json", "avro"] = "json"
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    compression: str = ""  # algorithm of its messages; "": none
     dispatch: DispatchTable | None = field(default=None, compare=False)  # routes of those who read it
     fair_by: str | None = None
     ground: str = ""

@@ -51,9 +51,10 @@ def test_payloads_of_an_avro_topic_are_typed_as_json() -> None:
 
 
 def test_messages_are_as_large_as_with_their_properties_and_identity() -> None:
+    target = SendTarget(TOPIC, None, {}, by_key=False, ordered=False)
     large = [*MESSAGES, EncodedMessage(5, "id5", b"x" * 500)]
-    assert [line for line, _ in size_findings(TOPIC, large, MessageArguments({"a": "b"}), 400)] == [5]
-    assert size_findings(TOPIC, large, MessageArguments({}), 0) == []
+    assert [line for line, _ in size_findings(target, large, MessageArguments({"a": "b"}), 400)] == [5]
+    assert size_findings(target, large, MessageArguments({}), 0) == []
 
 
 class Failing(Producer):

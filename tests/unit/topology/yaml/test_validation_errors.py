@@ -13,6 +13,7 @@ STATES = "should be one of retrying, pending, blocking"
 CASES = [
     # keys
     ("topics: {}\n§topic: {}", "K003 topic: did you mean 'topics'?"),
+    ("topics: {orders: {§chunking: true}}", "K003 topics.orders.chunking: messages are not sent in chunks, because"),
     ("topics: {}\n§quite_something: {}", "K003 quite_something: known here: allow_destroy, create_tenant"),
     ("topics: {orders: {§partition: 3}}", "K003 topics.orders.partition: did you mean 'partitions'?"),
     (SUB % "retrying: {§delay: [1s]}", "K003 topics.orders.subscriptions.billing.retrying.delay: did you mean 'delays'?"),

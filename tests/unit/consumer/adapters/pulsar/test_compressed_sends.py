@@ -122,3 +122,30 @@ def test_what_an_application_sends_is_refused_as_it_is(largest: dict[str, int]) 
         receipts = send(Outgoing("t", FLAT, {}))
     assert receipts == {0: Rejected(TOO_BIG)}
     assert not any("compression_type" in options for options in client.opened)
+
+
+def _algorithms(client: Client) -> list[Any]:
+    return [options.get("compression_type") for options, _, _ in client.stored]
+
+
+def test_a_topic_that_compresses_sends_all_in_its_way() -> None:
+    with publishing(compression={"t": "lz4"}) as (client, send):
+        receipts = send(
+            Outgoing("t-partition-0", b"1", {}), Outgoing("t-partition-0", FLAT, {}), Outgoing("u", b"2", {})
+        )
+    assert all(isinstance(receipt, Confirmed) for receipt in receipts.values())
+    assert sorted(_algorithms(client), key=str) == sorted(
+        [pulsar.CompressionType.LZ4, pulsar.CompressionType.LZ4, None], key=str
+    )
+
+
+@pytest.mark.parametrize("ordered", [(), ("t",)])
+def test_a_message_that_is_refused_by_every_algorithm_is_told_once(ordered: tuple[str, ...]) -> None:
+    """Where a reader keeps order it is not tried alone: it would overtake."""
+    noise = b"".join(zlib.compress(b"%d" % number)[2:] for number in range(400))
+    with publishing(compression={"t": "lz4"}, ordered=ordered) as (client, send):
+        receipts = send(Outgoing("t", noise, {}))
+    tried = [options["compression_type"] for options in client.opened]
+    lz4, zstd = pulsar.CompressionType.LZ4, pulsar.CompressionType.ZSTD
+    assert tried == ([lz4] if ordered else [lz4, zstd])
+    assert receipts == {0: Rejected(TOO_BIG)}

@@ -107,7 +107,7 @@ class Stand:
         self.stored.append((key.topic, [ticket for ticket, _ in stored]))
         self.answers += [(ticket, key.topic, pulsar.Result.Ok, position) for ticket, position in stored]
 
-    def _failure(self, ticket: int, receipt: Receipt) -> None:
+    def _failure(self, ticket: int, receipt: Receipt, _: Key) -> None:
         assert isinstance(receipt, Rejected)
         self.failures.append((ticket, receipt.reason))
 
