@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.topology import defaults
+from kodoctl.topology.change_sources import sourced_grounds
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.names import (
     HOLDER,
@@ -28,6 +29,7 @@ from kodoctl.topology.policy_layers import (
     DERIVED,
     DERIVED_AUDIT,
     DERIVED_DEAD_LETTER,
+    DERIVED_SOURCED,
     Layer,
     merge_layers,
     policy_layer,
@@ -143,25 +145,36 @@ def expand(topology: LoadedTopology) -> Expansion:
     namespace = NamespaceName(spec.tenant, spec.namespace)
     base = policy_layer(spec.defaults.policies, "defaults", "policies")
     on_states = policy_layer(spec.defaults.state_policies, "defaults", "state_policies")
+    sourced = sourced_grounds(spec)
     topics = (
         topic
         for name, ground in spec.topics.items()
-        for topic in _family(_TopicGroup(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
+        for topic in _family(
+            _TopicGroup(namespace, name, frozenset(ground.ignore)),
+            spec,
+            ground,
+            base,
+            on_states,
+            sourced=name in sourced,
+        )
     )
     return Expansion(topology, namespace, tuple(topics))
 
 
 def _family(
-    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
+    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer, *, sourced: bool
 ) -> Iterator[FamilyTopic]:
-    """Yields ready topics by level, then, for each subscription, topics of its states, dead letters and audit."""
+    """Yields ready topics by level, then, for each subscription, topics of its states, dead letters and audit.
+    `sourced`: a source of change data sends to the ready topics.
+    """
     name = group.ground
     replication = {"replication": ground.replication} if ground.replication else {}
     common = (base, policy_layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
     on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
-    group.start(None, parts, (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common))
+    of_ready = (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common)
+    group.start(None, parts, (DERIVED_SOURCED, *of_ready) if sourced else of_ready)
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
