@@ -47,7 +47,7 @@ class ChangeSource:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """What the publication publishes: inserts alone for outboxes; deletes only if a table has them sent."""
+        """The operations that the publication publishes: inserts alone for outboxes; deletes only if a table sends them."""
         rows = [table.spec for table in self.tables if table.spec.outbox is None]
         if not rows:
             return ("insert",)
@@ -80,8 +80,8 @@ def change_sources(topology: Topology) -> tuple[ChangeSource, ...]:
 
 
 def slot_name(topology: str, source: str) -> str:
-    """Name of the slot and the publication of a source: `kodo_TOPOLOGY_SOURCE` in lower case, with `_` for every
-    character that no slot's name may have.
+    """Name of the slot and the publication of a source, kodo_TOPOLOGY_SOURCE in lower case. `_` stands for every
+    character that is not allowed in the name of a slot.
     """
     return _NO_SLOT_NAME.sub("_", f"kodo_{topology}_{source}".lower())
 

@@ -79,7 +79,7 @@ class Source(FileModel):
     """For people."""
     database: Variable = Field(examples=["SHOP_DATABASE_URL"])
     """Name of the environment variable with the database's URL. Never the URL itself."""
-    snapshot: StrictBool = True
+    snapshot: StrictBool = Field(default=True, examples=[False])
     """true: rows that are there already are sent first. false: only what is committed from the slot's creation on."""
     tables: dict[Text, SourceTable] = Field(examples=[{"public.orders": {"topic": "orders"}}], min_length=1)
     """Tables by name, SCHEMA.TABLE as the database has it."""

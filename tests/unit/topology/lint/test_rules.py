@@ -135,6 +135,7 @@ CASES = [
     ("K104", sub("backup: {attempts: §3}"), "backup: 3 attempts never reach the last of 4 delays", sub("backup: {attempts: 4}")),
     # K105
     ("K105", ORDERS + "environments: {prod: {topics: {§order: {partitions: 2}}}}", "topic 'order': the file has 'orders'; is it the one?", ORDERS + "environments: {prod: {topics: {shipments: {partitions: 2}, orders: {partitions: 2}}}}"),
+    ("K105", source("public.orders: {topic: orders}") + "environments: {prod: {sources: {db: {tables: {§public.order: {topic: orders}}}}}}", "table 'public.order': db has 'public.orders'; is it the one?", source("public.orders: {topic: orders}") + "environments: {prod: {sources: {db: {database: OTHER_URL}}}}"),
     ("K105", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {§biling: {}}}}}}", "subscription 'biling': orders has 'billing'; is it the one?", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {mailing: {}}}}}}"),
     # K201
     ("K201", sub(DEAD + "dead_letter: {ttl: §6d}"), "orders-billing-DLQ: ttl 6d: at least 7d, better unlimited", sub(DEAD + "dead_letter: {ttl: 7d}")),
