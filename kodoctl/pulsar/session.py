@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
 class Session:
     """Admin API and binary port of one connection; the end of the `with` block closes both. `on_wait` receives reports
-    of waits that are long (None: no reports); both clients use the monitor `waits`.
+    of waits that are long (None: no reports); both clients use the monitor `waits`. `variables`: environment variables, of which some have URLs
+    of databases; None: none.
     """
 
-    def __init__(self, connection: Connection, on_wait: OnWait | None = None) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: Connection, on_wait: OnWait | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.connection, self.variables = connection, variables or {}
         self.waits = WaitMonitor(on_wait)
         self._http = HttpAdmin(connection, waits=self.waits)
         self.admin: Admin = self._http

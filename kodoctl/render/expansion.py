@@ -53,13 +53,11 @@ def totals(document: Json) -> str:
     """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
-    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):
+    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema", "publication", "slot"):
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
             parts.append(f"{many(len(found), kind)}{inside}")
-    sources = sum(len(topology["sources"]) for topology in document["topologies"])
-    parts += [many(sources, "source")] if sources else []
     return f"{', '.join(parts)}." if parts else "Nothing."
 
 

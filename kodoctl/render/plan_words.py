@@ -212,6 +212,8 @@ def created_text(resource: Json | None) -> str:
             return f"from {resource['start']}"
         case "grant":
             return ", ".join(resource["actions"])
+        case "publication":
+            return f"{', '.join(resource['operations'])} of {', '.join(resource['tables'])}"
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
         case _:

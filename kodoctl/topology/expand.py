@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.topology import defaults
-from kodoctl.topology.change_sources import sourced_grounds
+from kodoctl.topology.change_sources import change_sources, sourced_grounds
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.names import (
     HOLDER,
@@ -36,10 +36,13 @@ from kodoctl.topology.policy_layers import (
 )
 from kodoctl.topology.resources import (
     Address,
+    DatabaseResource,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
@@ -106,6 +109,7 @@ class Expansion:
             _schemas(self.topology, self.topics),
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
+            _database_objects(self.topology, self.namespace),
         )
         return {resource.address: resource for resource in resources}
 
@@ -299,6 +303,13 @@ def _grants(
         yield GrantResource(target_name, role, frozenset(found))
 
 
+def _database_objects(topology: LoadedTopology, namespace: NamespaceName) -> Iterator[DatabaseResource]:
+    for source in change_sources(topology.spec):
+        database, tables = source.spec.database, frozenset(table.name for table in source.tables)
+        yield PublicationResource(namespace, database, source.publication, tables, frozenset(source.operations))
+        yield SlotResource(namespace, database, source.slot)
+
+
 def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str, str]]:
     subscriptions = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
     if topic.state is State.READY:
@@ -345,6 +356,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
         )
         of_topic[topic.name] = topology.where_key(*path)
     ground_of = {topic.name: topic.ground for topic in expansion.topics}
+    of_slot = {source.slot: source.name for source in change_sources(topology.spec)}
     for address, resource in expansion.resources.items():
         match resource:
             case TopicResource(name=name):
@@ -362,5 +374,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("namespace_policies")
             case TenantResource():
                 yield address, topology.where_key("create_tenant")
+            case PublicationResource(name=name) | SlotResource(name=name):
+                yield address, topology.where_key("sources", of_slot[name])
             case _:
                 assert_never(resource)

@@ -181,4 +181,4 @@ def test_a_source_shows_its_slot_and_where_rows_go() -> None:
         "│     s.a          → J",
         "│     s.out        outbox: each row names its topic",
     ]
-    assert totals(document).endswith(", 1 source.")
+    assert totals(document).endswith(", 1 publication, 1 slot.")
