@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,6 +178,33 @@ def test_what_is_unknown_is_given_up_by_forget_alone(shop: Shop, monkeypatch: py
     assert shop.publication[0] == {"orders"}
     monkeypatch.setenv("SHOP_URL", "set again, and not asked")
     assert "Nothing of trade" not in shop.workspace.run("destroy", "--name", "trade", *place).err
+
+
+def test_the_least_rights_of_the_page_are_enough(shop: Shop, logical_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = shop.connection.info.dbname
+    owner, role = f"owner_{database}", f"apply_{database}"
+    for statement in (
+        f"CREATE ROLE {owner}",
+        f"CREATE ROLE {role} LOGIN PASSWORD 'x'",
+        f"GRANT CREATE ON DATABASE {database} TO {role}",
+        f"GRANT {owner} TO {role}",
+        f"ALTER ROLE {role} REPLICATION",
+        f"ALTER TABLE orders OWNER TO {owner}",
+    ):
+        shop.connection.execute(statement)
+    try:
+        monkeypatch.setenv("SHOP_URL", re.sub("//[^@]*@", f"//{role}:x@", logical_url))
+        shop.declare(ORDERS)
+        planned = shop.workspace.plan()
+        assert "K434" not in planned.out
+        shop.workspace.apply()
+        shop.make_slot()
+        shop.workspace.run("destroy", "--auto-approve", "topologies", "--allow-destroy", shop.address("slot"))
+        assert (shop.slots, shop.publication[0]) == (0, set())
+    finally:
+        shop.connection.execute("ALTER TABLE orders OWNER TO CURRENT_USER")
+        for one in (role, owner):
+            shop.connection.execute(f"DROP OWNED BY {one}; DROP ROLE {one}")
 
 
 def test_drift_shows_what_was_changed_by_hand(shop: Shop) -> None:
