@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -173,5 +175,14 @@ def test_addresses_have_a_namespace_and_a_variable() -> None:
     assert database_of(PUBLICATION.address) == ("URL", "kodo_trade_db")
     assert database_of("topic.persistent://acme/ns/J") is None
     assert database_of("slot.acme/ns/URL") is None
-    with pytest.raises(InvalidNameError):
-        place_of("slot.acme")
+    for address in ("slot.acme", "tenant.acme"):
+        with pytest.raises(InvalidNameError):
+            place_of(address)
+
+
+def test_planning_and_applying_load_no_driver_of_databases() -> None:
+    program = (
+        "import sys, kodoctl.apply.run, kodoctl.plan.live.planner; print({'psycopg', 'sqlalchemy'} & {*sys.modules})"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"
