@@ -26,12 +26,14 @@ from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makerepor
 from tests.costs.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from tests.native.border import follow_environment
 from tests.samples import profiles
-from tests.services.databases import database_url, own_postgres, postgres, postgres_url
+from tests.services.databases import database_url, logical_server, logical_url, own_postgres, postgres, postgres_url
 from tests.services.ports import cluster_ports, unusual_ports
 
 __all__ = [
     "broker",
     "database_url",
+    "logical_server",
+    "logical_url",
     "namespace",
     "own_postgres",
     "postgres",

@@ -12,6 +12,7 @@ from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.apply.ledger_writer import LedgerWriter
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listen, Listener
+from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.step_writer import StepWriter
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
@@ -24,8 +25,7 @@ from kodoctl.topology.resources import NamespaceResource
 if TYPE_CHECKING:
     from kodoctl.apply.journal import Journal
     from kodoctl.plan.plan import Plan
-    from kodoctl.pulsar.admin.admin import Admin
-    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.values.live_objects import Live
 
 _LOST: Final = "the lease was lost"
@@ -40,8 +40,7 @@ class Executor:
 
     def __init__(  # what an apply needs
         self,
-        admin: Admin,
-        client: BrokerClient,
+        session: Session,
         plan: Plan,
         live: Live,
         journal: Journal,
@@ -49,14 +48,15 @@ class Executor:
         listen: Listen = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
+        databases = SourceWriter(session.variables)
         self._lease = journal.lease
-        self._admin = admin = FencedAdmin(admin, self._lease.check)
+        self._admin = admin = FencedAdmin(session.admin, self._lease.check)
         self._plan = plan
         self._listen, self._stop = Listener(listen), stop or threading.Event()
         self._journal = journal
         self._ledgers = LedgerWriter(admin, plan, live)
-        self._writer = StepWriter(admin, plan, live, self._ledgers)
-        self._verifier = Verifier(admin, client, self._writer.levels)
+        self._writer = StepWriter(admin, plan, live, self._ledgers, databases)
+        self._verifier = Verifier(admin, session.client, self._writer.levels, databases)
         self._journaled: set[StepKey] = set()
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}

@@ -20,8 +20,9 @@ from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, 
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
 from kodoctl.plan.live.planner import rejudge, scope_of_plan
+from kodoctl.plan.live.source_objects import with_objects
 from kodoctl.plan.partial_access import refuse_reduced
-from kodoctl.plan.staleness import of_others, other_cluster, staleness
+from kodoctl.plan.staleness import looked_at, of_others, other_cluster, staleness, unknown_objects
 from kodoctl.pulsar.admin.broker_info import read_server
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.control.control_namespace import ensure_control_namespace, read_control_namespace, write_index
@@ -86,13 +87,14 @@ def run(
     ) as lease:
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
+        live = with_objects(live, looked_at(plan.changes), session.variables)
         with _naming_earlier_apply(session, plan, spaces):
             checked = _recheck_plan(session, plan, live)
         party.wait_to_begin()
         fenced = FencedAdmin(session.admin, lease.check)
         _index(fenced, plan, before=True)
         journal = Journal(lease, spaces)
-        executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
+        executor = Executor(session, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
         report = _end_journal(journal, executor.run(party), journaled=session.client.available)
         return _less_index(fenced, plan, report) if report.complete else report
@@ -198,7 +200,7 @@ def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
     """Returns the plan with its dangers judged again on the live cluster. Raises RefusedError if the plan is stale, if
     an object has another owner, or if a danger refuses it.
     """
-    findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live)]
+    findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live), *unknown_objects(plan, live)]
     if findings:
         raise RefusedError(*findings)
     judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000))

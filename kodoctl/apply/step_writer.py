@@ -16,8 +16,10 @@ from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
@@ -25,6 +27,7 @@ from kodoctl.topology.resources import (
 
 if TYPE_CHECKING:
     from kodoctl.apply.ledger_writer import LedgerWriter
+    from kodoctl.apply.source_writer import SourceWriter
     from kodoctl.plan.plan import Plan
     from kodoctl.plan.schedule import Step
     from kodoctl.pulsar.admin.admin import Admin
@@ -33,11 +36,12 @@ if TYPE_CHECKING:
 
 class StepWriter:
     """Carries out single steps of a plan, from several threads. `ledgers`: provides the ownership ledgers with which a
-    namespace is created.
+    namespace is created; `databases`: writes publications and slots.
     """
 
-    def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter) -> None:
+    def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter, databases: SourceWriter) -> None:
         self._admin, self._plan, self._live, self._ledgers = admin, plan, live, ledgers
+        self._databases = databases
         self._namespace_changes = namespace_changes(plan.changes)
         self._grant_guard = namespaces.GrantGuard(admin)
         self._namespace_locks: dict[NamespaceName, threading.Lock] = {}
@@ -101,6 +105,10 @@ class StepWriter:
                 self._grant(resource, frozenset())
             case SchemaResource():
                 topics.upload_schema(self._admin, resource, None)
+            case PublicationResource():
+                self._databases.create_publication(resource)
+            case SlotResource():
+                raise WriteFailedError("the first run of its source makes it")
             case _:
                 assert_never(resource)
 
@@ -123,6 +131,8 @@ class StepWriter:
                 self._grant(GrantResource(after.target, after.role, change.granted_actions), before)
             case SchemaResource() as before, SchemaResource() as after:
                 topics.upload_schema(self._admin, after, before)
+            case PublicationResource() as before, PublicationResource() as after:
+                self._databases.update_publication(before, after)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 
@@ -140,6 +150,10 @@ class StepWriter:
             case GrantResource() as grant:
                 with self._grant_lock(grant):
                     namespaces.revoke_grant(self._admin, grant)
+            case PublicationResource() as publication:
+                self._databases.delete_publication(publication)
+            case SlotResource() as slot:
+                self._databases.delete_slot(slot, allowed=allowed)
             case NamespaceResource(name=name):
                 with self._namespace_lock(name):
                     deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})

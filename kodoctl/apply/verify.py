@@ -19,7 +19,7 @@ from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
-from kodoctl.pulsar.admin.confirmed_write import poll_until
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
 from kodoctl.pulsar.inventory.live_inventory import list_topics
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
@@ -28,6 +28,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
+    from kodoctl.apply.source_writer import SourceWriter
     from kodoctl.plan.policy_levels import PolicyLevels
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.binary.client import BrokerClient
@@ -39,8 +40,14 @@ Problem = tuple[Step, str]
 class Verifier:
     """Compares the live cluster with the writes of one level of a plan."""
 
-    def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], PolicyLevels]) -> None:
-        self._admin, self._client, self._levels = admin, client, levels
+    def __init__(
+        self,
+        admin: Admin,
+        client: BrokerClient,
+        levels: Callable[[NamespaceName], PolicyLevels],
+        databases: SourceWriter,
+    ) -> None:
+        self._admin, self._client, self._levels, self._databases = admin, client, levels, databases
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
         """Returns the steps that the broker does not show as carried out, each with a text about the difference. Polls
@@ -54,6 +61,7 @@ class Verifier:
                     *self._subscriptions(written, pool),
                     *self._grants(written),
                     *self._deletions(written),
+                    *self._in_databases(written),
                 ]
         except ClusterError as problem:
             return [(step, f"written, but not read back: {problem.diagnostics[0].detail}") for step in written]
@@ -132,6 +140,15 @@ class Verifier:
             for topic in sorted(listed & doomed.keys()):
                 if not self._goes(topic):
                     yield doomed[topic], f"the broker did not delete it; {what_is_left(self._admin, topic)}"
+
+    def _in_databases(self, steps: Sequence[Step]) -> Iterator[Problem]:
+        for step in steps:
+            try:
+                problem = self._databases.problem_of(step.change)
+            except WriteFailedError as unread:
+                problem = f"written, but not read back: {unread}"
+            if problem:
+                yield step, problem
 
     def _goes(self, topic: TopicName) -> bool:
         return poll_until(lambda: read_topic(self._admin, topic) is None)

@@ -66,6 +66,19 @@ class EvidenceRow(TypedDict):
     last_publish: int
 
 
+class SlotEvidence(TypedDict):
+    """Use of a replication slot when the plan was made. `active_pid`: null without a reader; `confirmed`: a position in
+    the WAL, the bytes are counted from there, or from what the server keeps.
+    """
+
+    plugin: str
+    active_pid: int | None
+    confirmed: str
+    unconfirmed_bytes: int
+    retained_bytes: int
+    lost: bool
+
+
 class ChangeFacts(TypedDict):
     """Facts of every change, besides its action and its resources."""
 
@@ -74,7 +87,7 @@ class ChangeFacts(TypedDict):
     reason: str
     where: FilePosition | None
     dangers: list[FindingRow]
-    evidence: Annotated[Json, DescribedBy(EvidenceRow | NoEvidence)]
+    evidence: Annotated[Json, DescribedBy(EvidenceRow | SlotEvidence | NoEvidence)]
     origin: Literal["edit", "drift", "both"] | None
     drifted: list[str]
 

@@ -36,7 +36,10 @@ class Effective:
     source: str
 
 
-FieldName = Literal["partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery"]
+FieldName = Literal[
+    "partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery", "tables",
+    "operations", "via_root",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,11 @@ from kodoctl.topology.resources import (
     NamespaceResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    database_of,
 )
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ class _Diff:
         )
 
     def _includes(self, address: Address) -> bool:
+        if self._live.is_unknown(address):
+            return False  # nobody can tell whether it exists: it is neither made nor deleted
         return self._chosen is None or self._chosen.includes(address)
 
     # --- declared objects
@@ -128,6 +132,8 @@ class _Diff:
                 self._grant(wanted, grant, found)
             case SchemaResource() | TenantResource() if found is not None:
                 self._diff_unowned(wanted, found)
+            case SlotResource():
+                self._unchanged += found is not None  # an absent one is made by the first run of the source
             case NamespaceResource(name=name, managed=None) if found and not self._records.namespace_keys(name):
                 self._unchanged += 1  # needed, and there: whose it is does not matter
             case _:
@@ -228,7 +234,17 @@ class _Diff:
             case OwnershipAction.DELETE, LiveObject(resource=resource):
                 self._changes.append(Delete(resource, about))
             case _:
-                pass
+                return
+        if address not in self._allowances.forget:
+            self._drop_slot_of(address, owner)
+
+    def _drop_slot_of(self, publication: Address, owner: str) -> None:
+        """Deletes the slot of a publication that is no longer ours: without a reader it would keep WAL for ever."""
+        place = database_of(publication)
+        found = self._live.objects.get(f"slot.{publication.removeprefix('publication.')}") if place else None
+        if found is not None and found.resource.address not in self._desired.objects:
+            about = ChangeContext(owner, "its source is no longer declared")
+            self._changes.append(Delete(found.resource, about))
 
     def _revoke(self, address: Address, actions: frozenset[str], owner: str) -> None:
         found = self._live.objects.get(address)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
+from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate, PolicyChange
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
@@ -21,6 +21,7 @@ from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
     SubscriptionResource,
@@ -54,12 +55,14 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of a topic, a namespace or a subscription; () if it is as declared."""
+        """Returns the changed fields of a topic, namespace, subscription or publication; () if it is as declared."""
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
             case NamespaceResource() as after, NamespaceResource() as before:
                 return namespace_fields(after, before, self._set_by_us(after.name), self._live.broker_defaults)
+            case PublicationResource() as after, PublicationResource() as before:
+                return publication_fields(after, before)
             case _:
                 assert isinstance(found.resource, SubscriptionResource)
                 return subscription_fields(found.resource)
@@ -192,6 +195,13 @@ def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]
     subscription there.
     """
     return (FieldChange("missing_on", before.missing_on, ()),) if before.missing_on else ()
+
+
+def publication_fields(after: PublicationResource, before: PublicationResource) -> tuple[FieldChange, ...]:
+    """Returns the changed fields of a publication; () if it is as declared."""
+    names: tuple[FieldName, ...] = ("tables", "operations", "via_root")
+    values = ((name, getattr(before, name), getattr(after, name)) for name in names)
+    return tuple(FieldChange(name, old, new) for name, old, new in values if old != new)
 
 
 def grant_fields(

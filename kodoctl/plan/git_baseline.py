@@ -25,7 +25,13 @@ from kodoctl.plan.changes import (
 )
 from kodoctl.plan.field_diff import normalize
 from kodoctl.text.formatting import many
-from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    PublicationResource,
+    SchemaResource,
+    TopicResource,
+)
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired, DesiredObject
@@ -126,5 +132,7 @@ def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
             return actions
         case SchemaResource(definition=definition):
             return definition
+        case PublicationResource() as publication:
+            return getattr(publication, field.name)
         case _:
             return None

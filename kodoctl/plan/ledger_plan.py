@@ -16,7 +16,14 @@ from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.json_forms import DescribedBy, Texts
 from kodoctl.topology.resource_json import resource_to_json
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    PublicationResource,
+    SubscriptionResource,
+    TopicResource,
+)
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -31,8 +38,9 @@ SettingChanges = Annotated[
     PlainSerializer(lambda changes: [list(change) for change in changes]),
     DescribedBy(list[tuple[str, Any, Any]]),
 ]
-# What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner.
-HELD = (TopicResource, SubscriptionResource, NamespaceResource)
+# What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner, a slot goes with
+# its publication.
+HELD = (TopicResource, SubscriptionResource, NamespaceResource, PublicationResource)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TopicResource,
 )
@@ -42,6 +44,8 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
         case GrantResource(target=TopicName() as topic):
             return topic.namespace
         case GrantResource(target=NamespaceName() as namespace) | NamespaceResource(name=namespace):
+            return namespace
+        case PublicationResource(namespace=namespace) | SlotResource(namespace=namespace):
             return namespace
         case _:
             return None

@@ -12,6 +12,7 @@ from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan.changes import Change, action_of
 from kodoctl.plan.danger.blast_radius import blast_radius
 from kodoctl.plan.danger.broker_settings import broker_config_findings
+from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.stopped_clients import stopped_clients
@@ -132,6 +133,7 @@ def make_plan(  # the parts of a plan are what they are
             *unmet_needs(live, changes),
             *stopped_clients(live, changes),
             *active_override_notes(live, now),
+            *change_data_findings(part, live, changes),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,

@@ -21,8 +21,10 @@ from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TopicResource,
 )
@@ -173,10 +175,13 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     resources = [(step, resource_of(step.change)) for step in steps]
     topics = {resource.name: step for step, resource in resources if isinstance(resource, TopicResource)}
     namespaces = {resource.name: step for step, resource in resources if isinstance(resource, NamespaceResource)}
+    publications = {(r.database, r.name): step for step, r in resources if isinstance(r, PublicationResource)}
     for step, resource in resources:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
+            case SlotResource(database=database, name=name) if (database, name) in publications:
+                yield step, publications[database, name]  # a slot cannot be read without its publication
             case _:
                 pass
         namespace = namespace_of(resource) if resource is not None else None

@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
-    "definition": Any, "delayed_delivery": Any,
+    "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def describe(resource: Resource) -> str:
     it has none.
     """
     document = resource_to_json(resource)
-    hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies"}
+    hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies", "namespace", "database"}
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
     shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"

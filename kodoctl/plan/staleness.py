@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
+from kodoctl.plan.danger.change_data import NOT_READ
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.text.formatting import many, shorten_lines
-from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    PublicationResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+    database_of,
+)
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
@@ -52,7 +60,7 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
-        if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource):
+        if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource | PublicationResource):
             continue
         owner = claim(change.address, found, live).owner
         if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
@@ -115,6 +123,22 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
             detail = f"the ledger of {entry} was written by another apply: plan again"
             findings.append(error("K533", "the cluster changed since the plan", detail))
     return tuple(findings)
+
+
+def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
+    """Yields an error (K435) for each object of the plan in a database that could not be read. An object that is given
+    up without a look at it needs none.
+    """
+    for change in plan.changes:
+        place = database_of(change.address)
+        if place is not None and looked_at([change]) and live.is_unknown(change.address):
+            problem = live.databases[place[0]].problem if place[0] in live.databases else "it was not read"
+            yield error("K435", NOT_READ, f"{change.address}: {problem}; nothing was written", change.about.where)
+
+
+def looked_at(changes: Iterable[Change]) -> list[Address]:
+    """Addresses of the changes, without objects that are given up because they are gone, or unknown."""
+    return [change.address for change in changes if not (isinstance(change, Forget) and change.before is None)]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:

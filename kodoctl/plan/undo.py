@@ -38,6 +38,7 @@ from kodoctl.topology.resources import (
     NamespaceResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
@@ -79,6 +80,9 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
     """
     way = _Backwards(live, f"undoes {applied.id}")
     for change in applied.done:
+        if live.is_unknown(change.address):
+            way.stays(change.address, "its database could not be read")
+            continue
         match change:
             case Create(after=after):
                 _unmake(way, change, after)
@@ -212,6 +216,9 @@ def _with(resource: Resource, fields: tuple[FieldUpdate, ...]) -> Resource:
 def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
     if before.address in way.live.objects:
         way.since(before.address, "it was made anew")
+        return
+    if isinstance(before, SlotResource):
+        way.stays(before.address, "the next run of the source makes it anew; what was not sent is gone")
         return
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")

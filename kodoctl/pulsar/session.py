@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
 class Session:
     """Clients of one connection, for the admin API and the binary port; the end of the `with` block closes both.
-    `on_wait`: receives reports of long waits (None: no reports); `waits`: the monitor that both clients use.
+    `on_wait`: receives reports of long waits (None: no reports); `waits`: the monitor that both clients use;
+    `variables`: environment variables, for the URLs of databases (None: none).
     """
 
-    def __init__(self, connection: Connection, on_wait: OnWait | None = None) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: Connection, on_wait: OnWait | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.connection, self.variables = connection, variables or {}
         self.waits = WaitMonitor(on_wait)
         self._http = HttpAdmin(connection, waits=self.waits)
         self.admin: Admin = self._http

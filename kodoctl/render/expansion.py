@@ -53,7 +53,7 @@ def totals(document: Json) -> str:
     """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
-    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):
+    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema", "publication", "slot"):
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
@@ -93,6 +93,11 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
     frame = list(_frame(mine, topology, width))
     if frame:
         yield "around the topics", frame
+    for name, source in topology["sources"].items():
+        yield (
+            f"source {name}{': ' + source['description'] if source['description'] else ''}",
+            [_source_branch(source, width)],
+        )
     topics = list(_topics(document, mine))
     for ground, description in topology["topics"].items():
         family = [topic for topic in topics if topic.entry["ground"] == ground]
@@ -116,6 +121,19 @@ def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
     for target, grants in groupby(elsewhere, key=lambda entry: str(entry["target"])):
         what = "namespace" if target == topology["namespace"] else "topic"
         yield f"roles on {what} {target}", _facts(_role_facts(_by_action(grants)), width - 6)
+
+
+def _source_branch(source: Json, width: int) -> Branch:
+    """The slot of a source, and where the rows of its tables go."""
+    facts: list[Fact] = [
+        ("database", f"in the variable {source['database']}", ""),
+        ("publication", source["publication"], ""),
+        ("publishes", ", ".join(source["publishes"]), ""),
+        ("snapshot", in_yaml(source["snapshot"]), ""),
+    ]
+    for name, table in source["tables"].items():
+        facts.append((name, "outbox: each row names its topic" if "outbox" in table else f"→ {table.get('topic')}", ""))
+    return f"slot {source['slot']}", _facts(facts, width - 6)
 
 
 def _topics(document: Json, mine: list[Json]) -> Iterator[_Topic]:

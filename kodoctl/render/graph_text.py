@@ -20,8 +20,11 @@ FILLS: Final = {
     State.PENDING: ("#e1eefc", "#1f5fa8"),
     State.BLOCKING: ("#eee7fb", "#6a3fb0"),
     State.DEAD: ("#fde4e2", "#b3261e"),
+    None: ("#f1f1ee", "#55554f"),
 }
-"""State -> (fill, line): colours that also differ in brightness, for readers who cannot tell colours apart."""
+"""State, None for a table of a source -> (fill, line): colours that also differ in brightness, for readers who cannot
+tell colours apart.
+"""
 
 ARROW_COLOURS: Final = {
     MoveReason.FAILED: "#a86a00",
@@ -32,6 +35,7 @@ ARROW_COLOURS: Final = {
     MoveReason.ROUTE: "#0b7285",
     MoveReason.RECALL: "#b3261e",
     MoveReason.PRODUCES: "#2e7d46",
+    MoveReason.CHANGE: "#55554f",
 }
 
 _DOT_FONT: Final = 'fontname="Helvetica,Arial,sans-serif"'
@@ -80,7 +84,7 @@ def mermaid(graph: Graph[GraphNode]) -> str:
             if level:
                 lines.append(f'    subgraph g{number}_{level}["{level}"]')
                 inside = "      "
-            lines += [f'{inside}{ids[lane]}["{_escape_mermaid(_name(lane))}"]:::{lane.state.value}' for lane in lanes]
+            lines += [f'{inside}{ids[lane]}["{_escape_mermaid(_name(lane))}"]:::{_kind(lane.state)}' for lane in lanes]
             lines += ["    end"] if level else []
         lines.append("  end")
     for source, target, moves in arrows(graph):
@@ -88,13 +92,18 @@ def mermaid(graph: Graph[GraphNode]) -> str:
         head = ".->" if arrow == "-." else "-->"
         label = "<br/>".join(_escape_mermaid(move.label) for move in moves)
         lines.append(f'  {ids[source]} {arrow} "{label}" {head} {ids[target]}')
-    for state, (fill, line) in FILLS.items():
-        lines.append(f"  classDef {state.value} fill:{fill},stroke:{line},color:#1b1b1b")
+    for state in dict.fromkeys([*State, *(lane.state for lane in graph)]):
+        fill, line = FILLS[state]
+        lines.append(f"  classDef {_kind(state)} fill:{fill},stroke:{line},color:#1b1b1b")
     return "\n".join(lines)
 
 
 def _escape_mermaid(text: str) -> str:
     return printable(text).replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+def _kind(state: State | None) -> str:
+    return "table" if state is None else state.value
 
 
 def _name(lane: GraphNode) -> str:

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.topology import defaults
+from kodoctl.topology.change_sources import change_sources, sourced_grounds
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.names import (
     HOLDER,
@@ -28,16 +29,20 @@ from kodoctl.topology.policy_layers import (
     DERIVED,
     DERIVED_AUDIT,
     DERIVED_DEAD_LETTER,
+    DERIVED_SOURCED,
     Layer,
     merge_layers,
     policy_layer,
 )
 from kodoctl.topology.resources import (
     Address,
+    DatabaseResource,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
+    SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
@@ -104,6 +109,7 @@ class Expansion:
             _schemas(self.topology, self.topics),
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
+            _database_objects(self.topology, self.namespace),
         )
         return {resource.address: resource for resource in resources}
 
@@ -143,25 +149,36 @@ def expand(topology: LoadedTopology) -> Expansion:
     namespace = NamespaceName(spec.tenant, spec.namespace)
     base = policy_layer(spec.defaults.policies, "defaults", "policies")
     on_states = policy_layer(spec.defaults.state_policies, "defaults", "state_policies")
+    sourced = sourced_grounds(spec)
     topics = (
         topic
         for name, ground in spec.topics.items()
-        for topic in _family(_TopicGroup(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
+        for topic in _family(
+            _TopicGroup(namespace, name, frozenset(ground.ignore)),
+            spec,
+            ground,
+            base,
+            on_states,
+            sourced=name in sourced,
+        )
     )
     return Expansion(topology, namespace, tuple(topics))
 
 
 def _family(
-    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
+    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer, *, sourced: bool
 ) -> Iterator[FamilyTopic]:
-    """Yields ready topics by level, then, for each subscription, topics of its states, dead letters and audit."""
+    """Yields ready topics by level, then, for each subscription, topics of its states, dead letters and audit.
+    `sourced`: a source of change data sends to the ready topics.
+    """
     name = group.ground
     replication = {"replication": ground.replication} if ground.replication else {}
     common = (base, policy_layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
     on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
-    group.start(None, parts, (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common))
+    of_ready = (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common)
+    group.start(None, parts, (DERIVED_SOURCED, *of_ready) if sourced else of_ready)
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
@@ -286,6 +303,13 @@ def _grants(
         yield GrantResource(target_name, role, frozenset(found))
 
 
+def _database_objects(topology: LoadedTopology, namespace: NamespaceName) -> Iterator[DatabaseResource]:
+    for source in change_sources(topology.spec):
+        database, tables = source.spec.database, frozenset(table.name for table in source.tables)
+        yield PublicationResource(namespace, database, source.publication, tables, frozenset(source.operations))
+        yield SlotResource(namespace, database, source.slot)
+
+
 def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str, str]]:
     subscriptions = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
     if topic.state is State.READY:
@@ -339,6 +363,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
         )
         of_topic[topic.name] = topology.where_key(*path)
     ground_of = {topic.name: topic.ground for topic in expansion.topics}
+    of_slot = {source.slot: source.name for source in change_sources(topology.spec)}
     for address, resource in expansion.resources.items():
         match resource:
             case TopicResource(name=name):
@@ -356,5 +381,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("namespace_policies")
             case TenantResource():
                 yield address, topology.where_key("create_tenant")
+            case PublicationResource(name=name) | SlotResource(name=name):
+                yield address, topology.where_key("sources", of_slot[name])
             case _:
                 assert_never(resource)

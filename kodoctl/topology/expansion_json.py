@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.topology.change_sources import change_sources
 from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import PolicyMap, PolicyValue, to_json
 from kodoctl.topology.policy_layers import value_origins, why_derived
@@ -14,6 +15,7 @@ from kodoctl.topology.resources import NamespaceResource, SchemaResource, TopicR
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
+    from kodoctl.topology.change_sources import ChangeSource
     from kodoctl.topology.expand import Expansion, FamilyTopic
     from kodoctl.topology.resources import Resource
 
@@ -57,6 +59,20 @@ def _topology(expansion: Expansion) -> Json:
         "namespace": str(expansion.namespace),
         "production": expansion.topology.production,
         "topics": {name: ground.description for name, ground in spec.topics.items()},
+        "sources": {source.name: _source(expansion, source) for source in change_sources(spec)},
+    }
+
+
+def _source(expansion: Expansion, source: ChangeSource) -> Json:
+    return {
+        "description": source.spec.description,
+        "database": source.spec.database,
+        "slot": source.slot,
+        "publication": source.publication,
+        "publishes": list(source.operations),
+        "snapshot": source.spec.snapshot,
+        "tables": {table.name: table.spec.model_dump(mode="json", exclude_unset=True) for table in source.tables},
+        "where": _place(expansion.topology.where_key("sources", source.name)),
     }
 
 

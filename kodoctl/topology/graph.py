@@ -17,6 +17,7 @@ import networkx as nx
 from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.text.formatting import many
 from kodoctl.topology import defaults
+from kodoctl.topology.change_sources import change_sources
 from kodoctl.topology.model.subscription import Limit, QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, RouteMoment, State, TopicName, produced_topic
 from kodoctl.topology.route_analysis import may_take, points
@@ -42,18 +43,22 @@ class MoveReason(StrEnum):
     ROUTE = "route"
     RECALL = "recall"
     PRODUCES = "produces"
+    CHANGE = "change"
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
     """A lane: one topic that messages wait in. `level` is None for dead letters and for topics that no file declares;
     `subscription` is None for ready topics; `draining`: nobody writes to it; `declared` False: no file declares it.
+
+    A table of a source is a node, too: `state` is None then, `ground` names the source, and the topic's local name is
+    that of the table.
     """
 
     topic: TopicName
     ground: str
     level: Level | None
-    state: State
+    state: State | None
     subscription: str | None = None
     draining: bool = False
     declared: bool = True
@@ -61,7 +66,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A possible move: its reason, the subscription whose workers make it, and the text on the arrow."""
+    """A possible move: its reason, the subscription whose workers make it ("" for a source), and the text on the arrow."""
 
     reason: MoveReason
     subscription: str
@@ -89,6 +94,9 @@ def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx
                 graph.add_nodes_from(lanes)
                 for source, target, move in _moves(expansion, name, lanes, declared):
                     graph.add_edge(source, target, move=move)
+        for table, name, move in _changes(expansion):
+            if ground in (None, name) and (target_lane := declared.get(TopicName(expansion.namespace, name))):
+                graph.add_edge(table, target_lane, move=move)
     return graph
 
 
@@ -101,6 +109,21 @@ def _moves(
         if Level.L1 in family.levels:  # or the file is wrong, and lint says so
             yield from family.moves()
             yield from _produced_edges(expansion, family, declared)
+
+
+def _changes(expansion: Expansion) -> Iterator[tuple[GraphNode, str, GraphEdge]]:
+    """Yields (table, ground topic, move) for the tables of the sources; messages of a source begin in L1."""
+    spec = expansion.topology.spec
+    for source in change_sources(spec):
+        for ground, tables in source.targets(spec).items():
+            for table in tables:
+                name = TopicName(expansion.namespace, table.name)
+                label = "outbox row" if table.spec.outbox else "changed row"
+                yield (
+                    GraphNode(name, f"source {source.name}", None, None),
+                    ground,
+                    GraphEdge(MoveReason.CHANGE, "", label),
+                )
 
 
 def _lanes(expansion: Expansion) -> Iterator[GraphNode]:

@@ -137,6 +137,12 @@ DERIVED_DEAD_LETTER: Final = Layer(
         "schema_validation": "letters come in any schema version",
     },
 )
+# A source sends what has no receipt again, with the same sequence number.
+DERIVED_SOURCED: Final = Layer(
+    DERIVED,
+    {"deduplication": True},
+    {"deduplication": "a source of change data sends here, and what it sends twice is dropped"},
+)
 # Audit topics have no holder: retention keeps them, and nothing may delete them as inactive.
 DERIVED_AUDIT: Final = Layer(
     DERIVED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pydantic import StrictInt
+from pydantic import StrictBool, StrictInt
 
 from kodoctl.topology.json_forms import NamespaceText, Numbers, PolicyForms, TargetText, TextSet, TopicText
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
@@ -112,13 +112,67 @@ class SchemaResource:
         return f"schema.{self.topic}"
 
 
-Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionResource | GrantResource | SchemaResource
+@dataclass(frozen=True)
+class PublicationResource:
+    """The publication of a source of change data, in the database whose URL is in the variable `database`. `tables`:
+    as SCHEMA.TABLE; `via_root`: rows of partitions are published as rows of the partitioned table.
+    """
+
+    kind: Literal["publication"] = field(default="publication", kw_only=True, compare=False, repr=False)
+    namespace: NamespaceText
+    database: str
+    name: str
+    tables: TextSet
+    operations: TextSet
+    via_root: StrictBool = True
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `publication.TENANT/NAMESPACE/VARIABLE/NAME`."""
+        return f"publication.{self.namespace}/{self.database}/{self.name}"
+
+
+@dataclass(frozen=True)
+class SlotResource:
+    """The replication slot of a source of change data. The first run of the source creates it, because the snapshot of
+    the rows that are there belongs to its creation; an apply only drops it.
+    """
+
+    kind: Literal["slot"] = field(default="slot", kw_only=True, compare=False, repr=False)
+    namespace: NamespaceText
+    database: str
+    name: str
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `slot.TENANT/NAMESPACE/VARIABLE/NAME`."""
+        return f"slot.{self.namespace}/{self.database}/{self.name}"
+
+
+DatabaseResource = PublicationResource | SlotResource
+Resource = (
+    TenantResource
+    | NamespaceResource
+    | TopicResource
+    | SubscriptionResource
+    | GrantResource
+    | SchemaResource
+    | PublicationResource
+    | SlotResource
+)
+
+
+def database_of(address: Address) -> tuple[str, str] | None:
+    """(variable with the database's URL, name) of the address of a publication or a slot; None for any other address."""
+    kind, _, name = address.partition(".")
+    parts = name.split("/")
+    return (parts[2], parts[3]) if kind in ("publication", "slot") and len(parts) == 4 else None
 
 
 def place_of(address: Address) -> NamespaceName:
     """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
-    if kind not in ("topic", "subscription", "schema", "grant", "namespace"):
+    if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot"):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
     parts = name.removeprefix("persistent://").split("/")
     least = 2 if kind == "namespace" else 3

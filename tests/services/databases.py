@@ -51,6 +51,19 @@ class Postgres:
         """Removes a database, whoever is still connected."""
         self._run(f"DROP DATABASE {url.split('?', maxsplit=1)[0].rpartition('/')[2]} WITH (FORCE)")
 
+    def drop_slots(self, url: str) -> None:
+        """Removes the replication slots of a database, which keep it otherwise."""
+        name = url.split("?", maxsplit=1)[0].rpartition("/")[2]
+        slots = f"pg_replication_slots WHERE database = '{name}'"
+        self._run(f"SELECT pg_terminate_backend(active_pid) FROM {slots} AND active")
+        self._run(f"SELECT pg_drop_replication_slot(slot_name) FROM {slots}")
+
+    def restart_with(self, **settings: str) -> None:
+        """Changes settings that count from the start on, and starts the server again."""
+        self._run(*(f"ALTER SYSTEM SET {name} = '{value}'" for name, value in settings.items()))
+        self.stop()
+        self.start()
+
     def stop(self) -> None:
         """Ends the server at once: every connection breaks, new ones are refused."""
         self._server.stop()
@@ -106,6 +119,24 @@ def own_postgres() -> Iterator[Postgres]:
     server = Postgres()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def logical_server() -> Iterator[Postgres]:
+    """The server of this session whose WAL is decoded: replication slots can be made on it."""
+    server = Postgres()
+    server.restart_with(wal_level="logical", max_replication_slots="20", max_wal_senders="20")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def logical_url(logical_server: Postgres) -> Iterator[str]:
+    """An empty database of one's own on that server, as libpq has the address; its slots go with it."""
+    url = logical_server.create()
+    yield url.replace("+psycopg", "")
+    logical_server.drop_slots(url)
+    logical_server.drop(url)
 
 
 @pytest.fixture

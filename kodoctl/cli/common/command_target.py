@@ -51,7 +51,7 @@ class TargetOptions:
         """Returns a session with the clients of `connection`, for use as a context."""
         from kodoctl.pulsar.session import Session
 
-        return Session(self.connection(), tell_wait)
+        return Session(self.connection(), tell_wait, os.environ)
 
 
 connects = gathers("target", CONNECTION, TargetOptions)

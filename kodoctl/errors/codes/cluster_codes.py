@@ -60,6 +60,11 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Plan and apply as always; find out who may produce to the tenant's `kodoctl` namespace."),
         "K432": Code("cluster not found", "Write one of the clusters that it lists, or have the Pulsar tenant allowed another one."),
         "K433": Code("a change that stops clients", "Make clients ready for it first, or choose a value that leaves them room."),
+        "K434": Code("a database that is not ready for change data",
+                     "Do what the detail says, in the database or in the file; `docs/how-to/change-data.md` has the rights."),
+        "K435": Code("a source's database could not be read",
+                     "Set the variable that it names, or let the server be reached; until then nothing there is changed."),
+        "K436": Code("a slot that the first run makes", "Nothing: start `kodo-consumer source run` after the apply."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -72,6 +72,10 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K107": Code("routes that lead in a circle", "Take out one of the routes it names, or narrow its condition."),
         "K108": Code("routes that overlap", "Take the value out of one of the two routes: the first one wins."),
         "K109": Code("exclusive levels that cannot be", "As the detail says; `docs/how-to/move-tenants.md` has the rules."),
+        "K110": Code("a source of change data that cannot work",
+                     "As the detail says; `docs/how-to/change-data.md` has the form."),
+        "K111": Code("a source whose messages lack a property",
+                     "Map a column to the property, or allow it where no message needs it."),
     },
     "Keeping messages": {
         "K201": Code("dead letters that would not be kept", "Take out the expiry, or make it at least 7 days."),

@@ -7,23 +7,24 @@ reviewer still reads of the loss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
+from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.values.live_objects import Live, SlotFacts, SubscriptionFacts, TopicFacts
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    SlotResource,
     SubscriptionResource,
     TopicResource,
     place_of,
@@ -79,6 +80,8 @@ class DangerRules:
                 dangers += self._deletion_dangers(change.address)
             case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
                 dangers += self._deletion_dangers(change.address)
+            case Delete(before=SlotResource()):
+                dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
                 dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
             case Update():
@@ -91,6 +94,9 @@ class DangerRules:
         return with_context(change, dangers=tuple(dangers), evidence=shown)
 
     def _figures_of(self, address: Address) -> dict[str, Any]:
+        live = self.live.objects.get(address)
+        if live is not None and isinstance(live.facts, SlotFacts):
+            return asdict(live.facts)
         found = self.evidence.get(address)
         if found is None:
             return {}
@@ -123,10 +129,24 @@ class DangerRules:
 
     def _deletion_dangers(self, address: Address) -> Iterator[Diagnostic]:
         facts = self.live.objects[address].facts
+        assert not isinstance(facts, SlotFacts)
         found = self.evidence.get(address, Evidence())
         stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
         if stake:
             yield self._refusal("K401", K401, address, ", ".join(stake))
+
+    def _slot_danger(self, address: Address) -> Diagnostic:
+        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has a
+        reader: the server would refuse it in the middle of an apply.
+        """
+        found = self.live.objects.get(address)
+        facts = found.facts if found else None
+        assert isinstance(facts, SlotFacts)
+        since = f"changes since {facts.confirmed} ({size_text(facts.unconfirmed_bytes)} of WAL) are not sent any more"
+        if facts.active_pid is not None:
+            use = f"process {facts.active_pid} of the server sends to its reader: stop that, then plan again"
+            return error("K401", K401, f"{address}: {since}; {use}")
+        return self._refusal("K401", K401, address, since)
 
     # --- K402, K405
 

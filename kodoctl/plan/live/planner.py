@@ -14,6 +14,7 @@ from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
+from kodoctl.plan.live.source_objects import with_sources
 from kodoctl.plan.partial_access import drop_unseen, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
@@ -31,6 +32,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    database_of,
     topic_address,
 )
 from kodoctl.topology.target_flags import WHOLE, TargetFlags
@@ -91,7 +93,7 @@ def plan_live(
     plan that cannot be applied, instead of an error.
     """
     scope = replace(scope_of(desired, namespaces), reduced=may_reduce, selection=selection or WHOLE)
-    live = read_live(session.admin, session.client, scope)
+    live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
     if live.unseen:
         desired, live = drop_unseen(desired, live)
     return PlannedRun(plan_inventory(session.admin, desired, live, allowances, against, selection), live)
@@ -109,7 +111,7 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     """The scope with the objects of these changes. `own`: their namespaces; `names`: their topologies. A namespace is
     read whole only if a change concerns all its topics, such as one of its policies.
     """
-    touched = [resource_of(change) for change in changes]
+    touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
     declared = frozenset(topic for topic in topics if topic is not None)
     return replace(_scope(touched, own, names), declared=declared, only=None if None in topics else declared)

@@ -13,6 +13,8 @@ from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, find_apply, parse, read_history, unpack
 from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
+from kodoctl.plan.live.source_objects import with_objects
+from kodoctl.plan.staleness import looked_at
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
@@ -56,7 +58,8 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
     """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing."""
     applied = read_apply(session, namespace, name)
-    live = read_live(session.admin, session.client, _scope(applied))
+    touched = looked_at(applied.done)
+    live = with_objects(read_live(session.admin, session.client, _scope(applied)), touched, session.variables)
     changes, _ = backwards(applied, live)
     evidence = evidence_for(session.admin, changes, live)
     now = int(time.time() * 1000)
@@ -101,7 +104,11 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
     places = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     _refuse_other_places(places, applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
-    live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
+    live = with_objects(
+        read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names)),
+        looked_at(plan.changes),
+        session.variables,
+    )
     return rejudge(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
 
 

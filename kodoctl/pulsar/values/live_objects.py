@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kodoctl.topology.resources import Address, Resource, TopicResource
+from kodoctl.topology.resources import Address, Resource, TopicResource, database_of
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
@@ -46,6 +46,51 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had a
+    reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
+    """
+
+    plugin: str = "pgoutput"
+    active_pid: int | None = None  # of the server process that sends to its reader
+    confirmed: str = ""
+    unconfirmed_bytes: int = 0
+    retained_bytes: int = 0
+    lost: bool = False  # the server removed WAL that the slot needs
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table of a source. `kind`: as pg_class.relkind; `key`: columns of the primary key; `identity`: columns that the
+    server logs of a deleted row, None: no replica identity.
+    """
+
+    kind: str
+    columns: frozenset[str]
+    key: tuple[str, ...]
+    identity: frozenset[str] | None
+    readable: bool = True
+    owned: bool = True  # this role is, or belongs to, its owner
+    logged: bool = True  # False: unlogged or temporary, which no reader of the WAL sees
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFacts:
+    """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known."""
+
+    problem: str = ""
+    name: str = ""
+    wal_level: str = "logical"
+    free_slots: int = 1
+    role: str = ""
+    may_replicate: bool = True
+    may_create: bool = True
+    standby: bool = False
+    tables: Mapping[str, TableFacts] = field(default_factory=dict)  # by SCHEMA.TABLE, those that exist
+    taken: Mapping[str, str] = field(default_factory=dict)  # slots with names of ours -> the other database they are of
+
+
+@dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
     None without one; `facts`: figures about its use.
@@ -53,7 +98,7 @@ class LiveObject:
 
     resource: Resource
     marker: str | None = None
-    facts: TopicFacts | SubscriptionFacts | None = None
+    facts: TopicFacts | SubscriptionFacts | SlotFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
 
 
@@ -82,6 +127,7 @@ class Live:
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
+    databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
@@ -94,6 +140,11 @@ class Live:
     def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
         """The ownership ledger of a topology in a namespace; None if it has none there."""
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
+
+    def is_unknown(self, address: Address) -> bool:
+        """True for a publication or a slot in a database that could not be read: nobody can tell whether it exists."""
+        place = database_of(address)
+        return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""

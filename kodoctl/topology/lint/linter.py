@@ -9,13 +9,33 @@ from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope, Rule
-from kodoctl.topology.lint.rules import concurrency, exclusivity, flow, lanes, naming, payloads, retention, routes
+from kodoctl.topology.lint.rules import (
+    change_data,
+    concurrency,
+    exclusivity,
+    flow,
+    lanes,
+    naming,
+    payloads,
+    retention,
+    routes,
+)
 from kodoctl.topology.lint.suppressions import apply_allows
 from kodoctl.topology.load import environments_of, load_set
 from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.payload_schemas import PayloadFile
 
-_LOADED = (flow, retention, lanes, concurrency, naming, payloads, routes, exclusivity)  # imported, they register
+_LOADED = (
+    flow,
+    retention,
+    lanes,
+    concurrency,
+    naming,
+    payloads,
+    routes,
+    exclusivity,
+    change_data,
+)  # imported, they register
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from kodoctl.topology.model.field_types import (
     wrong_value,
 )
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
+from kodoctl.topology.model.source import Source
 from kodoctl.topology.model.subscription import (
     ErrorText,
     HandlerSlots,
@@ -340,6 +341,11 @@ class Topology(FileModel):
     """What the pipeline lands of payloads, in topics that say nothing else."""
     topics: dict[Text, GroundTopic] = Field(examples=[{"orders": {"subscriptions": {"billing": {}}}}])
     """Ground topics by name."""
+    sources: dict[Text, Source] = Field(
+        default_factory=dict,
+        examples=[{"shop-db": {"database": "SHOP_DATABASE_URL", "tables": {"public.orders": {"topic": "orders"}}}}],
+    )
+    """Databases whose committed changes become messages, by name."""
     environments: dict[Text, dict[str, Any]] = Field(
         default_factory=dict, examples=[{"prod": {"production": True, "defaults": {"partitions": 16}}}]
     )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from kodoctl.apply.ledger_writer import LedgerWriter
+from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.step_writer import StepWriter
 from kodoctl.plan.changes import Change, ChangeContext, Create, Delete, Forget, Update
 from kodoctl.plan.plan import Plan
@@ -45,7 +46,7 @@ class Cluster:
 def _writer(plan: Plan, cluster: Cluster) -> Iterator[StepWriter]:
     with serving(cluster) as server:
         admin = HttpAdmin(Connection(server.url))
-        yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()))
+        yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()), SourceWriter({}))
 
 
 def test_what_goes_with_its_topic_sends_nothing() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.verify import Verifier
 from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.plan.schedule import Step
@@ -26,5 +27,7 @@ def test_a_grant_is_looked_at_behind_changes_of_other_kinds(monkeypatch: pytest.
     topic, granting = Step(Create(TopicResource(TopicName(HERE, "J"), 1, {}), ABOUT)), Step(Create(grant, ABOUT))
     unused: Any = None
     with serving(lambda _: answer_json({"auth_policies": {"namespace_auth": {}}})) as server:
-        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused).verify([topic, granting])
+        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({})).verify(
+            [topic, granting]
+        )
     assert problems == [(granting, "written produce, the broker shows nothing")]

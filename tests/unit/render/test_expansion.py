@@ -165,3 +165,20 @@ def test_a_schema_is_shown_where_it_is_uploaded() -> None:
 
 def test_the_machine_form_is_the_document() -> None:
     assert as_json({"a": "é"}) == '{\n  "a": "é"\n}'
+
+
+def test_a_source_shows_its_slot_and_where_rows_go() -> None:
+    body = "topics: {J: {}}\nsources: {db: {description: the shop, database: DB_URL, snapshot: false, tables: {s.a: {topic: J}, s.out: {outbox: {topic: t, payload: p}}}}}"
+    document = expansion_document([expanded(body)], None)
+    assert document["topologies"][0]["sources"]["db"]["tables"]["s.a"] == {"topic": "J"}
+    assert tree(document).splitlines()[1:9] == [
+        "├─ source db: the shop",
+        "│  └─ slot kodo_trade_db",
+        "│     database     in the variable DB_URL",
+        "│     publication  kodo_trade_db",
+        "│     publishes    insert, update, delete",
+        "│     snapshot     false",
+        "│     s.a          → J",
+        "│     s.out        outbox: each row names its topic",
+    ]
+    assert totals(document).endswith(", 1 publication, 1 slot.")

@@ -82,3 +82,16 @@ def test_long_conditions_fill_several_lines_in_a_picture() -> None:
     body = "topics: {J: {levels: [S1, L1], subscriptions: {s: {states: [], routes: [{when: {property: kind, in: [aaaaaaaaaaa, bbbbbbbbbb, cccccccccc]}, to: S1}]}}}}"
     text = dot(lane_graph([expanded(body)]))
     assert '[label="kind is one of aaaaaaaaaaa,\\nbbbbbbbbbb, cccccccccc", ' in text
+
+
+def test_tables_of_a_source_stand_before_the_topics_they_feed() -> None:
+    body = "topics: {J: {}, K: {}}\nsources: {db: {database: DB_URL, tables: {s.a: {topic: J}, s.out: {outbox: {topic: t, payload: p}}}}}"
+    text = mermaid(lane_graph([expanded(body)]))
+    assert 'subgraph g2["source db"]' in text
+    assert '["s.a"]:::table' in text
+    assert text.endswith("  classDef table fill:#f1f1ee,stroke:#55554f,color:#1b1b1b")
+    assert text.count('-- "changed row" -->') == 1
+    assert text.count('-- "outbox row" -->') == 2
+    of_one = dot(lane_graph([expanded(body)], "K"))
+    assert 's.a"' not in of_one
+    assert '[label="s.out", fillcolor="#f1f1ee", color="#55554f"]' in of_one

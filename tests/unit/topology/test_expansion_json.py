@@ -47,6 +47,7 @@ def test_the_document_is_json_with_a_version_and_the_environment() -> None:
             "namespace": "kodo/trade",
             "production": False,
             "topics": {"J": "one for each order"},
+            "sources": {},
         }
     ]
     assert prod["topologies"][0]["production"] is True

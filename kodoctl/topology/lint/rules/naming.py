@@ -112,21 +112,24 @@ def _across(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")
 def misspelt_in_overlays(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds topics and subscriptions that an overlay adds and whose names resemble one of the base: a slip there makes
-    a new topic, and leaves the old one unchanged.
+    """Finds topics, subscriptions, sources and tables that an overlay adds and whose names resemble one of the base: a
+    slip there makes a new one, and leaves the old one unchanged.
     """
     for expansion in scope.expansions:
         topology = expansion.topology
-        before = topology.source.root.members("topics") if topology.source.root else {}
-        for name, ground in topology.root.members("topics").items():
-            if found := _almost(name, before):
-                yield RuleMatch(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
-            subscriptions = before[name].members("subscriptions") if name in before else {}
-            for subscription, node in ground.members("subscriptions").items():
-                if found := _almost(subscription, subscriptions):
-                    yield RuleMatch(
-                        node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?"
-                    )
+        for key, what, below, part in _NAMED_MAPS:
+            before = topology.source.root.members(key) if topology.source.root else {}
+            for name, outer in topology.root.members(key).items():
+                if found := _almost(name, before):
+                    yield RuleMatch(outer.key_where, f"{what} {name!r}: the file has {found!r}; is it the one?")
+                inner = before[name].members(below) if name in before else {}
+                for one, node in outer.members(below).items():
+                    if found := _almost(one, inner):
+                        yield RuleMatch(node.key_where, f"{part} {one!r}: {name} has {found!r}; is it the one?")
+
+
+# key of a map with names of the user, what it holds, the key below it with such names, and what that holds
+_NAMED_MAPS = (("topics", "topic", "subscriptions", "subscription"), ("sources", "source", "tables", "table"))
 
 
 def _almost(name: str, known: Mapping[str, Node]) -> str | None:

@@ -18,6 +18,11 @@ def sub(settings: str, topic: str = "") -> str:
     return f"topics: {{orders: {{{topic}subscriptions: {{billing: {{{settings}}}}}}}}}\n"
 
 
+def source(table: str, topic: str = "", name: str = "db") -> str:
+    """One ground topic, and a source with one table in front of it."""
+    return f"topics: {{orders: {{{topic}}}}}\nsources: {{{name}: {{database: DB_URL, tables: {{{table}}}}}}}\n"
+
+
 def flow(*ways: str) -> str:
     """Ground topics with subscriptions that send to others: `a.s>b,c`; § stands before the key that sends."""
     sends: dict[str, dict[str, str]] = {}
@@ -130,6 +135,7 @@ CASES = [
     ("K104", sub("backup: {attempts: §3}"), "backup: 3 attempts never reach the last of 4 delays", sub("backup: {attempts: 4}")),
     # K105
     ("K105", ORDERS + "environments: {prod: {topics: {§order: {partitions: 2}}}}", "topic 'order': the file has 'orders'; is it the one?", ORDERS + "environments: {prod: {topics: {shipments: {partitions: 2}, orders: {partitions: 2}}}}"),
+    ("K105", source("public.orders: {topic: orders}") + "environments: {prod: {sources: {db: {tables: {§public.order: {topic: orders}}}}}}", "table 'public.order': db has 'public.orders'; is it the one?", source("public.orders: {topic: orders}") + "environments: {prod: {sources: {db: {database: OTHER_URL}}}}"),
     ("K105", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {§biling: {}}}}}}", "subscription 'biling': orders has 'billing'; is it the one?", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {mailing: {}}}}}}"),
     # K201
     ("K201", sub(DEAD + "dead_letter: {ttl: §6d}"), "orders-billing-DLQ: ttl 6d: at least 7d, better unlimited", sub(DEAD + "dead_letter: {ttl: 7d}")),
@@ -239,6 +245,25 @@ CASES = [
     ("K302", sub("produces: [§orders-billing-DLQ]"), "is no ground topic", sub("produces: [kodo/trade/other]")[:-3] + ", other: {}}"),
     ("K302", sub("produces: [§a/b/c]"), "is no ground topic", ORDERS),
     ("K302", sub("produces: [§a/b]"), "is no ground topic", ORDERS),
+    # K110
+    ("K110", source("public.orders: {topic: §order}"), "'order' is no topic of this file; did you mean 'orders'?", source("public.orders: {topic: orders}")),
+    ("K110", source("public.orders: {topic: §x}"), "'x' is no topic of this file; topics here: orders", source("public.orders: {topic: orders}")),
+    ("K110", source("§public.orders: {}"), "public.orders goes nowhere: name its `topic`", source("public.orders: {outbox: {topic: t, payload: p}}")),
+    ("K110", source("§orders: {topic: orders}"), "table 'orders': write SCHEMA.TABLE", source("public.orders: {topic: orders}")),
+    ("K110", source("§a.b.c: {topic: orders}"), "table 'a.b.c': write SCHEMA.TABLE", source("b.c: {topic: orders}")),
+    ("K110", source("public.o: {topic: orders, payload: {column: a}, §columns: [b]}"), "the payload is one column, so `columns` chooses nothing", source("public.o: {topic: orders, columns: [b]}")),
+    ("K110", source("public.o: {outbox: {topic: t, payload: p}, §payload: row}"), "public.o is an outbox, whose rows have their own: take out `payload`", source("public.o: {outbox: {topic: t, payload: p}}")),
+    ("K110", source("public.o: {topic: orders}", "policies: {deduplication: §false}"), "orders: source 'db' sends here, and sends again after a failure", source("public.o: {topic: orders}", "policies: {deduplication: true}")),
+    ("K110", source("public.o: {topic: orders}", "policies: {deduplication: §inherit}"), "leave `deduplication` out", source("public.o: {topic: orders}")),
+    ("K110", source("public.o: {topic: orders}", name="§a/b"), "source 'a/b': it holds '/'", source("public.o: {topic: orders}", name="a.b")),
+    ("K110", source("public.o: {topic: orders}", name="§" + "x" * 53), "64 characters: PostgreSQL takes 63", source("public.o: {topic: orders}", name="x" * 52)),
+    ("K110", source("public.o: {topic: orders}", name="a-b: {database: X, tables: {s.t: {topic: orders}}}, §a.b"), "its slot would be kodo_trade_a_b, as that of the source at topologies/trade.yaml:6:11: rename one", source("public.o: {topic: orders}", name="a-b: {database: X, tables: {s.t: {topic: orders}}}, a.c")),
+    # K111
+    ("K111", source("§public.o: {topic: orders}", "message_properties: {uid: required}"), "no column gives 'uid', and orders requires it: write `properties: {uid: COLUMN}`", source("public.o: {topic: orders, properties: {uid: u}}", "message_properties: {uid: required}")),
+    ("K111", source("public.o: {topic: orders, §properties: {a: a}}", "fair_by: uid, message_properties: {a: optional}"), "no column gives 'uid', and orders is fair by it", source("public.o: {topic: orders}", "fair_by: key")),
+    ("K111", source("public.o: {topic: orders, properties: {§bukcet: a}}", "message_properties: {bucket: optional}"), "did you mean 'bucket'?", source("public.o: {topic: orders, properties: {other: a}}", "message_properties: {bucket: optional}")),
+    ("K111", source("public.o: {topic: orders, properties: {§kodo-x: a}}"), "properties that begin so are kodoctl's", source("public.o: {topic: orders, properties: {x: a}}")),
+    ("K111", source("public.o: {§outbox: {topic: t, payload: p}}", "message_properties: {uid: required}"), "rows for orders would lack what the topic requires", source("public.o: {outbox: {topic: t, payload: p, properties: q}}", "message_properties: {uid: required}")),
     # K303
     ("K303", sub("type: failover, expected_workers: §5", "partitions: 4, "), "5 workers expected, at most 4 can have work on a failover subscription", sub("type: failover, expected_workers: 4", "partitions: 4, ")),
     ("K303", sub("type: exclusive, expected_workers: §2", "partitions: 4, "), "at most 1", sub("type: key_shared, expected_workers: 20", "partitions: 4, ")),
@@ -316,6 +341,18 @@ def test_a_topology_that_is_given_twice_is_one_finding() -> None:
     assert re.search(
         r"topic.persistent://kodo/trade/orders is declared at .*:5:10 already, with 1 other", copy[0].detail
     )
+
+
+def test_slots_of_two_topologies_have_different_names() -> None:
+    other = "version: 1\nname: trade-a\ntenant: kodo\nnamespace: other\n" + source("s.t: {topic: orders}", name="b")
+    (found,) = found_in(source("s.t: {topic: orders}", name="a-b"), other)
+    assert (found.code, found.where and found.where.file) == ("K110", "topologies/other1.yaml")
+    twice = found_in(source("s.t: {topic: orders}"), source("s.t: {topic: orders}"))
+    assert {finding.code for finding in twice} == {"K102"}, "the name of the topology is the mistake"
+
+
+def test_a_source_of_an_unknown_topic_is_not_judged_by_its_properties() -> None:
+    assert codes_in(source("public.o: {topic: other, properties: {a: a}}", "fair_by: key")) == ["K110"]
 
 
 def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:

@@ -1,0 +1,63 @@
+"""Connection to a source's database by the name of an environment variable. No text has the URL: it may hold a password."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import psycopg
+
+TIMEOUT: Final = 10  # seconds for a connection, and for a lock
+_DRIVER: Final = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")  # as SQLAlchemy writes addresses
+
+
+class DatabaseError(Exception):
+    """A database that cannot be reached, or that refused a statement. The message is one line without the URL."""
+
+
+@contextlib.contextmanager
+def connection_of(variable: str, variables: Mapping[str, str]) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Context with a connection, on which each statement is a transaction of its own. Raises DatabaseError, also for
+    errors of statements inside the context.
+    """
+    try:
+        import psycopg
+    except ImportError:
+        raise DatabaseError("psycopg is not installed: pip install 'kodoctl[postgres]'") from None
+    options = _options_of(variable, variables)
+    try:
+        with psycopg.connect(
+            **options, autocommit=True, connect_timeout=TIMEOUT, application_name="kodoctl", prepare_threshold=None
+        ) as connection:
+            connection.execute(f"SET lock_timeout = '{TIMEOUT}s'")
+            yield connection
+    except psycopg.Error as problem:
+        raise DatabaseError(_text(problem, options)) from None
+
+
+def _options_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict
+
+    url = variables.get(variable, "").strip()
+    if not url:
+        raise DatabaseError(f"the variable {variable} is not set")
+    if "://" in url and url.count("@") > 1:
+        raise DatabaseError(f"the value of {variable} has more than one @: write %40 for an @ in the password")
+    try:
+        options: dict[str, Any] = conninfo_to_dict(_DRIVER.sub(r"\1", url))
+    except Error:  # its text repeats the value
+        raise DatabaseError(
+            f"the value of {variable} is no address: write postgresql://USER:PASSWORD@HOST/DATABASE"
+        ) from None
+    return options
+
+
+def _text(problem: psycopg.Error, options: Mapping[str, Any]) -> str:
+    """The first line of an error, without the password."""
+    text = str(problem).strip().partition("\n")[0] or type(problem).__name__
+    secret = str(options.get("password") or "")
+    return text.replace(secret, "***") if secret else text

@@ -1,0 +1,91 @@
+"""Sources of change data, resolved: names of the replication slot and the publication, tables, and what is published."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.source import Source, SourceTable
+    from kodoctl.topology.model.topology import Topology
+
+MAX_IDENTIFIER: Final = 63  # bytes of a PostgreSQL name
+Operation = Literal["insert", "update", "delete"]
+_NO_SLOT_NAME: Final = re.compile("[^a-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapping:
+    """A table of a source. `name`: SCHEMA.TABLE as in the file; `spec`: its entry in the file."""
+
+    name: str
+    spec: SourceTable
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """(schema, table), as the database has them: case counts, and there are no quotes."""
+        schema, _, table = self.name.partition(".")
+        return schema, table
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """A source of a topology. `slot`: name of its replication slot and of its publication; `tables`: in the order of the
+    file.
+    """
+
+    name: str
+    slot: str
+    spec: Source
+    tables: tuple[TableMapping, ...]
+
+    @property
+    def publication(self) -> str:
+        """Name of the publication: that of the slot."""
+        return self.slot
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations that the publication publishes: inserts alone for outboxes; deletes only if a table sends them."""
+        rows = [table.spec for table in self.tables if table.spec.outbox is None]
+        if not rows:
+            return ("insert",)
+        return (
+            ("insert", "update", "delete") if any(row.deletes == "tombstone" for row in rows) else ("insert", "update")
+        )
+
+    def targets(self, topology: Topology) -> dict[str, list[TableMapping]]:
+        """Ground topic -> the tables whose rows can go there; an outbox's can go to every topic of the file."""
+        found: dict[str, list[TableMapping]] = {}
+        for table in self.tables:
+            grounds = [table.spec.topic] if table.spec.outbox is None else topology.topics
+            for ground in grounds:
+                if ground in topology.topics:
+                    found.setdefault(str(ground), []).append(table)
+        return found
+
+
+def change_sources(topology: Topology) -> tuple[ChangeSource, ...]:
+    """The sources of a topology in the order of the file."""
+    return tuple(
+        ChangeSource(
+            name,
+            slot_name(topology.name, name),
+            source,
+            tuple(TableMapping(table, spec) for table, spec in source.tables.items()),
+        )
+        for name, source in topology.sources.items()
+    )
+
+
+def slot_name(topology: str, source: str) -> str:
+    """Name of the slot and the publication of a source, kodo_TOPOLOGY_SOURCE in lower case. `_` stands for every
+    character that is not allowed in the name of a slot.
+    """
+    return _NO_SLOT_NAME.sub("_", f"kodo_{topology}_{source}".lower())
+
+
+def sourced_grounds(topology: Topology) -> frozenset[str]:
+    """Ground topics to which a source of the topology sends."""
+    return frozenset(ground for source in change_sources(topology) for ground in source.targets(topology))
