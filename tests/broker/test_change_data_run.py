@@ -39,7 +39,7 @@ topics:
     partitions: 2
     levels: [L1, L2]
     subscriptions:
-      work: {{states: [], dead_letter: false, routes: [{{when: "bucket = 'slow'", to: L2}}]}}
+      work: {{states: [], dead_letter: false, routes: [{{when: "properties['bucket'] = 'slow'", to: L2}}]}}
 sources:
   db:
     database: SHOP_DATABASE_URL
@@ -149,6 +149,7 @@ class Setting:
         finally:
             process.kill()
             process.wait()
+            print(self.log)  # noqa: T201  # pytest shows it where a test fails
 
     @property
     def log(self) -> str:
@@ -156,7 +157,9 @@ class Setting:
 
     def has_slot(self) -> bool:
         return bool(
-            self.sql("SELECT FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL", SLOT)
+            self.sql(
+                "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL", SLOT
+            )
         )
 
     def is_confirmed(self) -> bool:
@@ -178,7 +181,7 @@ class Setting:
 
     def await_confirmed(self, process: subprocess.Popen[str]) -> None:
         self.end = self.sql("SELECT pg_current_wal_lsn()::text")[0][0]
-        eventually(lambda: self.is_confirmed() or process.poll() is not None, within=120)
+        eventually(lambda: self.is_confirmed() or process.poll() is not None, within=60)
         assert process.poll() is None, self.log
 
     def arrived(self) -> list[tuple[str, pulsar.Message]]:
@@ -231,7 +234,7 @@ def setting(broker: Broker, tenant: str, tmp_path: Path, logical_url: str) -> Se
 def test_rows_of_before_and_changes_become_messages(setting: Setting) -> None:
     setting.sql("INSERT INTO orders VALUES (1, 12345678901234567890.10, 'eu', NULL), (2, 2, 'slow', 'é')")
     with setting.run() as process:
-        eventually(setting.has_slot, within=60)
+        eventually(setting.has_slot, within=25)
         setting.sql("UPDATE orders SET total = 3 WHERE id = 1")
         setting.sql("UPDATE orders SET id = 20 WHERE id = 2")
         setting.sql("DELETE FROM orders WHERE id = 1")
@@ -281,7 +284,8 @@ def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step:
         assert process.wait(60) == -signal.SIGKILL, setting.log
     setting.insert(2_000, 50)
     setting.finish()
-    assert setting.rows() == Counter({str(number): 1 for number in range(2_050)})
+    assert setting.rows() - Counter(map(str, range(2_050))) == Counter()
+    assert Counter(map(str, range(2_050))) - setting.rows() == Counter()
     assert setting.missing_numbers() == 0
 
 
@@ -339,16 +343,15 @@ def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:
 
 def test_a_mapped_column_that_vanished_stops_it_and_nothing_is_lost(setting: Setting) -> None:
     setting.finish()
+    setting.insert(-5, 5)
     setting.insert(0, 5)
     setting.sql("ALTER TABLE orders RENAME COLUMN region TO area")
     setting.insert(5, 5)
     with setting.run() as process:
-        assert process.wait(60) == 2
+        assert process.wait(60) == 1
     assert "K791" in setting.log
     assert "it has no column region any more" in setting.log
-    setting.file.write_text(setting.file.read_text().replace("bucket: region", "bucket: area"), encoding="utf-8")
-    setting.sql("ALTER TABLE orders RENAME COLUMN area TO region")
-    setting.file.write_text(setting.file.read_text().replace("bucket: area", "bucket: region"), encoding="utf-8")
+    assert set(setting.rows()) == {str(number) for number in range(-5, 5)}
 
 
 def test_a_large_value_that_an_update_left_alone_is_read_from_the_table(setting: Setting) -> None:
@@ -371,7 +374,7 @@ def test_a_database_that_goes_away_and_comes_back(
     own_postgres.restart_with(wal_level="logical")
     setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
     with setting.run() as process:
-        eventually(setting.has_slot, within=60)
+        eventually(setting.has_slot, within=25)
         setting.insert(0, 1_000)
         own_postgres.stop()
         eventually(lambda: "next try in" in setting.log, within=60)
