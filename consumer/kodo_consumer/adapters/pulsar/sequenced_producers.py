@@ -1,8 +1,8 @@
 """Producers with fixed names and with numbers of the caller's, so that a broker that deduplicates stores each message
 once, whoever sends it again: another process, or the client library after a lost connection.
 
-A batch is dropped as a whole if its first number is stored already. So messages that a broker has already are left out
-here (`is_stored`), before batches are made; and no batches are made by key, because their numbers would overlap.
+There are no batches: of a batch, the client library tells the broker the number of the first message alone (measured),
+so that the others of the last batch before a kill would be stored again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.pulsar.connection.connection import Connection
 
-_BATCH_DELAY: Final = 5  # ms
-_BATCH_BYTES: Final = 1 << 20
 OnAnswer = Callable[[Any, Unconfirmed | Rejected | None], None]
 """Called on a thread of the client library with the token of a message and its receipt; None: the message is stored."""
 DROPPED: Final = Unconfirmed("the broker took it for one that it has")
@@ -64,10 +62,7 @@ class SequencedClient:
                 producer_name=name,
                 send_timeout_millis=0,  # a result that is not known would be a number that is not known
                 max_pending_messages=0,  # who sends has a limit of its own
-                batching_enabled=not target.by_key and target.topic not in target.largest,
-                batching_max_messages=1000,
-                batching_max_allowed_size_in_bytes=_BATCH_BYTES,
-                batching_max_publish_delay_ms=_BATCH_DELAY,
+                batching_enabled=False,
                 **schema,
             )
         except pulsar.PulsarException as problem:
