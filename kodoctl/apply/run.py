@@ -22,7 +22,7 @@ from kodoctl.plan.changes import Create
 from kodoctl.plan.live.planner import rejudge, scope_of_plan
 from kodoctl.plan.live.source_objects import with_objects
 from kodoctl.plan.partial_access import refuse_reduced
-from kodoctl.plan.staleness import of_others, other_cluster, staleness, unknown_objects
+from kodoctl.plan.staleness import looked_at, of_others, other_cluster, staleness, unknown_objects
 from kodoctl.pulsar.admin.broker_info import read_server
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.control.control_namespace import ensure_control_namespace, read_control_namespace, write_index
@@ -86,7 +86,7 @@ def run(
     ) as lease:
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
-        live = with_objects(live, [change.address for change in plan.changes], session.variables)
+        live = with_objects(live, looked_at(plan.changes), session.variables)
         with _naming_earlier_apply(session, plan, spaces):
             checked = _recheck_plan(session, plan, live)
         party.wait_to_begin()

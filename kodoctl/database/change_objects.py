@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NOW: Final = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
 _SERVER: Final = """
-SELECT current_setting('wal_level'),
+SELECT current_database()::text, current_setting('wal_level'),
        current_setting('max_replication_slots')::int - (SELECT count(*)::int FROM pg_replication_slots),
        current_user::text,
        EXISTS (SELECT FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolreplication))
@@ -95,7 +95,7 @@ def read_slot(connection: Any, wanted: SlotResource) -> SlotFacts | None:
 
 
 def _facts(connection: Any, tables: frozenset[str], slots: list[str]) -> DatabaseFacts:
-    wal_level, free, role, replicates, creates, standby = connection.execute(_SERVER).fetchone()
+    server = connection.execute(_SERVER).fetchone()
     rows = connection.execute(_TABLES, [sorted(tables)]).fetchall() if tables else []
     found = {
         name: TableFacts(
@@ -104,7 +104,7 @@ def _facts(connection: Any, tables: frozenset[str], slots: list[str]) -> Databas
         for name, kind, identity, logged, readable, owned, columns, key, indexed in rows
     }
     taken = dict(connection.execute(_TAKEN, [slots]).fetchall())
-    return DatabaseFacts("", wal_level, free, role, replicates, creates, standby, found, taken)
+    return replace(DatabaseFacts("", *server), tables=found, taken=taken)
 
 
 def _identity(kind: str, columns: list[str], key: list[str], indexed: list[str]) -> frozenset[str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -126,11 +126,19 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K435) for each object of the plan in a database that could not be read."""
+    """Yields an error (K435) for each object of the plan in a database that could not be read. An object that is given
+    up without a look at it needs none.
+    """
     for change in plan.changes:
-        if live.is_unknown(change.address) and (place := database_of(change.address)) is not None:
+        place = database_of(change.address)
+        if place is not None and looked_at([change]) and live.is_unknown(change.address):
             problem = live.databases[place[0]].problem if place[0] in live.databases else "it was not read"
             yield error("K435", NOT_READ, f"{change.address}: {problem}; nothing was written", change.about.where)
+
+
+def looked_at(changes: Iterable[Change]) -> list[Address]:
+    """Addresses of the changes, without objects that are given up because they are gone, or unknown."""
+    return [change.address for change in changes if not (isinstance(change, Forget) and change.before is None)]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 class Session:
     """Admin API and binary port of one connection; the end of the `with` block closes both. `on_wait` receives reports
-    of waits that are long (None: no reports); both clients use the monitor `waits`. `variables`: environment variables, of which some have URLs
-    of databases; None: none.
+    of waits that are long (None: no reports); both clients use the monitor `waits`. `variables`:
+    environment variables, which have the URLs of databases; None: none.
     """
 
     def __init__(

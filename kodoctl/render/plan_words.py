@@ -34,6 +34,7 @@ _DEDUPLICATES: Final = (
     "Waiting lanes get deduplication: what `kodoctl waiting` and `kodoctl recall` send there arrives once. Stored messages"
     " stay as they are, and workers go on. To leave it to the broker: `state_policies: {deduplication: inherit}`."
 )
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 _ONE_WAY_OF_SEVERAL = frozenset({"--adopt", "--take-over"})  # within the sentence of the finding, with the other ways
 
 
@@ -213,7 +214,8 @@ def created_text(resource: Json | None) -> str:
         case "grant":
             return ", ".join(resource["actions"])
         case "publication":
-            return f"{', '.join(resource['operations'])} of {', '.join(resource['tables'])}"
+            operations = [one for one in _OPERATIONS if one in resource["operations"]]
+            return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
         case _:

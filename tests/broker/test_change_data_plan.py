@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 TABLES = """
 CREATE TABLE orders (id bigint PRIMARY KEY, customer_id text NOT NULL, total numeric);
@@ -72,7 +74,7 @@ def test_a_source_is_planned_applied_changed_and_destroyed(shop: Shop) -> None:
     shop.declare(ORDERS)
     first = workspace.plan()
     assert f"publication.{workspace.namespace}/SHOP_URL/{NAME}" in first.out
-    assert "delete, insert, update of public.orders" in first.out
+    assert "insert, update, delete of public.orders" in first.out
     assert "K436" in first.out, "the slot comes with the first run"
     workspace.apply()
     assert shop.publication == ({"orders"}, (True, True, True, False, True))
@@ -144,6 +146,65 @@ def test_what_changed_in_the_database_since_the_plan_is_not_overwritten(shop: Sh
     assert "K417" in shop.workspace.plan(code=4).out, "nobody's publication is not changed without --adopt"
     shop.workspace.apply("--adopt", shop.address("publication"))
     assert shop.publication == ({"orders"}, (True, True, True, False, True))
+
+
+def test_a_slot_with_a_reader_is_not_dropped(shop: Shop, logical_url: str) -> None:
+    shop.declare(ORDERS)
+    shop.workspace.apply()
+    shop.make_slot()
+    separator = "&" if "?" in logical_url else "?"
+    reader = psycopg.pq.PGconn.connect(f"{logical_url}{separator}replication=database".encode())
+    try:
+        options = f"(proto_version '1', publication_names '{NAME}')"
+        reader.exec_(f"START_REPLICATION SLOT {NAME} LOGICAL 0/0 {options}".encode())
+        shop.declare()
+        eventually(lambda: "sends to its reader: stop that" in shop.workspace.plan(code=4).out)
+        refused = shop.workspace.apply("--allow-destroy", shop.address("slot"), code=4)
+        assert "sends to its reader" in refused.out
+        assert "--allow-destroy slot" not in refused.out, "no flag allows it"
+    finally:
+        reader.finish()
+    assert (shop.slots, shop.publication[0]) == (1, {"orders"})
+
+
+def test_what_is_unknown_is_given_up_by_forget_alone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.declare(ORDERS)
+    shop.workspace.apply()
+    monkeypatch.delenv("SHOP_URL")
+    place = ["--namespace", shop.workspace.namespace, "--auto-approve"]
+    kept = shop.workspace.run("undo", "last", shop.workspace.namespace, "--auto-approve")
+    assert "its database could not be read" in " ".join(kept.out.split())
+    shop.workspace.run("forget", shop.address("publication"), *place)
+    assert shop.publication[0] == {"orders"}
+    monkeypatch.setenv("SHOP_URL", "set again, and not asked")
+    assert "Nothing of trade" not in shop.workspace.run("destroy", "--name", "trade", *place).err
+
+
+def test_the_least_rights_of_the_page_are_enough(shop: Shop, logical_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = shop.connection.info.dbname
+    owner, role = f"owner_{database}", f"apply_{database}"
+    for statement in (
+        f"CREATE ROLE {owner}",
+        f"CREATE ROLE {role} LOGIN PASSWORD 'x'",
+        f"GRANT CREATE ON DATABASE {database} TO {role}",
+        f"GRANT {owner} TO {role}",
+        f"ALTER ROLE {role} REPLICATION",
+        f"ALTER TABLE orders OWNER TO {owner}",
+    ):
+        shop.connection.execute(statement)
+    try:
+        monkeypatch.setenv("SHOP_URL", re.sub("//[^@]*@", f"//{role}:x@", logical_url))
+        shop.declare(ORDERS)
+        planned = shop.workspace.plan()
+        assert "K434" not in planned.out
+        shop.workspace.apply()
+        shop.make_slot()
+        shop.workspace.run("destroy", "--auto-approve", "topologies", "--allow-destroy", shop.address("slot"))
+        assert (shop.slots, shop.publication[0]) == (0, set())
+    finally:
+        shop.connection.execute("ALTER TABLE orders OWNER TO CURRENT_USER")
+        for one in (role, owner):
+            shop.connection.execute(f"DROP OWNED BY {one}; DROP ROLE {one}")
 
 
 def test_drift_shows_what_was_changed_by_hand(shop: Shop) -> None:

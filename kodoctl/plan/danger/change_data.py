@@ -117,8 +117,8 @@ class _Readiness:
             )
         if isinstance(self.change, Create) and not self.facts.may_create:
             yield self._error(
-                f"role {self.facts.role} may not create a publication: GRANT CREATE ON DATABASE … TO {self.facts.role},"
-                " or have an administrator create it",
+                f"role {self.facts.role} may not create a publication: GRANT CREATE ON DATABASE {self.facts.name} TO"
+                f" {self.facts.role}, or have an administrator create it",
                 "database",
             )
 
@@ -166,7 +166,9 @@ class _Readiness:
                 " REPLICATION",
                 "database",
             )
-        yield note("K436", "a slot that the first run makes", f"source {self.source.name}: {name}", self._where())
+        first = " and sends the rows that are there" if self.source.spec.snapshot else ""
+        detail = f"source {self.source.name}: the first `kodo-consumer source run` makes {name}{first}"
+        yield note("K436", "a slot that the first run makes", detail, self._where())
 
     # --- tables
 

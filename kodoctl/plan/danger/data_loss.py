@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
+from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
@@ -136,13 +136,17 @@ class DangerRules:
             yield self._refusal("K401", K401, address, ", ".join(stake))
 
     def _slot_danger(self, address: Address) -> Diagnostic:
-        """The refusal (K401) of a slot's deletion, which always loses a position."""
+        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has a
+        reader: the server would refuse it in the middle of an apply.
+        """
         found = self.live.objects.get(address)
         facts = found.facts if found else None
         assert isinstance(facts, SlotFacts)
         since = f"changes since {facts.confirmed} ({size_text(facts.unconfirmed_bytes)} of WAL) are not sent any more"
-        use = f"; process {facts.active_pid} sends to its reader: stop it" if facts.active_pid is not None else ""
-        return self._refusal("K401", K401, address, since + use)
+        if facts.active_pid is not None:
+            use = f"process {facts.active_pid} of the server sends to its reader: stop that, then plan again"
+            return error("K401", K401, f"{address}: {since}; {use}")
+        return self._refusal("K401", K401, address, since)
 
     # --- K402, K405
 

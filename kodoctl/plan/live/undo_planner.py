@@ -14,6 +14,7 @@ from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, find_apply, parse, read_history, unpack
 from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.plan.live.source_objects import with_objects
+from kodoctl.plan.staleness import looked_at
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
@@ -53,7 +54,7 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
     """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing."""
     applied = read_apply(session, namespace, name)
-    touched = [change.address for change in applied.done]
+    touched = looked_at(applied.done)
     live = with_objects(read_live(session.admin, session.client, _scope(applied)), touched, session.variables)
     changes, _ = backwards(applied, live)
     evidence = evidence_for(session.admin, changes, live)
@@ -85,7 +86,7 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = with_objects(
         read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names)),
-        [change.address for change in plan.changes],
+        looked_at(plan.changes),
         session.variables,
     )
     return rejudge(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))

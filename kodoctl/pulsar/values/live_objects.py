@@ -79,6 +79,7 @@ class DatabaseFacts:
     """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known."""
 
     problem: str = ""
+    name: str = ""
     wal_level: str = "logical"
     free_slots: int = 1
     role: str = ""
