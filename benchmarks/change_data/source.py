@@ -49,7 +49,9 @@ sources:
 
 def admin(method: str, path: str, body: Any = None) -> None:
     url = f"{CLUSTER.admin_url}/admin/v2/{path}"
-    requests.request(method, url, json=body, timeout=30, headers={"Content-Type": "application/json"}).raise_for_status()
+    requests.request(
+        method, url, json=body, timeout=30, headers={"Content-Type": "application/json"}
+    ).raise_for_status()
 
 
 def sql(url: str, statement: str) -> list[Any]:
@@ -90,10 +92,16 @@ def lag(source: Source, url: str) -> dict[str, float]:
     lags, began = [], time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         for turn in range(1_000):
-            connection.execute("INSERT INTO orders (total, note) SELECT n, repeat('x', 200) FROM generate_series(1, 10) n")
+            connection.execute(
+                "INSERT INTO orders (total, note) SELECT n, repeat('x', 200) FROM generate_series(1, 10) n"
+            )
             lags.append(source.lag)
             time.sleep(max(0.0, began + turn / 100 - time.monotonic()))
-    return {"lag_p50": statistics.median(lags), "lag_max": max(lags[50:]), "rows_per_second": 10_000 / (time.monotonic() - began)}
+    return {
+        "lag_p50": statistics.median(lags),
+        "lag_max": max(lags[50:]),
+        "rows_per_second": 10_000 / (time.monotonic() - began),
+    }
 
 
 def naive(url: str, rows: int, tenant: str) -> dict[str, float]:
@@ -147,7 +155,9 @@ def main() -> None:
             ):
                 load_before = os.getloadavg()[0]
                 record = {"arm": arm, "repeat": repeat, **measure(), "load": load_before, "cores": os.cpu_count()}
-                print(json.dumps({name: round(one, 3) if isinstance(one, float) else one for name, one in record.items()}))
+                print(
+                    json.dumps({name: round(one, 3) if isinstance(one, float) else one for name, one in record.items()})
+                )
                 with Path(arguments.out).open("a", encoding="utf-8") as out:
                     out.write(json.dumps(record) + "\n")
     finally:

@@ -1,10 +1,10 @@
 """Sources of change data: rows that a PostgreSQL database commits become messages, each stored exactly once.
 
 `database` reads: first a snapshot of the rows that are there, then the changes of each transaction in the order of
-commits, as `pgoutput` has them. `row_mapping` makes messages of them. `sender` sends them under numbers that follow from
-the position of a change alone (`positions`), so that a broker that deduplicates drops what it has, whichever process
-sends it again, and nothing else. `runner` reports a position to the database only after the receipts of all messages
-before it (`progress`): after a kill, every change after that position comes again.
+commits, as `pgoutput` has them. `row_mapping` makes messages of them. `sender` sends them under numbers that follow
+from the position of a change alone (`positions`), so that a broker that deduplicates drops what it has, whichever
+process sends it again, and nothing else. `runner` reports a position to the database only after the receipts of all
+messages before it (`progress`): after a kill, every change after that position comes again.
 
 Two limits. A snapshot that is interrupted begins anew, with rows that may have changed since: rows that were sent come
 again. And the broker forgets the numbers of a producer that has been away for six hours

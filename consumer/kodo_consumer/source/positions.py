@@ -56,7 +56,7 @@ class Position(NamedTuple):
         return ((self.lsn & _POSITION_MASK) << _PLACE_BITS) + place
 
     def __str__(self) -> str:
-        """As PostgreSQL writes positions, with the place: `0/16B3748#2`."""
+        """The position as PostgreSQL writes it, with the place: `0/16B3748#2`."""
         return f"{lsn_text(self.lsn)}#{'snapshot-' if self.is_snapshot else ''}{self.place}"
 
 
@@ -72,7 +72,7 @@ def read_lsn(text: str) -> int:
 
 
 def origin_of(system: str, timeline: int, routing: Any) -> str:
-    """Hash of what numbers depend on: the database server (`system`, `timeline`) and `routing`, plain values."""
+    """Hash of the database server (`system`, `timeline`) and of `routing`, plain values: numbers depend on both."""
     text = json.dumps([system, timeline, routing], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

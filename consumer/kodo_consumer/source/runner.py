@@ -8,7 +8,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
@@ -44,6 +46,31 @@ class EndedError(Exception):
     """The run was asked to end."""
 
 
+@dataclass(slots=True)
+class _Life:
+    """State that ends with the connections. `out`: messages without a receipt; `failure`: why one of them is not stored;
+    `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are monotonic, but for `time`.
+    """
+
+    progress: Progress = field(default_factory=Progress)
+    out: set[SentMessage] = field(default_factory=set)
+    failure: str = ""
+    mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
+    transaction: OpenTransaction | None = None
+    lsn: int = 0
+    place: int = 0
+    time: int = 0
+    server_end: int = 0
+    confirmed_at: float = field(default_factory=monotonic)
+    marked_at: float = field(default_factory=monotonic)
+    answered_at: float = field(default_factory=monotonic)
+    replication: Replication | None = None
+
+    def on_sign_of_life(self, end: int) -> None:
+        """The server has sent everything up to a position."""
+        self.server_end = end
+
+
 class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
@@ -64,34 +91,27 @@ class Source:
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
         self._database = SourceDatabase(source, environ)
-        self._tables = {table.name: table for table in source.tables}
         self._numbering = Numbering()
         self._answers: deque[tuple[SentMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
         self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
         self._refused: set[Position] = set()  # messages that the broker did not store
         self._asked = threading.Event()
-        self._reset()
+        self._life = _Life()
 
-    def _reset(self) -> None:
-        self._progress = Progress()
-        self._out: set[SentMessage] = set()
-        self._failure = ""
-        self._mappings: dict[int, tuple[RowMapping, Relation] | None] = {}
-        self._transaction: OpenTransaction | None = None
-        self._lsn = self._place = self._time = self._server_end = 0
-        self._confirmed_at = self._marked_at = self._answered_at = time.monotonic()
-        self._replication: Replication | None = None
+    @property
+    def _tables(self) -> dict[str, TableMapping]:
+        return {table.name: table for table in self._source.tables}
 
     @property
     def waiting(self) -> int:
         """Number of messages without a receipt."""
-        return len(self._out)
+        return len(self._life.out)
 
     @property
     def confirmed(self) -> int:
         """Position in the database's log up to which all is stored; 0: not known yet."""
-        return self._progress.confirmed
+        return self._life.progress.confirmed
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
         """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts. A database
@@ -100,7 +120,7 @@ class Source:
         """
         failures, self._asked = 0, asked_to_end
         while not asked_to_end.is_set():
-            self._reset()
+            self._life = _Life()
             began = time.monotonic()
             try:
                 self._run(drain_timeout)
@@ -130,7 +150,7 @@ class Source:
                 system=replication.system(),
                 numbering=self._numbering,
                 signer=self._signer,
-                out=self._out,
+                out=self._life.out,
                 on_answer=self._on_answer,
                 settle=self._settle,
             )
@@ -138,7 +158,7 @@ class Source:
             if not has_slot:
                 self._make_slot(replication, queries, sender)
             replication.start()
-            self._replication = replication
+            self._life.replication = replication
             self._works()
             log.info("changes of %s, slot %s", ", ".join(self._tables), self._source.slot)
             try:
@@ -146,7 +166,7 @@ class Source:
             except EndedError:
                 self._drain(sender, drain_timeout)
             except UsageError:
-                if not self._failure:
+                if not self._life.failure:
                     self._drain(sender, drain_timeout)
                 raise
 
@@ -156,8 +176,8 @@ class Source:
             return
         lsn, snapshot = replication.create_snapshot()
         log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
-        self._time = time.time_ns() // 1_000_000
-        self._transaction, self._lsn, self._place = self._progress.begin(self._time), lsn, 0
+        self._life.time = time.time_ns() // 1_000_000
+        self._life.transaction, self._life.lsn, self._life.place = self._life.progress.begin(self._life.time), lsn, 0
         before = self.counts["sent"]
         for number, table in enumerate(self._tables.values()):
             if table.spec.outbox is not None:
@@ -167,35 +187,35 @@ class Source:
                     self._on_relation(row, queries, sender)
                 else:
                     self._on_change(row, sender, is_snapshot=True)
-                if len(self._out) >= _WINDOW:
+                if len(self._life.out) >= _WINDOW:
                     self._await_room()
         self._settle()
         sender.send_marks(end=False)
         self._settle()
         replication.keep_slot()
-        self._transaction = None
-        self._progress = Progress()
+        if self._life.transaction is not None:
+            self._life.transaction.end, self._life.transaction = lsn, None
         log.info("snapshot is sent: %s", many(self.counts["sent"] - before, "row"))
 
     def _stream(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
         while True:
             self._check_end()
             self.turned_at = time.monotonic()
-            if len(self._out) >= _WINDOW:
+            if len(self._life.out) >= _WINDOW:
                 self._some.wait(0.05)
             else:
                 for event in replication.events(_WAIT, _TURN):
                     self._on_event(event, queries, sender)
             self._read_answers()
             self._confirm(replication)
-            if self.turned_at - self._marked_at >= _MARK_EVERY:
-                self._marked_at = self.turned_at
+            if self.turned_at - self._life.marked_at >= _MARK_EVERY:
+                self._life.marked_at = self.turned_at
                 self._settle()
                 sender.send_marks(end=False)
 
     def _drain(self, sender: SourceSender, seconds: float) -> None:
         """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
-        replication = self._replication
+        replication = self._life.replication
         if replication is None or not self._await_answers(seconds):
             log.warning("some messages have no receipt: the next run sends them again, and the broker stores each once")
         if replication is not None:
@@ -208,25 +228,30 @@ class Source:
 
     def _on_event(self, event: Event, queries: Any, sender: SourceSender) -> None:
         if event.data is None:
-            self._server_end = event.end
+            self._life.on_sign_of_life(event.end)
             return
         match read_message(event.data):
             case Change() as change:
                 self._on_change(change, sender)
             case Begin(lsn, at):
-                self._transaction, self._lsn, self._place, self._time = self._progress.begin(at), lsn, 0, at
+                self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
+                    self._life.progress.begin(at),
+                    lsn,
+                    0,
+                    at,
+                )
             case Commit(end):
-                assert self._transaction is not None
-                self._transaction.end, self._transaction = end, None
+                assert self._life.transaction is not None
+                self._life.transaction.end, self._life.transaction = end, None
             case Relation() as relation:
                 self._on_relation(relation, queries, sender)
             case Truncate(relations):
                 self.counts["truncates"] += 1
-                names = [found[1].name for one in relations if (found := self._mappings.get(one)) is not None]
+                names = [found[1].name for one in relations if (found := self._life.mappings.get(one)) is not None]
                 log.warning(
                     "TRUNCATE of %s at %s: no message says that its rows are gone",
                     ", ".join(names),
-                    lsn_text(self._lsn),
+                    lsn_text(self._life.lsn),
                 )
             case None:
                 pass
@@ -235,17 +260,20 @@ class Source:
         table = self._tables.get(relation.name)
         if table is None:
             log.warning("%s is published, and not in the file: its changes are left out", one_line(relation.name))
-            self._mappings[relation.id] = None
+            self._life.mappings[relation.id] = None
             return
         columns = tuple((column.name, column.type) for column in relation.columns)
         before = self._columns.get(table.name)
         if before is not None and before != columns:
             self.counts["schema_changes"] += 1
             log.warning(
-                "%s has other columns from %s on: %s", table.name, lsn_text(self._lsn), _difference(before, columns)
+                "%s has other columns from %s on: %s",
+                table.name,
+                lsn_text(self._life.lsn),
+                _difference(before, columns),
             )
         self._columns[table.name] = columns
-        self._mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
+        self._life.mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
 
     def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
         target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
@@ -253,16 +281,16 @@ class Source:
         return RowMapping(table, relation, self._database.primary_key(queries, table), target, fetch)
 
     def _on_change(self, change: Change, sender: SourceSender, *, is_snapshot: bool = False) -> None:
-        found, transaction = self._mappings.get(change.relation), self._transaction
-        place = self._place
-        self._place += 2  # a changed key makes two messages of one change
+        found, transaction = self._life.mappings.get(change.relation), self._life.transaction
+        place = self._life.place
+        self._life.place += 2  # a changed key makes two messages of one change
         if found is None or transaction is None:
             return
         mapping, relation = found
-        position = Position(self._lsn, place, is_snapshot)
+        position = Position(self._life.lsn, place, is_snapshot)
         try:
             for message in mapping.messages(change):
-                if sender.send(message, position, self._time, transaction):
+                if sender.send(message, position, self._life.time, transaction):
                     self.counts["sent"] += 1
                 else:
                     self._on_known(position)
@@ -299,7 +327,7 @@ class Source:
         last = None
         for _ in range(len(self._answers)):
             token, receipt = self._answers.popleft()
-            self._out.discard(token)
+            self._life.out.discard(token)
             if receipt is None:
                 if token.transaction is not None:
                     token.transaction.out -= 1
@@ -311,18 +339,18 @@ class Source:
                 continue
             if isinstance(receipt, Rejected) or receipt.reason.startswith("ProducerBlocked"):
                 self._refused.add(token.position)
-            self._failure = f"{token.partition}: {receipt.reason}"
+            self._life.failure = f"{token.partition}: {receipt.reason}"
             if isinstance(receipt, Rejected):
                 detail = f"{token.partition}, {token.position}: {receipt.reason}"
                 raise UsageError(error("K791", "change cannot become a message", detail))
         if last is not None:
-            self._answered_at = time.monotonic()
+            self._life.answered_at = time.monotonic()
             self.lag = max(0.0, time.time() - last.time / 1000)
-        if self._failure:
-            raise ClusterError(error("K715", "message without receipt", self._failure))
-        if not self._out:
-            self._answered_at = time.monotonic()
-        silent = time.monotonic() - self._answered_at
+        if self._life.failure:
+            raise ClusterError(error("K715", "message without receipt", self._life.failure))
+        if not self._life.out:
+            self._life.answered_at = time.monotonic()
+        silent = time.monotonic() - self._life.answered_at
         if silent > _SILENT:
             self.trouble = f"the broker has stored nothing for {silent:.0f} s"
         elif self.trouble:
@@ -334,14 +362,14 @@ class Source:
         self.trouble = ""
 
     def _await_room(self) -> None:
-        while len(self._out) >= _WINDOW:
+        while len(self._life.out) >= _WINDOW:
             self._check_end()
             self._some.wait(0.05)
             self._keep_alive()
 
     def _settle(self) -> None:
         """Waits until every message has its receipt. Raises as `_read_answers`."""
-        while self._out:
+        while self._life.out:
             self._check_end()
             self._some.wait(0.05)
             self._keep_alive()
@@ -353,27 +381,27 @@ class Source:
     def _keep_alive(self) -> None:
         self.turned_at = time.monotonic()
         self._read_answers()
-        if self._replication is not None:
-            self._confirm(self._replication)
+        if self._life.replication is not None:
+            self._confirm(self._life.replication)
 
     def _await_answers(self, seconds: float) -> bool:
         """Waits at most `seconds` for all receipts. Returns False if some are missing."""
         deadline = time.monotonic() + seconds
-        while self._out and time.monotonic() < deadline:
+        while self._life.out and time.monotonic() < deadline:
             self._some.wait(0.05)
             self._keep_alive()
-        return not self._out
+        return not self._life.out
 
     def _confirm(self, replication: Replication, *, at_once: bool = False) -> None:
         now = time.monotonic()
-        if at_once or replication.must_answer or now - self._confirmed_at >= _CONFIRM_EVERY:
-            self._confirmed_at = now
-            replication.confirm(self._progress.advance(self._server_end))
+        if at_once or replication.must_answer or now - self._life.confirmed_at >= _CONFIRM_EVERY:
+            self._life.confirmed_at = now
+            replication.confirm(self._life.progress.advance(self._life.server_end))
 
     def _void_numbers(self) -> None:
         """The numbers of messages without a receipt become void: these messages are sent again with others."""
         self._answers.clear()
-        for token in self._out:
+        for token in self._life.out:
             if token.number is not None:
                 token.sequencer.give_up(token.number)
 

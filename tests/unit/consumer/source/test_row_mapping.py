@@ -33,8 +33,8 @@ def mapping(fetched: Any = None, schema: Any = None, key: tuple[str, ...] = ("id
     return RowMapping(table, RELATION, list(key), target, fetch)
 
 
-def messages(one: RowMapping, *change: Any, insert: bool = False) -> list[MappedMessage]:
-    return list(one.messages(Change(1, *change, is_insert=insert)))
+def messages(one: RowMapping, old: Any, only_key: bool, new: Any, *, insert: bool = False) -> list[MappedMessage]:
+    return list(one.messages(Change(1, old, only_key, new, insert)))
 
 
 def test_a_row_with_key_and_properties() -> None:
