@@ -86,7 +86,7 @@ class SourceDatabase:
                 connection.close()  # in the middle of a stream, too
 
     def has_slot(self, connection: Any) -> bool:
-        """True if the slot exists. Raises UsageError if it cannot be used, or if there is neither slot nor publication."""
+        """True if the slot exists. Raises UsageError if it cannot be used, or if the publication is missing, too."""
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
         if found is not None:
             _, is_lost, _, plugin = found
@@ -183,7 +183,7 @@ class Replication:
         return read_lsn(str(found[0][1])), str(found[0][2])
 
     def keep_slot(self) -> None:
-        """Makes the slot of the temporary one: at the same position, and to stay. The only sign that the snapshot is sent."""
+        """Makes the slot of the temporary one, at its position. This is the only sign that the snapshot is sent."""
         self.execute(
             f"SELECT pg_copy_logical_replication_slot('{snapshot_slot(self._source.slot)}', '{self._source.slot}', false)"
         )

@@ -48,8 +48,9 @@ class EndedError(Exception):
 
 @dataclass(slots=True)
 class _Life:
-    """State that ends with the connections. `out`: messages without a receipt; `failure`: why one of them is not stored;
-    `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are monotonic, but for `time`.
+    """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
+    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
+    monotonic, but for `time`.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -65,6 +66,7 @@ class _Life:
     marked_at: float = field(default_factory=monotonic)
     answered_at: float = field(default_factory=monotonic)
     replication: Replication | None = None
+    asked: threading.Event = field(default_factory=threading.Event)
 
     def on_sign_of_life(self, end: int) -> None:
         """The server has sent everything up to a position."""
@@ -74,7 +76,8 @@ class _Life:
 class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
-    and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it works.
+    and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
+    works.
     """
 
     def __init__(
@@ -96,7 +99,6 @@ class Source:
         self._some = threading.Event()
         self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
         self._refused: set[Position] = set()  # messages that the broker did not store
-        self._asked = threading.Event()
         self._life = _Life()
 
     @property
@@ -118,9 +120,9 @@ class Source:
         or broker that fails is tried again. Raises KodoctlError for anything that only a person can mend; everything
         before it is stored and confirmed.
         """
-        failures, self._asked = 0, asked_to_end
+        failures = 0
         while not asked_to_end.is_set():
-            self._life = _Life()
+            self._life = _Life(asked=asked_to_end)
             began = time.monotonic()
             try:
                 self._run(drain_timeout)
@@ -375,7 +377,7 @@ class Source:
             self._keep_alive()
 
     def _check_end(self) -> None:
-        if self._asked.is_set():
+        if self._life.asked.is_set():
             raise EndedError
 
     def _keep_alive(self) -> None:

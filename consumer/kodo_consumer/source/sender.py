@@ -78,8 +78,8 @@ class Numbering:
 
 class SourceSender:
     """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until every
-    message has its answer. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message that
-    its topic does not take.
+    message has its answer. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
+    that its topic does not take.
     """
 
     def __init__(  # noqa: PLR0913
