@@ -155,7 +155,7 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
     files = by_hand.folder / "topologies"
     found = by_hand.run("import", by_hand.tenant, "--out", str(files))
     assert {file.name for file in files.iterdir()} == {"ns.yaml", "other.yaml", "topology.v1.json"}
-    assert f"{by_hand.tenant}/empty: no topic to adopt; no file" in found.err
+    assert f"{by_hand.tenant}/empty: nothing to adopt; no file" in found.err
     assert f"{files}/ns.yaml: 20 ground topics, 80 objects to adopt" in found.err
     assert "1 ground topic, 2 objects to adopt, 1 left out (listed at the end of the file)" in found.err
     assert found.err.endswith(f"Next: kodoctl plan {files}\n")
@@ -165,7 +165,9 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
     by_hand.assert_settled()
     again = by_hand.run("import", by_hand.tenant, "--out", str(files), code=64)
     assert again.err.count("file exists [K021]") == 2  # and nothing was written beside them
-    assert "no topic to adopt; no file" in by_hand.run("import", by_hand.tenant, "--out", "again").err
+    nothing = by_hand.run("import", by_hand.tenant, "--out", "again").err
+    assert f"{by_hand.tenant}/other: nothing to adopt, 1 left out; no file" in nothing
+    assert "/other/plain: a plain topic; the format knows partitioned ones" in nothing
     assert not (by_hand.folder / "again").exists()
 
 

@@ -12,23 +12,23 @@ from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(600)]
+PARTITIONS = 8
 MESSAGES = 5_000
 SIZE = 10_000  # bytes: more of them are stored than the client library asks for at once
 
 
 def test_a_reading_goes_on_where_its_broker_dies(cluster: Cluster, namespace: str) -> None:
     path = f"persistent/{namespace}/stored"
-    cluster.admin("PUT", f"{path}/partitions", 1)
-    part = f"persistent://{namespace}/stored-partition-0"
+    cluster.admin("PUT", f"{path}/partitions", PARTITIONS)
+    cluster.spread(namespace)
+    parts = [f"persistent://{namespace}/stored-partition-{number}" for number in range(PARTITIONS)]
 
-    def owner() -> str:
-        found = cluster.broker_of(part)
-        if found == "broker-1":
-            cluster.admin("PUT", f"{path}-partition-0/unload")
-            cluster.spread(namespace)
-        return found if found != "broker-1" else ""
+    def elsewhere() -> tuple[str, str] | None:
+        """A partition with its broker, which is none by which this test enters. `spread` gives broker-1 two of four bundles."""
+        owners = ((part, cluster.broker_of(part)) for part in parts)
+        return next(((part, owner) for part, owner in owners if owner != "broker-1"), None)
 
-    victim = eventually(owner, within=120, every=1.0)
+    part, victim = eventually(elsewhere, within=120, every=1.0)
     client = pulsar.Client(cluster.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     producer = client.create_producer(part, block_if_queue_full=True)
     for number in range(MESSAGES):

@@ -139,6 +139,7 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
     raise at the end.
     """
     from kodoctl.plan.importing.import_planner import import_namespace
+    from kodoctl.plan.importing.yaml_writer import listed
 
     names = Counter(space.namespace for space in files)
     problems: list[Diagnostic] = []
@@ -147,8 +148,10 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
         try:
             alone = names[space.namespace] == 1
             found = import_namespace(live, space, space.namespace if alone else f"{space.tenant}-{space.namespace}")
-            if not found.families:
-                tell(f"{space}: no topic to adopt{_left_out_text(found)}; no file")
+            if not found.adopted:
+                tell(f"{space}: nothing to adopt{_left_out_text(found)}; no file")
+                for line in listed(dict(found.left_out)):
+                    tell(f"  {line}")
                 continue
             _write(file, found)
         except KodoctlError as problem:
@@ -175,8 +178,9 @@ def _write(file: Path, found: Import) -> None:
 def _import_summary(found: Import) -> str:
     from kodoctl.text.formatting import many
 
+    created = f", {found.created} to create" if found.created else ""
     listed = " (listed at the end of the file)" if found.left_out else ""
-    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left_out_text(found)}{listed}"
+    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{created}{_left_out_text(found)}{listed}"
 
 
 def _left_out_text(found: Import) -> str:

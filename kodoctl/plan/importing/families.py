@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.topology.names import (
@@ -36,18 +36,22 @@ class ImportedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFamily:
-    """One imported ground topic: its levels, its subscriptions, and every member by local name."""
+    """One imported ground topic: its levels, its subscriptions, and every member by local name. `producers`: roles that
+    may produce to the ready topic of every level.
+    """
 
     topic: TopicResource
     levels: tuple[Level, ...]
     readers: Mapping[str, ImportedSubscription]
     members: Mapping[str, TopicResource]
+    producers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
     """Objects of a namespace without an owner. `topics`: partitioned topics by local name; `subscriptions`: names by
-    local name of their topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster.
+    local name of their topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster; `producers`:
+    roles that may produce, and nothing else, by local name of their topic.
     """
 
     namespace: NamespaceName
@@ -56,6 +60,7 @@ class UnownedObjects:
     policies: Policies
     grants: Mapping[str, tuple[str, ...]]
     cluster: str
+    producers: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
@@ -81,7 +86,9 @@ def _family(ground: str, seen: UnownedObjects) -> ImportedFamily:
     for name in names:
         readers[name], more = _reader(ground, name, family, seen)
         members.update(more)
-    return replace(family, readers=readers, members=members)
+    roles = [frozenset(seen.producers.get(ready_name(ground, level), ())) for level in levels]
+    producers = tuple(sorted(frozenset.intersection(*roles)))
+    return replace(family, readers=readers, members=members, producers=producers)
 
 
 def _importable(subscription: str) -> bool:

@@ -7,12 +7,12 @@ gives Adopt only (and a Create of `kodo-hold` where dead letters have no holder)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError
-from kodoctl.plan.changes import Adopt, Change, Update
+from kodoctl.plan.changes import Adopt, Change, Create, FieldChange, PolicyChange, Update
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
 from kodoctl.plan.importing.yaml_writer import document, render
@@ -28,7 +28,14 @@ from kodoctl.topology.names import (
     reserved_suffix,
     why_not_pulsar_name,
 )
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
@@ -37,21 +44,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The text of an imported file, the objects that the file leaves out, each with the reason, and the numbers of its
-    ground topics and of the objects that its plan adopts.
+    """The text of an imported file, the objects and settings that the file leaves out, each with the reason, and the
+    numbers of its ground topics and of the objects that its plan adopts and creates.
     """
 
     text: str
-    left_out: tuple[tuple[Address, str], ...]
+    left_out: tuple[tuple[str, str], ...]
     families: int
     adopted: int
+    created: int = 0
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     """Returns the file, with the topology `name`, for all objects of a namespace that have no owner and fit the format.
     Raises KodoctlError if no such file is valid.
     """
-    left_out: dict[Address, str] = dict(_unfit(live, namespace))
+    left_out: dict[str, str] = {**_undeclarable(live, namespace), **dict(_unfit(live, namespace))}
     excluded: set[str] = set()
     while True:
         seen = _unowned_objects(live, namespace, excluded)
@@ -70,9 +78,11 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
         if local not in members:
             left_out.setdefault(f"topic.{topic.name}", _why_not(local))
     left_out.update(_odd_subscriptions(seen, families))
+    left_out.update(_hanging(live, namespace, {change.address for change in changes}, left_out))
     text = render(document(name, seen, families), left_out, findings)
     adopted = sum(isinstance(change, Adopt) for change in changes)
-    return Import(text, tuple(sorted(left_out.items())), len(families), adopted)
+    created = sum(isinstance(change, Create) for change in changes)
+    return Import(text, tuple(sorted(left_out.items())), len(families), adopted, created)
 
 
 def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
@@ -95,8 +105,23 @@ def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]
     """
     for change in changes:
         if isinstance(change, Update) and isinstance(change.after, TopicResource):
-            names = ", ".join(field.label for field in change.fields)
-            yield change.after.name, f"the format cannot say its {names} beside its family's"
+            yield change.after.name, "; ".join(_difference(change.after, field) for field in change.fields)
+
+
+def _difference(topic: TopicResource, field: PolicyChange | FieldChange) -> str:
+    """The reason why a topic cannot be adopted unchanged, for one field that an apply would change."""
+    if isinstance(field, FieldChange) and field.name == "missing_partitions":
+        numbers = ", ".join(map(str, field.before))
+        return f"partition {numbers} of {topic.partitions} is missing, and an apply would create it"
+    if field.label == "delayed_delivery":
+        return "it has a delayed-delivery policy of its own, which an apply would remove: it stalls delivery"
+    return f"its {field.label} differs from what the file can declare for one topic of its family"
+
+
+def _undeclarable(live: Live, namespace: NamespaceName) -> dict[str, str]:
+    kinds = ("topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent")
+    inside = (f"namespace.{namespace} ", *(f"{kind}://{namespace}/" for kind in kinds))
+    return {name: reason for name, reason in live.undeclarable.items() if name.startswith(inside)}
 
 
 def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
@@ -107,13 +132,14 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
         elif not topic.partitions:
             yield address, "a plain topic; the format knows partitioned ones"
         elif foreign:
-            yield address, f"the format cannot say its {', '.join(foreign)}"
+            yield address, "; ".join(f"{name}: {topic.policies[name].reason}" for name in foreign)
 
 
 def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
     grants: dict[str, tuple[str, ...]] = {}
+    producers: dict[str, set[str]] = {}
     policies: Policies = {}
     for address, found in live.objects.items():
         match found.resource:
@@ -125,12 +151,15 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
                 subscriptions.setdefault(name.local, set()).add(subscription)
             case GrantResource(target=target, role=role, actions=actions) if target == namespace:
                 grants[role] = tuple(sorted(actions))
+            case GrantResource(target=TopicName() as name, role=role, actions=actions) if name.namespace == namespace:
+                if actions == {"produce"}:
+                    producers.setdefault(name.local, set()).add(role)
             case NamespaceResource(name=name, policies=set_policies) if name == namespace:
                 policies = {key: value for key, value in set_policies.items() if not isinstance(value, Foreign)}
             case _:
                 pass
     names_by_topic = {local: frozenset(names) for local, names in subscriptions.items()}
-    return UnownedObjects(namespace, topics, names_by_topic, policies, grants, live.identity.cluster)
+    return UnownedObjects(namespace, topics, names_by_topic, policies, grants, live.identity.cluster, producers)
 
 
 def _why_not(local: str) -> str:
@@ -148,7 +177,36 @@ def _odd_subscriptions(seen: UnownedObjects, families: Mapping[str, ImportedFami
         expected = {local: set(expected_readers(ground, local, family)) for local in family.members}
         for local, names in expected.items():
             for name in sorted(seen.subscriptions.get(local, frozenset()) - names - {HOLDER}):
-                yield (
-                    f"subscription.persistent://{seen.namespace}/{local}/{name}",
-                    "no subscription of its family reads there",
+                yield f"subscription.persistent://{seen.namespace}/{local}/{name}", _why_odd(name, local)
+
+
+def _why_odd(name: str, local: str) -> str:
+    if problem := why_not_pulsar_name(name):
+        return f"its name: {problem}"
+    if suffix := reserved_suffix(name):
+        return f"its name ends in {suffix}, which marks topics of a family"
+    if suffix := reserved_suffix(local):
+        return f"it reads a {suffix} topic; only subscriptions of the family read there"
+    return "no subscription of its family reads there"
+
+
+def _hanging(
+    live: Live, namespace: NamespaceName, planned: Collection[Address], left_out: Mapping[str, str]
+) -> Iterator[tuple[Address, str]]:
+    """Yields (address, reason) of live subscriptions, grants on topics and schemas that no planned change is about:
+    those of topics that the file leaves out, and those that the file cannot declare.
+    """
+    for address, found in live.objects.items():
+        match found.resource:
+            case SubscriptionResource(topic=name) if f"topic.{name}" in left_out:
+                reason = "its topic is left out"
+            case GrantResource(target=TopicName() as name):
+                reason = "a grant on a topic; the format declares roles that produce, work and recall"
+            case SchemaResource(topic=name):
+                reason = (
+                    f"a schema ({found.resource.definition.partition(':')[0]}); declare it as `payload` of the topic"
                 )
+            case _:
+                continue
+        if name.namespace == namespace and address not in planned and claim(address, found, live).owner is None:
+            yield address, reason

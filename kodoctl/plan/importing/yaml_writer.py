@@ -5,7 +5,9 @@ the format cannot express.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
@@ -17,10 +19,12 @@ from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, L
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
-    from kodoctl.topology.resources import Address, TopicResource
+    from kodoctl.topology.resources import TopicResource
 
 Json = dict[str, Any]
 _SHORT = 100  # characters that still read well on one line
+_MANY = 20  # objects that are listed with their whole names and the reason
+_WIDE = 116  # characters of a line with several names
 _HEAD = """\
 # Imported from the live cluster. Review it, then `kodoctl plan` shows what will be adopted.
 # Pulsar stores neither subscription types nor delays, attempts, weights, limits and routes: these are at their defaults.
@@ -66,6 +70,8 @@ def _ground(ground: str, family: ImportedFamily) -> Json:
     }
     if on_states := _state_policies(policies, list(states.values())):
         found["state_policies"] = on_states
+    if family.producers:
+        found["producers"] = list(family.producers)
     if family.readers:
         found["subscriptions"] = {name: _reader(reader, policies) for name, reader in family.readers.items()}
     return found
@@ -134,9 +140,9 @@ def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
     return found
 
 
-def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, set[str]] | None = None) -> str:
-    """The YAML text of a topology file. `left_out`: object -> reason, written as comments at the end; `findings`: line
-    of the text without this argument -> codes that a comment above the line allows.
+def render(data: Json, left_out: Mapping[str, str], findings: Mapping[int, set[str]] | None = None) -> str:
+    """The YAML text of a topology file. `left_out`: printed name of an object or setting -> reason, written as comments
+    at the end; `findings`: line of the text without this argument -> codes that a comment above the line allows.
     """
     from ruamel.yaml import YAML
 
@@ -150,10 +156,27 @@ def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, s
         indent = len(lines[number - 1]) - len(lines[number - 1].lstrip())
         lines.insert(number - 1, f"{' ' * indent}# kodoctl: allow {', '.join(sorted(codes))} because found by import")
     if left_out:
-        lines += ["", "# Left out, and never touched:"]
-        # No name of the cluster's, and no answer, ends the comment and goes on as a part of the file.
-        lines += [printable(f"#   {address}: {reason}") for address, reason in sorted(left_out.items())]
+        lines += ["", "# Left out, and never touched:", *(f"#   {line}" for line in listed(left_out))]
     return "\n".join(lines) + "\n"
+
+
+def listed(left_out: Mapping[str, str]) -> Iterator[str]:
+    """Yields the lines of a list of objects and reasons. More than _MANY objects of one namespace that have one reason
+    follow a heading with their number, several on a line. Names and reasons are escaped, so that none breaks a line.
+    """
+    groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, reason in sorted(left_out.items()):
+        place, slash, local = name.rpartition("/")
+        groups[f"{place}{slash}", reason].append(local)
+    for (place, reason), names in groups.items():
+        if len(names) <= _MANY:
+            yield from (printable(f"{place}{name}: {reason}") for name in names)
+            continue
+        yield printable(f"{len(names)} of {place}…: {reason}")
+        shown = " ".join(map(printable, names))
+        yield from wrap(
+            shown, _WIDE, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        )
 
 
 def _flowing(value: Any, depth: int = 0) -> Any:

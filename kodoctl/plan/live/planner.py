@@ -72,7 +72,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
     return ReadScope(
         namespaces=tuple(sorted(own)),
         names=frozenset(names),
-        schemas=frozenset(r.topic for r in found if isinstance(r, SchemaResource)),
+        schemas=frozenset(r for r in found if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )

@@ -23,6 +23,7 @@ _UNSETTLED: Final = (
     "Subscription is fenced",
     "Failed for Subscription Busy",  # Pulsar's 412 behind `resetcursor`, whatever keeps the cursor
 )
+_LASTING: Final = ("No offloader found for driver",)  # of a topic whose policies name a driver that is not installed
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -71,6 +72,11 @@ class Reply:
         return self.status in (401, 403)
 
     @property
+    def lasting(self) -> bool:
+        """True if the broker fails for a known cause that goes on until somebody mends it: waiting is of no use."""
+        return any(text in self.reason for text in _LASTING)
+
+    @property
     def transient(self) -> bool:
         """True if the same request may succeed later: the broker is busy or fails, another request moves the cursor of
         the subscription, or the topic has no owner for a moment, as in an unload, a split and a fail-over.
@@ -79,7 +85,7 @@ class Reply:
         whether it means a change by another client at the same time.
         """
         passing = self.reason.startswith(_WITHOUT_OWNER) or any(text in self.reason for text in _UNSETTLED)
-        return self.status in _BUSY or (self.status == 412 and passing)
+        return (self.status in _BUSY and not self.lasting) or (self.status == 412 and passing)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path} answered {self.status}{f' ({self.reason})' if self.reason else ''}"

@@ -29,12 +29,15 @@ _ADVICE: Final = (
 
 
 class UnknownPartitionsError(ClusterError):
-    """Raised if it is unknown whether the partitions `numbers` exist: no decision about their topic is safe."""
+    """Raised if it is unknown whether the partitions `numbers` exist: no decision about their topic is safe. `lasting`:
+    the broker named a cause that no waiting mends.
+    """
 
-    def __init__(self, topic: TopicName, numbers: Iterable[int], why: str) -> None:
+    def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
         parts = ", ".join(map(str, numbers))
         self.topic, self.reason = topic, f"nothing is known of partition {parts}: {why}"
-        super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {_ADVICE}"))
+        advice = f"no waiting mends this; `--exclude topic.{topic}` plans without it" if lasting else _ADVICE
+        super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {advice}"))
 
 
 class NotAwaitedError(UnknownPartitionsError):
@@ -60,7 +63,7 @@ def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, 
         if reply.forbidden:
             must(reply, f"reading {topic.partition(number)}")
         if not reply.missing and not isinstance(reply.data if reply.ok else None, dict):
-            raise UnknownPartitionsError(topic, asked[place:], f"{reply}")
+            raise UnknownPartitionsError(topic, asked[place:], f"{reply}", lasting=reply.lasting)
         if reply.ok:
             found[number] = reply.data
     return found

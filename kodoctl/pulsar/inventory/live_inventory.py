@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import ClusterError
+from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
-from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
+from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
@@ -52,7 +53,7 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
     """Scope of a read: `namespaces` and their topics, and more `tenants`. `names`: topologies whose objects are ours,
-    also in other namespaces; `declared`: topics of the files; `schemas`: topics whose schema is read; `everything`:
+    also in other namespaces; `declared`: topics of the files; `schemas`: declared schemas; `everything`:
     also the topics that other topologies own (import). `only`: just these topics of the namespaces, whose state an
     apply needs before it begins; None: all.
     """
@@ -60,7 +61,7 @@ class ReadScope:
     namespaces: tuple[NamespaceName, ...]
     names: frozenset[str] = frozenset()
     declared: frozenset[TopicName] = frozenset()
-    schemas: frozenset[TopicName] = frozenset()
+    schemas: frozenset[SchemaResource] = frozenset()
     tenants: frozenset[str] = frozenset()
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
@@ -83,6 +84,7 @@ class _Reading:
     how: set[str] = field(default_factory=set)
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
+    undeclarable: dict[str, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -100,10 +102,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        readable = sorted(scope.schemas - reading.unread.keys())
-        for schema in pool.map(lambda topic: read_schema(admin, topic), readable):
+        wanted = [schema for schema in scope.schemas if schema.topic not in reading.unread]
+        for schema in pool.map(lambda schema: read_schema(admin, schema.topic, schema), wanted):
             if schema is not None:
                 _add(reading, [LiveObject(schema)])
+        if scope.everything:
+            _list_schemas(admin, pool, reading)
     return Live(
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
@@ -118,8 +122,28 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unsupported=server.unsupported,
         unseen=frozenset(reading.unseen),
         unread=reading.unread,
+        undeclarable=reading.undeclarable,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
+
+
+def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> None:
+    """Notes the schema of every topic that could be read, and the topics whose schema cannot be read."""
+    topics = [found.resource for found in reading.objects.values() if isinstance(found.resource, TopicResource)]
+    names = [topic.name for topic in topics if topic.partitions]
+    for name, schema in zip(names, pool.map(lambda topic: _readable_schema(admin, topic), names), strict=True):
+        if isinstance(schema, str):
+            reading.undeclarable[f"schema.{name}"] = f"it cannot be read: {schema}"
+        elif schema is not None:
+            _add(reading, [LiveObject(schema)])
+
+
+def _readable_schema(admin: Admin, topic: TopicName) -> SchemaResource | str | None:
+    """The topic's schema, None without one; the reason as text if it cannot be read."""
+    try:
+        return read_schema(admin, topic)
+    except ClusterError as problem:
+        return problem.diagnostics[0].detail
 
 
 @contextmanager
@@ -210,6 +234,8 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
+    if scope.everything:
+        reading.undeclarable |= read_undeclarable(reader.admin, namespace, dump, reader.server.cluster)
     _read_topics(reader, namespace, scope, reading)
 
 
@@ -255,6 +281,10 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )
     if wanted:
         reading.how.add(policies.how)
+    if scope.everything:
+        reading.undeclarable.update(_topic_settings(namespace, policies))
+        for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), plain):
+            reading.undeclarable |= subscriptions
     others, not_needed = _all_known(
         asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
     )
@@ -265,6 +295,18 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
+
+
+def _topic_settings(namespace: NamespaceName, reading: TopicPolicyReading) -> Iterator[tuple[str, str]]:
+    """Yields (printed name, reason) for each topic policy that is set and that a topology file cannot declare."""
+    if reading.others is None:
+        yield (
+            f"namespace.{namespace} topic policies",
+            f"those that the format does not have are not known: {reading.how}",
+        )
+    for topic, settings in (reading.others or {}).items():
+        for name, value in settings.items():
+            yield f"{topic_address(topic)} {name}", beyond_format(value)
 
 
 def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
@@ -360,16 +402,29 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
     _add(reading, objects)
 
 
-def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
-    """Reads the latest version of a topic's schema as JSON with sorted keys; None without one. The text of a schema
-    that is not AVRO begins with its type, so that it equals no declared one. Raises ClusterError.
-    """
-    import json
+def read_schema(admin: Admin, topic: TopicName, declared: SchemaResource | None = None) -> SchemaResource | None:
+    """Reads a topic's schema as JSON with sorted keys; None without one. The text of a schema that is not AVRO begins
+    with its type, so that it equals no declared one. Raises ClusterError.
 
+    Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
+    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas).
+    """
     reply = admin.call("GET", f"{schema_path(topic)}/schema")
     if reply.missing:
         return None
-    data = must(reply, f"reading the schema of {topic}")
+    latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
+    if declared is None or latest == declared or not reply.data.get("version"):
+        return latest
+    reply = admin.call("GET", f"{schema_path(topic)}/schemas")
+    versions = must(reply, f"reading the versions of the schema of {topic}")["getSchemaResponses"]
+    return declared if any(_schema_of(topic, one, reply) == declared for one in versions) else latest
+
+
+def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
+    import json
+
+    if not isinstance(data, dict):
+        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
     if data.get("type") != "AVRO":
         return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
     return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))

@@ -41,6 +41,7 @@ _ADVICE: Final = "a broker that is being shut down says so of all its topics: tr
 _ALL_PATHS: Final = (4, 2)  # brokers before it answer a path of _NEW with a web page and 404
 _NEW: Final = frozenset({"subscriptionExpirationTime"})
 _GONE: Final = object()
+_BULK_NAMES: Final = frozenset(codec.bulk_name for codec in TOPIC_CODECS)
 _Path = tuple[TopicName, str]
 _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in its metadata store
 
@@ -48,13 +49,15 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 @dataclass(frozen=True, slots=True)
 class TopicPolicyReading:
     """Explicit policies of topics. `delayed`: full names of topics with a delayed-delivery value; `how`: text about the
-    way they were read; `gone`: topics that were deleted meanwhile.
+    way they were read; `gone`: topics that were deleted meanwhile; `others`: set policies that the file format does not
+    have, as REST name -> JSON value (None: unknown, because single requests read those of the format alone).
     """
 
     policies: Mapping[TopicName, Policies]
     delayed: frozenset[str]
     how: str
     gone: frozenset[TopicName] = frozenset()
+    others: Mapping[TopicName, Mapping[str, Any]] | None = None
 
     def of(self, topic: TopicName) -> Policies:
         """Policies of one topic; {} when nothing is set."""
@@ -104,7 +107,7 @@ class PolicyReader:
         that a policy of the bulk read is unset.
         """
         if not topics:
-            return TopicPolicyReading({}, frozenset(), "none needed")
+            return TopicPolicyReading({}, frozenset(), "none needed", others={})
         try:
             return self._in_bulk(namespace, topics, validates=validates, checked=checked)
         except BulkUnavailableError as problem:
@@ -124,7 +127,8 @@ class PolicyReader:
             }
             differs = self._canary(topics, found) if bulk.topic_exists and checked else None
             if differs is None:
-                return TopicPolicyReading(found, bulk.delayed, "in bulk")
+                others = {topic: _other_policies(bulk.of(topic.full)) for topic in topics}
+                return TopicPolicyReading(found, bulk.delayed, "in bulk", others=others)
             if look == _LOOKS or (look > 1 and not differs.unset):
                 break
             look += 1
@@ -192,6 +196,10 @@ class PolicyReader:
         if reply.status == 404 and reply.foreign and path in _NEW and self._version < _ALL_PATHS:
             return None
         return must(reply, f"reading {path} of {topic}")
+
+
+def _other_policies(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in raw.items() if name not in _BULK_NAMES}
 
 
 def _decode(codec: Codec, raw: Any) -> PolicyValue | None:

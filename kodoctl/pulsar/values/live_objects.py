@@ -126,6 +126,7 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
+    undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
     @property

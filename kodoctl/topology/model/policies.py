@@ -7,6 +7,7 @@ kodoctl.pulsar.inventory.policy_requests' matter.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, StrictBool, TypeAdapter
 
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.field_types import (
     BoundedSeconds,
     Bytes,
@@ -218,6 +220,17 @@ class Foreign:
 
     def __str__(self) -> str:
         return self.json
+
+    @property
+    def reason(self) -> str:
+        """Why the file format cannot express the value, as text for people."""
+        raw = json.loads(self.json)
+        parts = [part for part in raw.values() if isinstance(part, dict)] if isinstance(raw, dict) else []
+        if isinstance(raw, dict) and raw.get("relativeToPublishRate"):
+            return "its rate is relative to the publish rate; the format has absolute ones"
+        if len({part.get("policy") for part in parts}) > 1:
+            return "its limits by size and by age have different actions; the format has one for both"
+        return f"the format cannot express its value {one_line(self.json, 160)}"
 
 
 PolicyValue = Any  # one of the field types above, or Foreign; never None and never `inherit`

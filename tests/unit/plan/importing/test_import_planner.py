@@ -20,7 +20,13 @@ from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, from_json
 from kodoctl.topology.names import HOLDER, TopicName
-from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
 from tests.samples.inventories import (
     HERE,
     applied,
@@ -191,23 +197,89 @@ def test_under_a_namespace_that_validates_an_unset_value_is_told_from_false() ->
 def test_a_member_with_other_partitions_or_without_the_subscription_stays_outside() -> None:
     there = _by_hand({"J": (3, {"s"}), "J-s-RETRYING": (2, {"s"}), "J-s-PENDING": (3, set()), "J-B1": (3, set())})
     found, changes = _imported(there)
-    assert {n.rpartition("/")[2] for n in dict(found.left_out)} == {"J-s-RETRYING", "J-s-PENDING", "J-B1"}
+    assert {n.rpartition("/ns/")[2] or n for n in dict(found.left_out)} == {
+        "J-s-RETRYING", "J-s-RETRYING/s", "J-s-PENDING", "J-B1",
+    }  # fmt: skip
     assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s")}
 
 
 def test_a_member_whose_policies_its_family_cannot_say_leaves_with_the_reason() -> None:
     topics = {"J": (1, {"s"}), "J-L2": (1, {"s"})}
     found, changes = _imported(_by_hand(topics, {"J-L2": {"ttl": "1h"}}))
-    assert (
-        "the format cannot say its ttl beside its family's" in dict(found.left_out)["topic.persistent://acme/ns/J-L2"]
-    )
+    left_out = dict(found.left_out)
+    assert left_out.pop("topic.persistent://acme/ns/J-L2").startswith("its ttl differs from what the file can declare")
+    assert left_out == {"subscription.persistent://acme/ns/J-L2/s": "its topic is left out"}
     assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s")}
 
 
 def test_a_topic_with_a_value_the_format_cannot_say_leaves_with_the_reason() -> None:
     odd = LiveObject(TopicResource(TopicName(HERE, "odd"), 1, {"dispatch_rate": Foreign('{"x": 1}')}))
     found, _ = _imported(changed(_by_hand({"J": (1, set())}), odd))
-    assert dict(found.left_out)["topic.persistent://acme/ns/odd"] == "the format cannot say its dispatch_rate"
+    assert dict(found.left_out)["topic.persistent://acme/ns/odd"] == (
+        'dispatch_rate: the format cannot express its value {"x": 1}'
+    )
+
+
+def test_what_an_apply_would_change_on_a_topic_is_the_reason() -> None:
+    half = LiveObject(TopicResource(TopicName(HERE, "half"), 3, {"schema_validation": False}, (1,)))
+    late = LiveObject(TopicResource(TopicName(HERE, "late"), 1, {"schema_validation": False}), stalls_delivery=True)
+    found, changes = _imported(changed(_by_hand({"J": (1, set())}), half, late))
+    assert changes == {("adopt", "topic.J")}
+    left_out = dict(found.left_out)
+    assert left_out["topic.persistent://acme/ns/half"] == ("partition 1 of 3 is missing, and an apply would create it")
+    assert "a delayed-delivery policy of its own" in left_out["topic.persistent://acme/ns/late"]
+
+
+def _grant(local: str, role: str, *actions: str) -> LiveObject:
+    return LiveObject(GrantResource(TopicName(HERE, local), role, frozenset(actions)))
+
+
+def test_roles_that_produce_to_every_level_are_producers_and_other_grants_are_listed() -> None:
+    topics = {"J": (1, {"s"}), "J-L2": (1, {"s"}), "K": (1, set[str]())}
+    grants = [
+        _grant("J", "web", "produce"), _grant("J-L2", "web", "produce"), _grant("J", "half", "produce"),
+        _grant("K", "reader", "consume"), _grant("plain", "app", "produce"),
+    ]  # fmt: skip
+    plain = LiveObject(TopicResource(TopicName(HERE, "plain"), 0, {}))
+    found, changes = _imported(changed(_by_hand(topics), plain, *grants))
+    assert "producers: [web]" in found.text
+    assert _only_adopts(changes)
+    listed = {name for name in dict(found.left_out) if name.startswith("grant.")}
+    assert {name.rpartition("/ns/")[2] for name in listed} == {"J/half", "K/reader", "plain/app"}
+
+
+def test_schemas_and_odd_subscriptions_are_listed_with_their_reason() -> None:
+    topics = {"J": (1, {"s", "shop/front", "jobs-DLQ"}), "J-s-DLQ": (1, {HOLDER, "people"})}
+    schema = LiveObject(SchemaResource(TopicName(HERE, "J"), "AVRO", "JSON: {}"))
+    left_out = dict(_imported(changed(_by_hand(topics), schema))[0].left_out)
+    prefix = "subscription.persistent://acme/ns"
+    assert left_out[f"{prefix}/J/shop/front"].startswith("its name: ")
+    assert left_out[f"{prefix}/J/jobs-DLQ"] == "its name ends in -DLQ, which marks topics of a family"
+    assert left_out[f"{prefix}/J-s-DLQ/people"].startswith("it reads a -DLQ topic")
+    assert left_out["schema.persistent://acme/ns/J"] == "a schema (JSON); declare it as `payload` of the topic"
+
+
+def test_many_objects_with_one_reason_are_counted_and_each_is_named() -> None:
+    plain = [LiveObject(TopicResource(TopicName(HERE, f"p{number:02}\n"), 0, {})) for number in range(21)]
+    found, _ = _imported(changed(_by_hand({"J": (1, set())}), *plain))
+    assert "#   21 of topic.persistent://acme/ns/…: a plain topic; the format knows partitioned ones\n" in found.text
+    lines = found.text.splitlines()
+    names = " ".join(line.lstrip("# ") for line in lines if line.startswith("#     ")).split()
+    assert names == [f"p{number:02}\\n" for number in range(21)]
+    assert max(len(line) for line in lines if line.startswith("#     ")) <= 120
+
+
+def test_what_a_namespace_has_beside_the_format_is_in_the_file_of_that_namespace_alone() -> None:
+    there = replace(
+        _by_hand({"J": (1, set())}),
+        undeclarable={
+            "namespace.acme/ns offload_policies": "set to 1; the format has no such setting",
+            "topic.non-persistent://acme/ns/x": "a non-persistent topic; the format knows persistent ones",
+            "topic.non-persistent://acme/ns2/x": "a non-persistent topic; the format knows persistent ones",
+        },
+    )
+    left_out = dict(_imported(there)[0].left_out)
+    assert set(left_out) == {"namespace.acme/ns offload_policies", "topic.non-persistent://acme/ns/x"}
 
 
 def test_what_somebody_owns_is_not_imported() -> None:

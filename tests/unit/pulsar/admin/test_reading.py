@@ -27,12 +27,19 @@ from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory import topic_policy_reader
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.pulsar.inventory.live_inventory import (
+    ReadScope,
+    grants_of,
+    list_topics,
+    read_ledgers,
+    read_live,
+    read_schema,
+)
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import TopicResource
+from kodoctl.topology.resources import SchemaResource, TopicResource
 from kodoctl.topology.target_flags import TargetFlags
 from tests.samples.inventories import HERE
 
@@ -328,7 +335,9 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     assert "K-partition-1/stats answered 500" in live.unread[K]
     adopted = import_namespace(live, HERE, "trade")
     assert [(address, why.partition(":")[0]) for address, why in adopted.left_out] == [
-        (f"topic.{K}", "it cannot be read")
+        ("namespace.acme/ns topic policies", "those that the format does not have are not known"),
+        (f"schema.{J}", "it cannot be read"),
+        (f"topic.{K}", "it cannot be read"),
     ]
     assert adopted.adopted == 1
 
@@ -369,12 +378,37 @@ def test_a_topic_of_ours_that_the_flags_leave_out_need_not_be_known(
     monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
     whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
     book = _live(**{**whole, **ours, **refusal})
-    scope = ReadScope((HERE,), frozenset({"trade"}), frozenset({J, K}), frozenset({K}), selection=flags)
+    scope = ReadScope(
+        (HERE,), frozenset({"trade"}), frozenset({J, K}), frozenset({SchemaResource(K, "AVRO", "{}")}), selection=flags
+    )
     live = read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), scope)
     assert list(live.unread) == [K]
     assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
     assert f"topic.{J}" in live.objects
     assert not [path for path in book.asked if "K" in path and "stats" not in path], "no policy, and no schema"
+
+
+def _version(number: int, definition: str, kind: str = "AVRO") -> dict[str, Any]:
+    return {"version": number, "type": kind, "data": definition}
+
+
+@pytest.mark.parametrize(
+    ("latest", "versions", "read", "requests"),
+    [
+        (_version(0, "{}"), [], "{}", 1),
+        (_version(2, '{"a": 1}'), [], '{"a":1}', 1),
+        (_version(2, "{}"), [_version(0, '{"a":1}'), _version(2, "{}")], '{"a":1}', 2),
+        (_version(2, "{}"), [_version(0, '{"b":1}'), _version(2, "{}")], "{}", 2),
+        (_version(1, "x", "JSON"), [_version(0, '{"a":1}', "JSON"), _version(1, "x", "JSON")], "JSON: x", 2),
+    ],
+)
+def test_a_declared_schema_counts_in_whatever_version_and_another_one_as_the_latest(
+    latest: dict[str, Any], versions: list[dict[str, Any]], read: str, requests: int
+) -> None:
+    book = Book(schemas_acme_ns_J_schema=latest, schemas_acme_ns_J_schemas={"getSchemaResponses": versions})
+    found = read_schema(book, J, SchemaResource(J, "AVRO", '{"a":1}'))
+    assert found == SchemaResource(J, "AVRO", read)
+    assert len(book.asked) == requests
 
 
 @pytest.mark.parametrize("status", [412, 500, 503])

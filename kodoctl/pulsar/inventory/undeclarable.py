@@ -1,0 +1,80 @@
+"""Objects and settings of a namespace that a topology file cannot declare. An import lists them and changes none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, topic_path
+from kodoctl.pulsar.admin.topic_stats import COMPACTION
+from kodoctl.pulsar.inventory.policy_requests import NAMESPACE_CODECS, read_namespace_policies
+from kodoctl.text.escaping import one_line
+from kodoctl.topology.model.policies import Foreign
+from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
+
+_DECLARABLE: Final = frozenset(codec.key for codec in NAMESPACE_CODECS)
+_NO_POLICIES: Final = frozenset({
+    "auth_policies", "bundles", "deleted", "migrated", "properties",
+    "clusterDispatchRate", "latency_stats_sample_rate", "schema_auto_update_compatibility_strategy",  # of old versions
+})  # fmt: skip
+_UNSET: Final[Mapping[str, Any]] = {
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "subscription_auth_mode": "None",
+}
+"""Values of members that every namespace's dump has where nobody set them, as Pulsar 4.2.4 and 4.0.7 answer."""
+_SHOWN: Final = 160  # characters of a value
+
+
+def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
+    """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics, as printed
+    name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it has. Sends three
+    requests. Raises ClusterError.
+    """
+    found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
+    if group := must(admin.call("GET", f"{namespace_path(namespace)}/antiAffinity"), f"reading {namespace}"):
+        found[f"namespace.{namespace} anti-affinity group"] = beyond_format(group)
+    doing = f"listing non-persistent topics of {namespace}"
+    for path in ("non-persistent/{}", "non-persistent/{}/partitioned"):
+        for name in must(admin.call("GET", path.format(namespace)), doing) or ():
+            found[f"topic.{whole_topic(name)}"] = "a non-persistent topic; the format knows persistent ones"
+    return found
+
+
+def plain_subscriptions(admin: Admin, topic: TopicName) -> dict[str, str]:
+    """Returns the subscriptions of a topic without partitions, as printed name -> reason; where they cannot be read,
+    one entry that says so.
+    """
+    reply = admin.call("GET", f"{topic_path(topic)}/subscriptions", patient=False)
+    if reply.missing:
+        return {}
+    if not reply.ok:
+        return {f"subscription.{topic}/…": f"the subscriptions of this topic cannot be read: {reply}"}
+    names = (name for name in reply.data if name != COMPACTION)
+    return {f"subscription.{topic}/{name}": "its topic is left out" for name in names}
+
+
+def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:
+    """Yields (name, reason) for each setting in a namespace's dump that differs from its default and that a topology
+    file cannot declare.
+    """
+    for name, value in read_namespace_policies(dict(dump), cluster).items():
+        if isinstance(value, Foreign):
+            yield name, value.reason
+    for name, value in dump.items():
+        if name not in _DECLARABLE | _NO_POLICIES and value and value != _UNSET.get(name):
+            yield name, beyond_format(value)
+    auth = dump.get("auth_policies") or {}
+    for subscription, roles in (auth.get("subscription_auth_roles") or {}).items():
+        yield f"permission on subscription {subscription}", beyond_format(roles)
+    for name, value in (dump.get("properties") or {}).items():
+        if not name.startswith(LEDGER_PREFIX):
+            yield f"property {name}", beyond_format(value)
+
+
+def beyond_format(value: object) -> str:
+    """Returns the reason for a setting that the file format does not have. `value`: as decoded from JSON."""
+    shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    return f"set to {one_line(shown, _SHOWN)}; the format has no such setting"

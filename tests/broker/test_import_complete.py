@@ -1,0 +1,102 @@
+"""`import` of a grown tenant: every live object and each setting that somebody made is in a file or in a list with its reason."""
+
+from __future__ import annotations
+
+import pytest
+from pulsar.schema import JsonSchema, Record, String
+
+from tests.brokers.workspace import Workspace
+
+RATE = {
+    "dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1,
+    "relativeToPublishRate": True,
+}  # fmt: skip
+NO_DRIVER = {
+    "managedLedgerOffloadDriver": "filesystem", "managedLedgerOffloadThresholdInBytes": 1, "fileSystemURI": "file:///none",
+}  # fmt: skip
+
+
+class Order(Record):
+    """A payload."""
+
+    id = String()
+
+
+@pytest.fixture
+def grown(workspace: Workspace) -> Workspace:
+    """A tenant of three namespaces, as people make them over years."""
+    space, tenant = workspace, workspace.tenant
+    for namespace in ("ns", "bare", "cold"):
+        space.admin("PUT", f"namespaces/{tenant}/{namespace}")
+    space.make_topic("orders", 2, "billing", "shop/front")
+    space.make_topic("orders-billing-DLQ", 1, "people")
+    space.admin("PUT", space.path("plain"))
+    space.admin("PUT", f"{space.path('plain')}/subscription/reader", "latest")
+    space.admin("PUT", f"non-persistent/{tenant}/ns/beats/partitions", 3)
+    for local, role, actions in (
+        ("orders", "shop", ["produce"]), ("orders", "report", ["consume"]), ("plain", "app", ["produce"]),
+    ):  # fmt: skip
+        space.admin("POST", f"{space.path(local)}/permissions/{role}", actions)
+    space.admin("POST", f"{space.path('orders')}/subscriptionTypesEnabled", ["Failover"])
+    with space.client() as client:
+        client.create_producer(space.full("orders"), schema=JsonSchema(Order)).close()
+    space.admin("POST", f"namespaces/{tenant}/bare/dispatchRate", RATE)
+    space.admin("POST", f"namespaces/{tenant}/bare/messageTTL", 60)
+    space.admin("POST", f"namespaces/{tenant}/bare/antiAffinity", "apart")
+    space.admin("PUT", f"namespaces/{tenant}/bare/property/team/billing")
+    space.admin("PUT", f"namespaces/{tenant}/bare/offloadThreshold", 1 << 30)
+    space.make_topic("old", 1, namespace="cold")
+    space.admin("POST", f"{space.path('old', 'cold')}/offloadPolicies", NO_DRIVER)
+    space.admin("PUT", f"namespaces/{tenant}/cold/unload")
+    return space
+
+
+def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_holds_nobody_up(
+    grown: Workspace,
+) -> None:
+    files = grown.folder / "topologies"
+    found = grown.run("import", grown.tenant, "--out", str(files))
+    assert "Waiting for the cluster" not in found.err, "a driver that is not installed does not come with time"
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in files.glob("*.yaml")}
+    here = f"persistent://{grown.tenant}/ns"
+    expected = {
+        "ns": (
+            "producers: [shop]",
+            f"#   grant.{here}/orders/report: a grant on a topic",
+            f"#   grant.{here}/plain/app: a grant on a topic",
+            f"#   schema.{here}/orders: a schema (JSON)",
+            f"#   subscription.{here}/orders-billing-DLQ/people: it reads a -DLQ topic",
+            f"#   subscription.{here}/orders/shop/front: its name: ",
+            f"#   subscription.{here}/plain/reader: its topic is left out",
+            f"#   topic.non-{here}/beats: a non-persistent topic",
+            f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
+            f"#   topic.{here}/plain: a plain topic",
+        ),
+        "bare": (
+            "ttl: 1m",
+            f"#   namespace.{grown.tenant}/bare anti-affinity group: set to apart",
+            f"#   namespace.{grown.tenant}/bare dispatch_rate: its rate is relative to the publish rate",
+            f"#   namespace.{grown.tenant}/bare offload_policies: set to ",
+            f"#   namespace.{grown.tenant}/bare property team: set to billing",
+        ),
+    }
+    for name, lines in expected.items():
+        for line in lines:
+            assert line in texts[name], texts[name]
+    everything = "".join(texts.values()) + found.err
+    assert f"/{grown.tenant}/cold/old: it cannot be read: " in everything
+    assert "No offloader found for driver 'filesystem'" in everything
+    actions = {change["action"] for change in grown.plan_json()["changes"]}
+    assert actions == {"adopt", "create"}, "the holder of the dead letters alone is created"
+
+
+def test_a_plan_that_needs_a_topic_which_cannot_be_loaded_says_so_at_once_and_how_to_go_on(grown: Workspace) -> None:
+    path = grown.topology("{old: {}}", namespace="cold")
+    refused = grown.plan(code=1)
+    assert "No offloader found for driver 'filesystem'" in refused.err
+    assert (
+        f"no waiting mends this; `--exclude topic.persistent://{grown.tenant}/cold/old` plans without it"
+        in " ".join(refused.err.split())
+    )
+    assert "Waiting for the cluster" not in refused.err
+    grown.run("plan", str(path), "--exclude", f"topic.persistent://{grown.tenant}/cold/old*")

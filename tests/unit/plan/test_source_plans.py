@@ -1,0 +1,188 @@
+"""Publications and slots of sources in a plan: compared, deleted together, unknown where nobody could look."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Delete, Forget, Origin, Update
+from kodoctl.plan.diff import Allowances, diff
+from kodoctl.plan.git_baseline import Baseline
+from kodoctl.plan.history import Applied
+from kodoctl.plan.inventory import Desired
+from kodoctl.plan.plan import make_plan
+from kodoctl.plan.schedule import schedule
+from kodoctl.plan.staleness import looked_at, of_others, staleness, unknown_objects
+from kodoctl.plan.undo import backwards
+from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.pulsar.values.live_objects import DatabaseFacts, Live, LiveObject, SlotFacts, TableFacts
+from kodoctl.topology.names import InvalidNameError
+from kodoctl.topology.resources import PublicationResource, SlotResource, database_of, place_of
+from tests.samples.inventories import HERE, NOW, applied, changed, difference, empty, planned, said, topology, wanted
+from tests.samples.inventories import with_ledger as with_entry
+
+TABLES = {name: TableFacts("r", frozenset({"id"}), ("id",), frozenset({"id"})) for name in ("s.a", "s.b")}
+READ = {"URL": DatabaseFacts(tables=TABLES)}
+SLOT = SlotResource(HERE, "URL", "kodo_trade_db")
+PLAIN = topology("{J: {}}")
+
+
+def source(*tables: str) -> str:
+    listed = ", ".join(f"{table}: {{topic: J}}" for table in tables)
+    return topology("{J: {}}", f"sources: {{db: {{database: URL, tables: {{{listed}}}}}}}\n")
+
+
+def there(side: Desired, slot: SlotFacts | None = None) -> Live:
+    """The live side after an apply, in which the first run made the slot if it has facts."""
+    found = replace(applied(side), databases=READ)
+    return changed(found, LiveObject(SLOT, facts=slot)) if slot else changed(found, without=[SLOT.address])
+
+
+ONE = wanted(source("s.a"))
+OPERATIONS = frozenset({"insert", "update", "delete"})
+PUBLICATION = PublicationResource(HERE, "URL", "kodo_trade_db", frozenset({"s.a"}), OPERATIONS)
+
+
+def test_a_slot_is_never_made_by_a_plan() -> None:
+    fresh = replace(empty(), databases=READ)
+    plan = planned(ONE, fresh)
+    assert ("create", "publication.acme/ns/URL/kodo_trade_db") in said(plan.changes)
+    assert SLOT.address not in {change.address for change in plan.changes}
+    for slot in (None, SlotFacts()):
+        assert planned(ONE, there(ONE, slot)).empty
+
+
+def test_a_table_that_joins_is_an_update() -> None:
+    (change,) = planned(wanted(source("s.a", "s.b")), there(ONE)).changes
+    assert isinstance(change, Update)
+    assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
+    (field,) = change.fields
+    assert (field.name, field.before, field.after) == ("tables", {"s.a"}, {"s.a", "s.b"})
+
+
+def test_slot_and_publication_go_together_the_slot_first() -> None:
+    live = there(ONE, SlotFacts(confirmed="0/1", unconfirmed_bytes=2048))
+    plan = planned(wanted(PLAIN), live)
+    deleted = {change.address: change for change in plan.changes if isinstance(change, Delete)}
+    assert deleted.keys() == {SLOT.address, PUBLICATION.address}
+    (danger,) = deleted[SLOT.address].about.dangers
+    assert (danger.code, danger.severity) == ("K401", Severity.ERROR)
+    assert "changes since 0/1 (2KiB of WAL) are not sent any more" in danger.detail
+    assert deleted[SLOT.address].about.evidence["unconfirmed_bytes"] == 2048
+    levels = [[step.change.address for step in level] for level in schedule(plan.changes).deleting]
+    assert levels == [[SLOT.address], [PUBLICATION.address]]
+    (allowed,) = planned(wanted(PLAIN), live, destroy=[SLOT.address]).changes[0].about.dangers
+    assert allowed.severity is Severity.WARNING
+
+
+def test_a_slot_with_a_reader_is_deleted_by_no_flag() -> None:
+    plan = planned(wanted(PLAIN), there(ONE, SlotFacts(active_pid=7)), destroy=[SLOT.address])
+    (danger,) = next(change for change in plan.changes if change.address == SLOT.address).about.dangers
+    assert (danger.severity, danger.remedy) == (Severity.ERROR, None)
+    assert "process 7 of the server sends to its reader" in danger.detail
+
+
+def test_a_slot_alone_is_deleted_without_an_order() -> None:
+    lost = changed(there(ONE, SlotFacts()), without=[PUBLICATION.address])
+    plan = planned(wanted(PLAIN), lost)
+    assert {("forget", PUBLICATION.address), ("delete", SLOT.address)} <= said(plan.changes)
+    assert [len(level) for level in schedule(plan.changes).deleting] == [1]
+
+
+@pytest.mark.parametrize("slot", [None, SlotFacts()])
+def test_what_is_given_up_by_name_keeps_its_slot(slot: SlotFacts | None) -> None:
+    given_up = difference(wanted(PLAIN), there(ONE, slot), forget=[PUBLICATION.address]).changes
+    assert ("forget", PUBLICATION.address) in said(given_up)
+    assert not [change for change in given_up if change.address == SLOT.address]
+
+
+def test_a_publication_of_an_administrator_stays_and_its_slot_goes() -> None:
+    live = there(ONE, SlotFacts())
+    entry = live.ledgers[HERE]["trade"]
+    adopted = with_entry(live, HERE, replace(entry, owned={**entry.owned, PUBLICATION.address: OwnershipKind.ADOPTED}))
+    assert {("forget", PUBLICATION.address), ("delete", SLOT.address)} <= said(planned(wanted(PLAIN), adopted).changes)
+
+
+@pytest.mark.parametrize("databases", [{}, {"URL": DatabaseFacts("no answer")}])
+def test_a_database_that_nobody_read_has_no_changes(databases: dict[str, DatabaseFacts]) -> None:
+    unread = replace(changed(there(ONE), without=[PUBLICATION.address]), databases=databases)
+    for side in (ONE, wanted(PLAIN)):
+        assert PUBLICATION.address not in {change.address for change in planned(side, unread).changes}
+
+
+def test_an_apply_needs_the_databases_of_its_plan() -> None:
+    plan = planned(ONE, replace(empty(), databases=READ))
+    (finding,) = unknown_objects(plan, replace(empty(), databases={"URL": DatabaseFacts("no answer")}))
+    assert (finding.code, finding.severity) == ("K435", Severity.ERROR)
+    assert f"{PUBLICATION.address}: no answer" in finding.detail
+    (unread,) = unknown_objects(plan, empty())
+    assert "it was not read" in unread.detail
+    assert not list(unknown_objects(plan, replace(empty(), databases=READ)))
+    lost = planned(wanted(PLAIN), changed(there(ONE), without=[PUBLICATION.address]))
+    assert any(isinstance(change, Forget) for change in lost.changes)
+    assert PUBLICATION.address not in looked_at(lost.changes)
+    assert not list(unknown_objects(lost, empty()))
+
+
+def test_a_publication_that_changed_since_the_plan_is_stale_and_that_of_another_is_not_touched() -> None:
+    live = there(ONE)
+    plan = planned(wanted(source("s.a", "s.b")), live)
+    (stale,) = staleness(plan, changed(live, LiveObject(replace(PUBLICATION, operations=frozenset({"insert"})))))
+    assert "tables s.a, operations insert, via_root true" in " ".join(
+        stale.detail.replace("[", "").replace("]", "").split()
+    )
+    entry = live.ledgers[HERE]["trade"]
+    taken = replace(live, ledgers={HERE: {"other": replace(entry, name="other")}})
+    (others,) = of_others(plan, taken)
+    assert "belongs to other" in others.detail
+
+
+def _undone(changes: tuple[Any, ...], live: Live) -> tuple[set[tuple[str, str]], list[str]]:
+    one = Applied("aa11", "apply", "anna", 1, None, "d", {}, ended=2, complete=True, total=9, done=changes)
+    found, findings = backwards(one, live)
+    return said(found), [finding.detail for finding in findings]
+
+
+def test_an_undo_makes_the_publication_again_and_no_slot() -> None:
+    live = there(ONE, SlotFacts())
+    deletes = tuple(change for change in planned(wanted(PLAIN), live).changes if isinstance(change, Delete))
+    gone = changed(live, without=[SLOT.address, PUBLICATION.address])
+    changes, told = _undone(deletes, gone)
+    assert changes == {("create", PUBLICATION.address)}
+    assert told == [f"{SLOT.address}: the next run of the source makes it anew; what was not sent is gone"]
+    changes, told = _undone(deletes, replace(gone, databases={}))
+    assert not changes
+    assert all("its database could not be read" in one for one in told)
+
+
+def test_a_table_is_an_edit_of_the_file_and_operations_are_drift() -> None:
+    now = wanted(source("s.a", "s.b"))
+    live = changed(there(ONE), LiveObject(replace(PUBLICATION, operations=frozenset({"insert"}))))
+    against = Baseline("origin/main", "f" * 40, ONE)
+    plan = make_plan(now, live, diff(now, live), evidence={}, allowances=Allowances(), now=NOW, against=against)
+    (change,) = (one for one in plan.changes if one.address == PUBLICATION.address)
+    assert (change.about.origin, change.about.drifted) == (Origin.BOTH, ("operations",))
+
+
+def test_addresses_have_a_namespace_and_a_variable() -> None:
+    assert place_of(SLOT.address) == HERE
+    assert database_of(PUBLICATION.address) == ("URL", "kodo_trade_db")
+    assert database_of("topic.persistent://acme/ns/J") is None
+    assert database_of("slot.acme/ns/URL") is None
+    for address in ("slot.acme", "tenant.acme"):
+        with pytest.raises(InvalidNameError):
+            place_of(address)
+
+
+def test_planning_and_applying_load_no_driver_of_databases() -> None:
+    program = (
+        "import sys, kodoctl.apply.run, kodoctl.plan.live.planner; print({'psycopg', 'sqlalchemy'} & {*sys.modules})"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"

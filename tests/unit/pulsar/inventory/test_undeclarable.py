@@ -1,0 +1,105 @@
+"""What a topology file cannot declare of a namespace: each set value is named, and no default is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kodoctl.pulsar.admin.admin import Reply, RequestCount
+from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.pulsar.inventory.undeclarable import plain_subscriptions, read_undeclarable, undeclarable_settings
+from kodoctl.topology.names import NamespaceName, TopicName
+
+HERE = NamespaceName("acme", "ns")
+NOBODY_SET: dict[str, Any] = {
+    "auth_policies": {"namespace_auth": {"web": ["produce"]}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "replication_clusters": ["here"],
+    "bundles": {"numBundles": 4},
+    "topicDispatchRate": {},
+    "latency_stats_sample_rate": {},
+    "retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
+    "deleted": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "subscription_types_enabled": [],
+    "properties": {"kodoctl.topology/trade": "…"},
+    "migrated": False,
+}
+"""Members that a namespace of Pulsar 4.2.4 has where nobody set what the format lacks."""
+RELATIVE = {
+    "dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": 1, "ratePeriodInSecond": 1,
+    "relativeToPublishRate": True,
+}  # fmt: skip
+BOTH = {
+    "destination_storage": {"limitSize": 1, "limitTime": -1, "policy": "producer_exception"},
+    "message_age": {"limitSize": -1, "limitTime": 1, "policy": "consumer_backlog_eviction"},
+}
+
+
+def test_defaults_and_what_the_format_has_are_not_listed() -> None:
+    assert not dict(undeclarable_settings(NOBODY_SET, "here"))
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "name", "reason"),
+    [
+        ("offload_threshold", 100, "offload_threshold", "set to 100; the format has no such setting"),
+        ("subscription_types_enabled", ["Shared"], "subscription_types_enabled", 'set to ["Shared"]'),
+        ("resource_group_name", "a\nb", "resource_group_name", "set to a\\nb; the format"),
+        ("properties", {"team": "x", "kodoctl.topology/t": ""}, "property team", "set to x; the format"),
+        ("topicDispatchRate", {"here": RELATIVE}, "dispatch_rate", "its rate is relative to the publish rate"),
+        ("backlog_quota_map", BOTH, "backlog_quota", "its limits by size and by age have different actions"),
+        ("schema_compatibility_strategy", "NEW", "schema_compatibility", 'the format cannot express its value "NEW"'),
+        (
+            "auth_policies", {"subscription_auth_roles": {"s": ["a"]}}, "permission on subscription s", 'set to ["a"]',
+        ),
+    ],
+)  # fmt: skip
+def test_each_set_value_is_listed_with_the_true_reason(member: str, value: Any, name: str, reason: str) -> None:
+    ((listed, why),) = undeclarable_settings({**NOBODY_SET, member: value}, "here")
+    assert listed == name
+    assert why.startswith(reason)
+
+
+class Answers:
+    """An admin port that answers GETs from a table; anything else is 404."""
+
+    traffic, waits = RequestCount(), WaitMonitor()
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        answer = self._answers.get(path.replace("/", "_").replace("-", "_"), 404)
+        return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
+
+
+def test_non_persistent_topics_are_listed_once_each_and_the_group_is() -> None:
+    topics = [
+        "non-persistent://acme/ns/a",
+        "non-persistent://acme/ns/b-partition-0",
+        "non-persistent://acme/ns/b-partition-1",
+    ]
+    admin = Answers(
+        namespaces_acme_ns_antiAffinity="g",
+        non_persistent_acme_ns=topics,
+        non_persistent_acme_ns_partitioned=["non-persistent://acme/ns/b"],
+    )
+    found = read_undeclarable(admin, HERE, NOBODY_SET, "here")
+    assert set(found) == {
+        "namespace.acme/ns anti-affinity group", "topic.non-persistent://acme/ns/a", "topic.non-persistent://acme/ns/b",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [(404, set()), (500, {"…"}), (["s", "__compaction"], {"s"})],
+)
+def test_subscriptions_of_a_plain_topic_are_listed_and_what_cannot_be_read_is_said(
+    answer: Any, names: set[str]
+) -> None:
+    admin = Answers(persistent_acme_ns_p_subscriptions=answer)
+    found = plain_subscriptions(admin, TopicName(HERE, "p"))
+    assert set(found) == {f"subscription.persistent://acme/ns/p/{name}" for name in names}
