@@ -18,6 +18,7 @@ import typer
 from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
+from kodo_consumer.adapters.metrics.source_metrics import SOURCE_METRICS
 from kodo_consumer.cli.main import app as consumer_app
 from kodo_pipeline.audit.report import EXIT_CODES
 from kodo_pipeline.landing.recorded_tables import RECORDED
@@ -170,6 +171,16 @@ def metrics_page() -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{metric.name}` | {metric.kind} | {metric.help} |" for metric in METRICS]
+    lines += [
+        "",
+        "# Metrics of a source of change data",
+        "",
+        "Without labels: a process runs one source. Served by `kodo-consumer source run --port`.",
+        "",
+        "| name | kind | what it says |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{metric.name}` | {metric.kind} | {metric.help} |" for metric in SOURCE_METRICS]
     lines += [
         "",
         "# Metrics of lanes",

@@ -19,29 +19,35 @@ class DatabaseError(Exception):
 
 
 @contextlib.contextmanager
-def connection_of(variable: str, variables: Mapping[str, str]) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+def connection_of(
+    variable: str, variables: Mapping[str, str], *, replication: str | None = None
+) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """Context with a connection, on which each statement is a transaction of its own. Raises DatabaseError, also for
-    errors of statements inside the context.
+    errors of statements inside the context. `replication`: libpq's parameter of this name; None: no replication.
     """
-    try:
-        import psycopg
-    except ImportError:
-        raise DatabaseError("psycopg is not installed: pip install 'kodoctl[postgres]'") from None
-    options = _options_of(variable, variables)
+    options = address_of(variable, variables)
+    import psycopg
+
+    if replication is not None:
+        options["replication"] = replication
     try:
         with psycopg.connect(
             **options, autocommit=True, connect_timeout=TIMEOUT, application_name="kodoctl", prepare_threshold=None
         ) as connection:
-            connection.execute(f"SET lock_timeout = '{TIMEOUT}s'")
+            if replication is None:
+                connection.execute(f"SET lock_timeout = '{TIMEOUT}s'")
             yield connection
     except psycopg.Error as problem:
         raise DatabaseError(_text(problem, options)) from None
 
 
-def _options_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    from psycopg import Error
-    from psycopg.conninfo import conninfo_to_dict
-
+def address_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Options of libpq in the address that a variable holds. Raises DatabaseError if it holds none."""
+    try:
+        from psycopg import Error
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        raise DatabaseError("psycopg is not installed: pip install 'kodoctl[postgres]'") from None
     url = variables.get(variable, "").strip()
     if not url:
         raise DatabaseError(f"the variable {variable} is not set")

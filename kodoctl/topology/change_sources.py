@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.topology import Topology
 
 MAX_IDENTIFIER: Final = 63  # bytes of a PostgreSQL name
-Operation = Literal["insert", "update", "delete"]
+Operation = Literal["insert", "update", "delete", "truncate"]
 _NO_SLOT_NAME: Final = re.compile("[^a-z0-9_]")
 
 
@@ -47,13 +47,14 @@ class ChangeSource:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations that the publication publishes: inserts alone for outboxes; deletes only if a table sends them."""
+        """The operations that the publication publishes: inserts alone for outboxes; deletes only if a table sends them.
+        Truncates are published to be reported: no message says that the rows are gone.
+        """
         rows = [table.spec for table in self.tables if table.spec.outbox is None]
         if not rows:
             return ("insert",)
-        return (
-            ("insert", "update", "delete") if any(row.deletes == "tombstone" for row in rows) else ("insert", "update")
-        )
+        sends_deletes = any(row.deletes == "tombstone" for row in rows)
+        return ("insert", "update", *(("delete",) if sends_deletes else ()), "truncate")
 
     def targets(self, topology: Topology) -> dict[str, list[TableMapping]]:
         """Ground topic -> the tables whose rows can go there; an outbox's can go to every topic of the file."""

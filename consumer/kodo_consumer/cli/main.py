@@ -17,7 +17,7 @@ class Commands(LazyGroup):
     """Table of all commands: name, function, and first sentence of the help."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Run": ("run", "check", "outbox"),
+        "Run": ("run", "check", "outbox", "source"),
         "Steer running workers": ("steer", "pause", "resume", "limit", "weight", "concurrency", "move"),
         "Look": ("why", "dashboards"),
     }
@@ -39,6 +39,9 @@ class Commands(LazyGroup):
             LazyCommand("list", "kodo_consumer.cli.outbox_commands:list_rows", "Count rows by status, and show the oldest."),
             LazyCommand("push", "kodo_consumer.cli.outbox_commands:push", "Send rows anew, now, with fresh counters."),
             LazyCommand("hold", "kodo_consumer.cli.outbox_commands:hold", "Keep rows from being sent until they are pushed."),
+        )),
+        group("source", "Rows that a database commits, sent as messages.", (
+            LazyCommand("run", "kodo_consumer.cli.source_commands:run", "Send the rows that a database commits until SIGTERM."),
         )),
     )  # fmt: skip
 

@@ -186,6 +186,11 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),
         "K784": Code("live orders to workers", "Nothing: they end by themselves; `kodo-consumer resume` ends them now."),
         "K785": Code("message not found", "Look in the subscription it was meant for; what retention deleted is gone."),
+        "K790": Code("source cannot start", "Do what the detail says: nothing was sent."),
+        "K791": Code("change cannot become a message",
+                     "Fix the file or the table as the detail says, and start again: everything before the change is stored."),
+        "K792": Code("position of a source is lost",
+                     "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
     },
     "What the pipeline tells": {
         "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),

@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP: one server for all consumers and relays of a process that name the same address."""
+"""Metrics and health over HTTP: one server for all consumers, relays and sources of a process that name the same address."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, make_wsgi_app
 
 from kodo_consumer.adapters.metrics.collector import COLLECTOR
 from kodo_consumer.adapters.metrics.outbox_metrics import RELAYS, RelaySight
+from kodo_consumer.adapters.metrics.source_metrics import SOURCES, SourceView
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.host.metrics_server import Application, MetricsServer, probes
@@ -28,11 +29,11 @@ _servers: Final[dict[tuple[str, int], _Shared]] = {}  # by the address asked for
 
 
 class HttpEndpoint:
-    """Share of one worker, or of one relay, in the server of an address. `address`: HOST:PORT on which the server
+    """Share of one worker, relay or source in the server of an address. `address`: HOST:PORT on which the server
     listens, with the real port if `port` is 0.
     """
 
-    def __init__(self, shown: WorkerView | RelaySight, host: str, port: int) -> None:
+    def __init__(self, shown: WorkerView | RelaySight | SourceView, host: str, port: int) -> None:
         """Starts the server, or joins the one that has the same host and port, and shows `shown` there. Raises
         UsageError if the address is in use or not valid.
         """
@@ -47,6 +48,8 @@ class HttpEndpoint:
         try:
             if isinstance(shown, WorkerView):
                 COLLECTOR.add(shown)
+            elif isinstance(shown, SourceView):
+                SOURCES.add(shown)
             else:
                 RELAYS.add(shown)
         except BaseException:
@@ -54,9 +57,11 @@ class HttpEndpoint:
             raise
 
     def close(self) -> None:
-        """Ends showing the worker or relay; the last endpoint of an address also ends the server. To be called once."""
+        """Ends showing the worker, relay or source; the last endpoint of an address also ends the server. To be called once."""
         if isinstance(self._shown, WorkerView):
             COLLECTOR.remove(self._shown)
+        elif isinstance(self._shown, SourceView):
+            SOURCES.remove(self._shown)
         else:
             RELAYS.remove(self._shown)
         self._leave()
@@ -72,10 +77,12 @@ class HttpEndpoint:
 
 
 def _health(
-    ask: Callable[[WorkerView], list[str]], ask_relay: Callable[[RelaySight], list[str]]
+    ask: Callable[[WorkerView], list[str]],
+    ask_relay: Callable[[RelaySight], list[str]],
+    ask_source: Callable[[SourceView], list[str]],
 ) -> tuple[bool, object]:
-    """(ok, JSON document) of a probe. `ok`: `ask` and `ask_relay` list no problem for any worker or relay. The document
-    has `ok`, `workers` and, if this process has any, `relays`, each with its problems.
+    """(ok, JSON document) of a probe. `ok`: no `ask` lists a problem for any worker, relay or source. The document has
+    `ok`, `workers` and, if this process has any, `relays` and `sources`, each with its problems.
     """
     found = [
         {
@@ -92,13 +99,14 @@ def _health(
         }
         for labels, sight in COLLECTOR.sights.items()
     ]
-    relays = RELAYS.health(ask_relay)
-    well = not any(one["problems"] for one in [*found, *relays])
-    return well, {"ok": well, "workers": found, **({"relays": relays} if relays else {})}
+    relays, sources = RELAYS.health(ask_relay), SOURCES.health(ask_source)
+    well = not any(one["problems"] for one in [*found, *relays, *sources])
+    others = {name: some for name, some in (("relays", relays), ("sources", sources)) if some}
+    return well, {"ok": well, "workers": found, **others}
 
 
 _APPLICATION: Final[Application] = probes(
     make_wsgi_app(REGISTRY),
-    partial(_health, WorkerView.unhealthy, RelaySight.unhealthy),
-    partial(_health, WorkerView.not_ready, RelaySight.not_ready),
+    partial(_health, WorkerView.unhealthy, RelaySight.unhealthy, SourceView.unhealthy),
+    partial(_health, WorkerView.not_ready, RelaySight.not_ready, SourceView.not_ready),
 )

@@ -1,0 +1,139 @@
+"""Producers with fixed names and with numbers of the caller's, so that a broker that deduplicates stores each message
+once, whoever sends it again: another process, or the client library after a lost connection.
+
+There are no batches: of a batch, the client library tells the broker the number of the first message alone (measured),
+so that the others of the last batch before a kill would be stored again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.client_close import close_client
+from kodo_consumer.adapters.pulsar.receipts import NEVER
+from kodo_consumer.adapters.pulsar.refusals import cannot_publish
+from kodo_consumer.adapters.pulsar.schema_passthrough import PassThrough
+from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.admin.admin import topic_path
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.client_options import create_client, knock
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.envelope import Outgoing
+    from kodo_consumer.core.values.send_target import SendTarget
+    from kodoctl.pulsar.connection.connection import Connection
+
+OnAnswer = Callable[[Any, Unconfirmed | Rejected | None], None]
+"""Called on a thread of the client library with the token of a message and its receipt; None: the message is stored."""
+DROPPED: Final = Unconfirmed("the broker took it for one that it has")
+
+
+class SequencedClient:
+    """Client for producers with fixed names. Every call may raise ClusterError."""
+
+    def __init__(self, connection: Connection) -> None:
+        knock(connection)
+        self._client = create_client(connection)
+
+    def partitions(self, topic: str) -> list[str]:
+        """Full names of a topic's partitions in order; its own name if it has none."""
+        try:
+            return list(self._client.get_topic_partitions(topic))
+        except pulsar.PulsarException as problem:
+            raise cannot_publish(topic, problem) from None
+
+    def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
+        """Opens the producer with this name. Raises ClusterError, also if another process has the name. None: a new
+        name; a message is then known by its order alone.
+        """
+        schema: dict[str, Any] = {}
+        if target.payload_type == "avro" and target.schema is not None:
+            schema = {"schema": PassThrough(target.schema)}
+        try:
+            producer = self._client.create_producer(
+                partition,
+                producer_name=name,
+                send_timeout_millis=0,  # a result that is not known would be a number that is not known
+                max_pending_messages=0,  # who sends has a limit of its own
+                batching_enabled=False,
+                **schema,
+            )
+        except pulsar.PulsarException as problem:
+            raise cannot_publish(partition, problem) from None
+        return SequencedProducer(producer)
+
+    def close(self) -> None:
+        """Closes the client with all its producers. Messages without a receipt are dropped."""
+        close_client(self._client, "a source")
+
+
+class SequencedProducer:
+    """Producer of one partition. `last_stored`: highest number that the broker had stored under its name when it was
+    opened; -1: none.
+    """
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+        self.last_stored = int(producer.last_sequence_id())
+
+    def is_stored(self, number: int) -> bool:
+        """True if the broker had the message with this number before this producer was opened."""
+        return number <= self.last_stored
+
+    def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
+        """Sends a message. Its answer comes on another thread, or here if the client refuses the message. `number`:
+        None: the client numbers.
+        """
+        numbered = {} if number is None else {"sequence_id": number}
+        try:
+            self._producer.send_async(
+                message.payload,
+                partial(_pass_answer, token, on_answer),
+                properties=message.properties,
+                partition_key=message.key or None,
+                event_timestamp=message.event_time or None,
+                **numbered,
+            )
+        except pulsar.PulsarException as problem:
+            on_answer(token, Unconfirmed(type(problem).__name__))
+
+    @property
+    def is_connected(self) -> bool:
+        """True if a broker serves the partition to this producer now."""
+        return bool(self._producer.is_connected())
+
+    def close(self) -> None:
+        """Closes the producer, which frees its name. Never raises."""
+        with contextlib.suppress(Exception):
+            self._producer.close()
+
+
+def _pass_answer(token: Any, on_answer: OnAnswer, result: Any, position: Any) -> None:
+    """Passes a result on. Suppresses every exception: one that escaped would end the process."""
+    with contextlib.suppress(BaseException):
+        if result != pulsar.Result.Ok:
+            never = NEVER.get(result)
+            on_answer(token, Unconfirmed(result.name) if never is None else Rejected(never))
+        elif position is None or position.ledger_id() < 0:
+            on_answer(token, DROPPED)
+        else:
+            on_answer(token, None)
+
+
+def is_deduplicating(connection: Connection, partition: str) -> bool | None:
+    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know."""
+    admin = HttpAdmin(connection, limit=0.0)
+    try:
+        reply = admin.call("GET", f"{topic_path(TopicName.parse(partition))}/internalStats")
+        return "pulsar.dedup" in reply.data["cursors"] if reply.ok else None
+    except ClusterError:
+        return None
+    finally:
+        admin.close()

@@ -1,0 +1,104 @@
+"""Commands for sources of change data."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
+from kodo_consumer.sending.environment import ConnectionOptions, Environment
+from kodoctl.cli.common.console import command, say
+from kodoctl.errors import UsageError, error
+from kodoctl.host.host_facts import working_folder
+
+if TYPE_CHECKING:
+    from kodo_consumer.runtime.settings import Settings
+    from kodo_consumer.source.runner import Source
+    from kodoctl.topology.change_sources import ChangeSource
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+log = logging.getLogger("kodo.source")
+
+
+@command
+@connects
+@log_options
+def run(
+    topology: Topology,
+    source: Annotated[
+        str | None, typer.Argument(help="Source to run; may be left out if the file has one.", metavar="SOURCE")
+    ] = None,
+    port: Port = None,
+    *,
+    logs: LogOptions,
+    place: ConnectionOptions,
+) -> None:
+    """Send the rows that a database commits until SIGTERM.
+
+    Then waits for receipts and exits 0. A second process of the same source waits until the first one has ended.
+    """
+    from kodo_consumer.running.multi_run import ending_on_signals
+    from kodo_consumer.runtime.settings import read_settings
+    from kodo_consumer.source.runner import Source
+
+    surroundings = Environment.of(**place)
+    loaded = surroundings.topology(topology)
+    chosen = _choose(loaded, source)
+    _check_database(chosen, surroundings)
+    settings = read_settings(os.environ, working_folder())
+    runner = Source(loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys)
+    logs.apply()
+    say(f"source {chosen.name}: {', '.join(table.name for table in chosen.tables)}")
+    with _serve_metrics(runner, settings, port), ending_on_signals() as asked:
+        runner.serve(asked, drain_timeout=settings.drain_timeout / 1000)
+    say(_summary(runner))
+
+
+def _choose(topology: LoadedTopology, name: str | None) -> ChangeSource:
+    from kodoctl.topology.change_sources import change_sources
+
+    found = {source.name: source for source in change_sources(topology.spec)}
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name in found:
+        return found[name]
+    has = f"the file has {', '.join(found)}" if found else "the file has no `sources`"
+    detail = f"name one of its sources: {has}" if name is None and found else f"no source {name or ''}: {has}"
+    raise UsageError(error("K790", "source cannot start", detail))
+
+
+def _check_database(source: ChangeSource, surroundings: Environment) -> None:
+    """Raises UsageError for an address that can never work."""
+    from kodoctl.database.postgres import DatabaseError, address_of
+
+    try:
+        address_of(source.spec.database, surroundings.environ)
+    except DatabaseError as problem:
+        raise UsageError(error("K790", "source cannot start", str(problem))) from None
+
+
+@contextmanager
+def _serve_metrics(runner: Source, settings: Settings, port: int | None) -> Iterator[None]:
+    """Context manager that serves metrics and health of the source within its body; does nothing if `port` is None."""
+    if port is None:
+        yield
+        return
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+    from kodo_consumer.adapters.metrics.source_metrics import SourceView
+
+    with closing(HttpEndpoint(SourceView(runner), settings.host, port)) as window:
+        log.info("metrics and health are on http://%s", window.address)
+        yield
+
+
+def _summary(runner: Source) -> str:
+    names = ("sent", "known", "superseded", "truncates", "schema_changes", "restarts")
+    shown = (
+        f"{name.replace('_', ' ')} {runner.counts[name]}" for name in names if name == "sent" or runner.counts[name]
+    )
+    return ", ".join(shown)

@@ -1,0 +1,285 @@
+"""A source's database: its slot, the snapshot before the first change, and the stream of changes.
+
+The stream is the replication protocol over psycopg's libpq: PostgreSQL pushes messages of pgoutput, and we report the
+position up to which all of them are stored. Everything after this position comes again at the next start.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_consumer.source.pgoutput import Change, Relation, RelationColumn, Values
+from kodo_consumer.source.positions import read_lsn, snapshot_slot
+from kodo_consumer.source.row_mapping import GoneError
+from kodoctl.database.postgres import DatabaseError, connection_of
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from kodoctl.topology.change_sources import ChangeSource, TableMapping
+
+_SETTINGS: Final = (
+    "SET DateStyle = 'ISO'; SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1;"
+    " SET bytea_output = 'hex'; SET client_encoding = 'UTF8'"
+)
+"""How values are written as text, in the stream and in the snapshot alike."""
+_EPOCH_S: Final = 946_684_800  # PostgreSQL's epoch, in seconds since 1970
+_FETCH: Final = 2_000  # rows of a snapshot at a time
+_STATUS: Final = struct.Struct(">cQQQqB")
+_DATA: Final = struct.Struct(">QQq")
+_KEEPALIVE: Final = struct.Struct(">QqB")
+_IN_USE: Final = "55006"  # SQLSTATE: the slot is read by another process
+_DUPLICATE: Final = "42710"  # SQLSTATE: a slot of this name exists
+_PRIMARY_KEY: Final = """
+SELECT ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(number, place)
+             JOIN pg_attribute a ON a.attnum = k.number
+             WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+"""
+_SLOT: Final = """
+SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
+FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
+"""
+
+
+class SlotInUseError(DatabaseError):
+    """Another process reads the slot, or makes it."""
+
+
+class System(NamedTuple):
+    """The database server: its identity, its timeline and the present end of its log."""
+
+    id: str
+    timeline: int
+    end: int
+
+
+class SourceDatabase:
+    """The database of a source. `environ` has the variable with the address. Methods raise DatabaseError."""
+
+    def __init__(self, source: ChangeSource, environ: Mapping[str, str]) -> None:
+        self._source, self._environ = source, environ
+
+    @contextmanager
+    def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """Context with a connection for statements."""
+        with connection_of(self._source.spec.database, self._environ) as connection:
+            connection.execute(_SETTINGS.encode())
+            yield connection
+
+    @contextmanager
+    def replicate(self) -> Iterator[Replication]:
+        """Context with a connection for replication, on which statements of SQL can be run as well."""
+        with connection_of(self._source.spec.database, self._environ, replication="database") as connection:
+            replication = Replication(connection, self._source)
+            try:
+                for statement in _SETTINGS.split(";"):
+                    replication.execute(statement)
+                yield replication
+            finally:
+                connection.close()  # in the middle of a stream, too
+
+    def has_slot(self, connection: Any) -> bool:
+        """True if the slot exists. Raises UsageError if it cannot be used, or if the publication is missing, too."""
+        found = connection.execute(_SLOT, [self._source.slot]).fetchone()
+        if found is not None:
+            _, is_lost, _, plugin = found
+            if is_lost:
+                detail = (
+                    f"slot {self._source.slot} has lost its log (max_slot_wal_keep_size): changes are missing. Drop it by"
+                    f" SELECT pg_drop_replication_slot('{self._source.slot}'); the next run sends all rows again"
+                )
+                raise UsageError(error("K792", "position of a source is lost", detail))
+            if plugin != "pgoutput":
+                detail = f"slot {self._source.slot} is of plug-in {plugin}, not of pgoutput: drop it if nobody needs it"
+                raise UsageError(error("K790", "source cannot start", detail))
+            return True
+        level = connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
+        if level != "logical":
+            detail = f"wal_level of the server is {level}: set it to logical, and start the server again"
+            raise UsageError(error("K790", "source cannot start", detail))
+        publication = "SELECT FROM pg_publication WHERE pubname = %s"
+        if connection.execute(publication, [self._source.publication]).fetchone() is None:
+            detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
+            raise UsageError(error("K790", "source cannot start", detail))
+        return False
+
+    def primary_key(self, connection: Any, table: TableMapping) -> list[str]:
+        """Names of the columns of the table's primary key; empty: it has none."""
+        found = connection.execute(_PRIMARY_KEY, list(table.parts)).fetchone()
+        return [] if found is None else list(found[0])
+
+    def fetch(self, connection: Any, relation: Relation, names: Sequence[str], row: Values) -> Values:
+        """See kodo_consumer.source.row_mapping.Fetch."""
+        from psycopg.sql import SQL, Identifier
+
+        schema, _, table = relation.name.partition(".")
+        keys = [(column.name, row[place]) for place, column in enumerate(relation.columns) if column.is_key]
+        if not keys:
+            raise GoneError
+        query = SQL("SELECT {} FROM {} WHERE {}").format(
+            SQL(", ").join(SQL("{}::text").format(Identifier(name)) for name in names),
+            Identifier(schema, table),
+            SQL(" AND ").join(SQL("{} = {}").format(Identifier(name), SQL("%s")) for name, _ in keys),
+        )
+        values = [value.decode() if isinstance(value, bytes) else None for _, value in keys]
+        found = connection.execute(query, values).fetchone()
+        if found is None:
+            raise GoneError
+        return [None if value is None else value.encode() for value in found]
+
+
+class Event(NamedTuple):
+    """A message of the stream. `data`: bytes of pgoutput, None for a sign of life; `end`: position that the server has
+    sent everything up to.
+    """
+
+    data: bytes | None
+    end: int
+
+
+class Replication:
+    """Connection for replication. Not thread-safe."""
+
+    def __init__(self, connection: Any, source: ChangeSource) -> None:
+        self._connection, self._source = connection, source
+        self._pg = connection.pgconn
+        self._must_answer = False
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Runs a command of replication, or SQL. Returns its rows as texts."""
+        result = self._pg.exec_(statement.encode())
+        self._check(result)
+        return [
+            tuple(
+                None if (value := result.get_value(row, column)) is None else value.decode()
+                for column in range(result.nfields)
+            )
+            for row in range(result.ntuples)
+        ]
+
+    def system(self) -> System:
+        """Identity of the server."""
+        found = self.execute("IDENTIFY_SYSTEM")[0]
+        return System(str(found[0]), int(str(found[1])), read_lsn(str(found[2])))
+
+    def create_slot(self) -> int:
+        """Creates the slot, with changes from now on. Returns its position."""
+        found = self.execute(f'CREATE_REPLICATION_SLOT "{self._source.slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT')
+        return read_lsn(str(found[0][1]))
+
+    def create_snapshot(self) -> tuple[int, str]:
+        """Creates a temporary slot, which ends with this connection. Returns its position, and the name of the snapshot
+        of this position, which other connections can read until this one runs a further command.
+        """
+        name = snapshot_slot(self._source.slot)
+        found = self.execute(f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT')
+        return read_lsn(str(found[0][1])), str(found[0][2])
+
+    def keep_slot(self) -> None:
+        """Makes the slot of the temporary one, at its position. This is the only sign that the snapshot is sent."""
+        self.execute(
+            f"SELECT pg_copy_logical_replication_slot('{snapshot_slot(self._source.slot)}', '{self._source.slot}', false)"
+        )
+
+    def start(self) -> None:
+        """Begins the stream, from the position that the slot has. Raises SlotInUseError."""
+        options = f"proto_version '1', publication_names '\"{self._source.publication}\"'"
+        command = f'START_REPLICATION SLOT "{self._source.slot}" LOGICAL 0/0 ({options})'
+        self._check(self._pg.exec_(command.encode()))
+        self._pg.nonblocking = 1
+
+    def events(self, seconds: float, most: int) -> list[Event]:
+        """Waits at most `seconds` for messages of the stream; returns at most `most`."""
+        found: list[Event] = []
+        while len(found) < most:
+            count, data = self._pg.get_copy_data(1)
+            if count > 0:
+                found.append(self._event(bytes(data)))
+            elif count == 0:
+                if found or not select.select([self._pg.socket], [], [], seconds)[0]:
+                    break
+                self._pg.consume_input()
+                seconds = 0.0
+            else:
+                self._check(self._pg.get_result())
+                raise DatabaseError("the server has ended the stream")
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Waits for messages of the stream, at most `seconds`."""
+        select.select([self._pg.socket], [], [], seconds)
+
+    @property
+    def must_answer(self) -> bool:
+        """True if the server wants to hear a `confirm` now."""
+        return self._must_answer
+
+    def confirm(self, lsn: int) -> None:
+        """Reports that everything up to a position is stored: it does not come again."""
+        self._must_answer = False
+        now = int((time.time() - _EPOCH_S) * 1e6)
+        self._pg.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, 0))
+        while self._pg.flush():
+            select.select([], [self._pg.socket], [], 1.0)
+
+    def _event(self, data: bytes) -> Event:
+        if data[:1] == b"w":
+            _, end, _ = _DATA.unpack_from(data, 1)
+            return Event(data[25:], end)
+        end, _, wants = _KEEPALIVE.unpack_from(data, 1)
+        self._must_answer = self._must_answer or bool(wants)
+        return Event(None, end)
+
+    def _check(self, result: Any) -> None:
+        from psycopg import pq
+
+        if result is None or result.status in (
+            pq.ExecStatus.COMMAND_OK,
+            pq.ExecStatus.TUPLES_OK,
+            pq.ExecStatus.COPY_BOTH,
+        ):
+            return
+        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+        if state in (_IN_USE, _DUPLICATE):
+            raise SlotInUseError(f"another `source run` has it: {text}")
+        raise DatabaseError(text or self._pg.error_message.decode(errors="replace").strip() or "the connection is lost")
+
+
+def snapshot_rows(connection: Any, table: TableMapping, relation_id: int, snapshot: str) -> Iterator[Relation | Change]:
+    """Yields the table, and each of its rows as an insert, as the snapshot has them."""
+    from psycopg.sql import SQL, Identifier, Literal
+
+    columns = connection.execute(
+        "SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0"
+        " AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
+        [SQL(".").join(map(Identifier, table.parts)).as_string(connection)],
+    ).fetchall()
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(snapshot)))
+        names = SQL(", ").join(Identifier(name) for (name,) in columns)
+        query = SQL("DECLARE kodo_rows NO SCROLL CURSOR FOR SELECT {} FROM {}")
+        connection.execute(query.format(names, Identifier(*table.parts)))
+        is_first = True
+        while True:
+            result = connection.execute(f"FETCH {_FETCH} FROM kodo_rows").pgresult
+            width = result.nfields
+            if is_first:
+                found = [
+                    RelationColumn(result.fname(at).decode(), result.ftype(at), is_key=False) for at in range(width)
+                ]
+                yield Relation(relation_id, table.name, "d", tuple(found))
+                is_first = False
+            for row in range(result.ntuples):
+                values = [result.get_value(row, column) for column in range(width)]
+                yield Change(relation_id, None, only_key=False, new=values, is_insert=True)
+            if result.ntuples < _FETCH:
+                return

@@ -1,0 +1,194 @@
+# pure: every branch is tested
+"""Mapping of a table's rows to messages: topic, key, properties and payload, as the source declares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_consumer.source.column_values import BYTEA, Read, read_bytes, reader_of
+from kodo_consumer.source.pgoutput import UNCHANGED, Change, Relation, Values
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.send_target import SendTarget
+    from kodoctl.topology.change_sources import TableMapping
+
+_NUMBERS: Final = frozenset({"number", "integer"})
+
+
+class MappedMessage(NamedTuple):
+    """Message of a change, not checked yet. `topic`: its ground topic; `payload`: a row, bytes, or None for a tombstone."""
+
+    topic: str
+    key: str
+    properties: Mapping[str, str]
+    payload: Any
+
+
+class GoneError(Exception):
+    """The row of a change was deleted meanwhile, and with it a large value that the log does not repeat."""
+
+
+Fetch = Callable[[Relation, Sequence[str], Values], Values]
+"""Returns the values of columns (by name) of the row with the replica identity that the given values have. Raises
+GoneError.
+"""
+
+
+def refused(table: str, detail: str) -> UsageError:
+    """Returns the error that stops a source at a change."""
+    return UsageError(error("K791", "change cannot become a message", f"{table}: {detail}"))
+
+
+class RowMapping:
+    """Rows of a table, as it is in the database now, to messages. `target`: of the ground topic, None for an outbox;
+    `fetch`: reads values that the log does not repeat. Raises UsageError (K791) if a column that the file names is not
+    there.
+    """
+
+    def __init__(
+        self,
+        table: TableMapping,
+        relation: Relation,
+        primary_key: Sequence[str],
+        target: SendTarget | None,
+        fetch: Fetch,
+    ) -> None:
+        self._table, self._spec, self._relation, self._fetch = table, table.spec, relation, fetch
+        self._places = {column.name: place for place, column in enumerate(relation.columns)}
+        spec, outbox = self._spec, self._spec.outbox
+        self._key = list(spec.key or [name for name in primary_key if name in self._places])
+        self._body = None if isinstance(spec.payload, str) else spec.payload.column
+        named = [*(spec.columns or ()), *spec.properties.values(), *(spec.key or ())]
+        if self._body is not None:
+            named.append(self._body)
+        if outbox is not None:
+            named = [name for name in (outbox.topic, outbox.key, outbox.payload, outbox.properties) if name]
+        if missing := sorted({name for name in named if name not in self._places}):
+            has = ", ".join(self._places)
+            raise refused(
+                table.name,
+                f"it has no column {', '.join(missing)} any more (it has {has}); add the column, or change the file and"
+                " start again: nothing is lost, the slot keeps its position",
+            )
+        if outbox is None and not self._key:
+            raise refused(table.name, "it has no primary key: name the columns of the message key in `key`")
+        self._row: dict[str, tuple[int, Read]] = {}
+        if outbox is None and self._body is None:
+            self._row = dict(self._readers(spec.columns or list(self._places), target))
+        self._needed = self._needed_places()
+
+    def messages(self, change: Change) -> Iterator[MappedMessage]:
+        """Yields the messages of a change: none, one, or two if an update changed the key. Raises UsageError for a row
+        that cannot become a message, and GoneError.
+        """
+        if self._spec.outbox is not None:
+            if change.is_insert and change.new is not None:
+                yield self._outbox_message(change.new)
+            return
+        tombstones = self._spec.deletes == "tombstone"
+        if change.new is None:
+            if tombstones and change.old is not None:
+                yield self._tombstone(change.old, only_key=change.only_key)
+            return
+        new = self._whole(change)
+        key = self._key_text(new)
+        if tombstones and change.old is not None:
+            self._check_identity(only_key=change.only_key)
+            if self._key_text(change.old) != key:
+                yield self._tombstone(change.old, only_key=change.only_key)
+        yield MappedMessage(self._topic, key, self._properties(new), self._payload(new))
+
+    @property
+    def _topic(self) -> str:
+        return str(self._spec.topic)
+
+    def _readers(self, names: Sequence[str], target: SendTarget | None) -> Iterator[tuple[str, tuple[int, Read]]]:
+        is_avro = target is not None and target.payload_type == "avro"
+        declared = {} if target is None or is_avro or target.schema is None else target.schema.get("properties", {})
+        for name in names:
+            place = self._places[name]
+            kinds = declared.get(name, {}).get("type", ()) if isinstance(declared.get(name, {}), Mapping) else ()
+            is_number = bool(_NUMBERS.intersection([kinds] if isinstance(kinds, str) else kinds))
+            kind = self._relation.columns[place].type
+            yield name, (place, reader_of(kind, is_avro=is_avro, is_number=is_number))
+
+    def _needed_places(self) -> list[int]:
+        """Places of the columns that a message of a row needs."""
+        names = {*self._key, *self._spec.properties.values(), *self._row, *([self._body] if self._body else [])}
+        return sorted(self._places[name] for name in names)
+
+    def _whole(self, change: Change) -> Values:
+        """The new row, with values that the log did not repeat taken from the old one, or from the table."""
+        new = change.new
+        assert new is not None
+        if not any(new[place] is UNCHANGED for place in self._needed):
+            return new
+        if change.old is not None and not change.only_key:
+            return [old if value is UNCHANGED else value for old, value in zip(change.old, new, strict=True)]
+        names = [self._relation.columns[place].name for place in self._needed if new[place] is UNCHANGED]
+        fetched = dict(zip(names, self._fetch(self._relation, names, new), strict=True))
+        columns = self._relation.columns
+        return [fetched.get(column.name, value) for column, value in zip(columns, new, strict=True)]
+
+    def _check_identity(self, *, only_key: bool) -> None:
+        lacking = [name for name in self._key if only_key and not self._relation.columns[self._places[name]].is_key]
+        if lacking:
+            raise refused(
+                self._table.name,
+                f"the log of a delete or of a changed key lacks {', '.join(lacking)} of the message key: set REPLICA"
+                " IDENTITY FULL for later changes, and `deletes: ignore` to get past this one",
+            )
+
+    def _tombstone(self, old: Values, *, only_key: bool) -> MappedMessage:
+        self._check_identity(only_key=only_key)
+        known = [self._relation.columns[place].is_key or not only_key for place in range(len(old))]
+        return MappedMessage(
+            self._topic,
+            self._key_text(old),
+            self._properties([value if is_known else None for value, is_known in zip(old, known, strict=True)]),
+            None,
+        )
+
+    def _key_text(self, row: Values) -> str:
+        texts = [_text(row[self._places[name]]) for name in self._key]
+        return (texts[0] or "") if len(texts) == 1 else json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+    def _properties(self, row: Values) -> dict[str, str]:
+        found = {name: _text(row[self._places[column]]) for name, column in self._spec.properties.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def _payload(self, row: Values) -> Any:
+        if self._body is not None:
+            return self._bytes(row, self._body)
+        return {
+            name: None if (text := _text(row[place])) is None else read(text)
+            for name, (place, read) in self._row.items()
+        }
+
+    def _bytes(self, row: Values, column: str) -> bytes | None:
+        place = self._places[column]
+        value = row[place]
+        if not isinstance(value, bytes):
+            return None
+        return read_bytes(value.decode()) if self._relation.columns[place].type == BYTEA else value
+
+    def _outbox_message(self, row: Values) -> MappedMessage:
+        outbox = self._spec.outbox
+        assert outbox is not None
+        topic = _text(row[self._places[outbox.topic]])
+        key = _text(row[self._places[outbox.key]]) if outbox.key else None
+        text = _text(row[self._places[outbox.properties]]) if outbox.properties else None
+        try:
+            properties = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            properties = None
+        if not isinstance(properties, dict):
+            raise refused(self._table.name, f"column {outbox.properties} is no JSON object")
+        return MappedMessage(topic or "", key or "", properties, self._bytes(row, outbox.payload))
+
+
+def _text(value: Any) -> str | None:
+    return value.decode() if isinstance(value, bytes) else None

@@ -1,0 +1,423 @@
+"""Runner of a source: the loop from the database to the broker. It has one thread; answers come on other threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodo_consumer.source.database import Event, Replication, SourceDatabase, snapshot_rows
+from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Change, Commit, Relation, Truncate, read_message
+from kodo_consumer.source.positions import Position, lsn_text
+from kodo_consumer.source.progress import OpenTransaction, Progress
+from kodo_consumer.source.row_mapping import GoneError, RowMapping
+from kodo_consumer.source.sender import Numbering, SentMessage, SourceSender
+from kodoctl.database.postgres import DatabaseError
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.topology.change_sources import ChangeSource, TableMapping
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+log = logging.getLogger("kodo.source")
+_WINDOW: Final = 10_000  # messages without a receipt
+_TURN: Final = 1_000  # messages of the stream in one turn
+_WAIT: Final = 0.2  # seconds that a turn waits for the stream
+_CONFIRM_EVERY: Final = 0.5  # seconds
+_MARK_EVERY: Final = 60.0  # seconds
+_SILENT: Final = 10.0  # seconds without a receipt after which the broker is in trouble
+_MOST_PAUSE: Final = 30.0  # seconds between two tries
+_MARKS_WITHIN: Final = 20.0  # seconds that the last marks are waited for
+
+
+class EndedError(Exception):
+    """The run was asked to end."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
+    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
+    monotonic, but for `time`.
+    """
+
+    progress: Progress = field(default_factory=Progress)
+    out: set[SentMessage] = field(default_factory=set)
+    failure: str = ""
+    mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
+    transaction: OpenTransaction | None = None
+    lsn: int = 0
+    place: int = 0
+    time: int = 0
+    server_end: int = 0
+    confirmed_at: float = field(default_factory=monotonic)
+    marked_at: float = field(default_factory=monotonic)
+    answered_at: float = field(default_factory=monotonic)
+    replication: Replication | None = None
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def on_sign_of_life(self, end: int) -> None:
+        """The server has sent everything up to a position."""
+        self.server_end = end
+
+
+class Source:
+    """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
+    message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
+    and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
+    works.
+    """
+
+    def __init__(
+        self,
+        topology: LoadedTopology,
+        source: ChangeSource,
+        connection: Connection,
+        environ: Mapping[str, str],
+        signer: Signer | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.trouble = "it has not connected yet"
+        self.lag = 0.0
+        self.turned_at = time.monotonic()
+        self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
+        self._database = SourceDatabase(source, environ)
+        self._numbering = Numbering()
+        self._answers: deque[tuple[SentMessage, Unconfirmed | Rejected | None]] = deque()
+        self._some = threading.Event()
+        self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
+        self._refused: set[Position] = set()  # messages that the broker did not store
+        self._life = _Life()
+
+    @property
+    def _tables(self) -> dict[str, TableMapping]:
+        return {table.name: table for table in self._source.tables}
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages without a receipt."""
+        return len(self._life.out)
+
+    @property
+    def confirmed(self) -> int:
+        """Position in the database's log up to which all is stored; 0: not known yet."""
+        return self._life.progress.confirmed
+
+    def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
+        """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts. A database
+        or broker that fails is tried again. Raises KodoctlError for anything that only a person can mend; everything
+        before it is stored and confirmed.
+        """
+        failures = 0
+        while not asked_to_end.is_set():
+            self._life = _Life(asked=asked_to_end)
+            began = time.monotonic()
+            try:
+                self._run(drain_timeout)
+            except EndedError:
+                log.warning("the snapshot was not sent whole: the next run begins it again")
+            except (DatabaseError, ClusterError, BrokenMessageError, OSError) as problem:
+                self._void_numbers()
+                failures = 1 if time.monotonic() - began > _MOST_PAUSE else failures + 1
+                pause = min(_MOST_PAUSE, 2.0 ** min(failures - 2, 8))
+                self.trouble = one_line(str(problem), 300)
+                self.counts["restarts"] += 1
+                log.error("next try in %.1f s: %s", pause, self.trouble)  # noqa: TRY400
+                self.turned_at = time.monotonic()
+                asked_to_end.wait(pause)
+
+    # ---- one life of the connections
+
+    def _run(self, drain_timeout: float) -> None:
+        with ExitStack() as ends:
+            queries = ends.enter_context(self._database.connect())
+            replication = ends.enter_context(self._database.replicate())
+            has_slot = self._database.has_slot(queries)
+            sender = SourceSender(
+                connection=self._connection,
+                topology=self._topology,
+                source=self._source,
+                system=replication.system(),
+                numbering=self._numbering,
+                signer=self._signer,
+                out=self._life.out,
+                on_answer=self._on_answer,
+                settle=self._settle,
+            )
+            ends.callback(sender.close)
+            if not has_slot:
+                self._make_slot(replication, queries, sender)
+            replication.start()
+            self._life.replication = replication
+            self._works()
+            log.info("changes of %s, slot %s", ", ".join(self._tables), self._source.slot)
+            try:
+                self._stream(replication, queries, sender)
+            except EndedError:
+                self._drain(sender, drain_timeout)
+            except UsageError:
+                if not self._life.failure:
+                    self._drain(sender, drain_timeout)
+                raise
+
+    def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
+        if not self._source.spec.snapshot:
+            log.info("slot %s is made at %s", self._source.slot, lsn_text(replication.create_slot()))
+            return
+        lsn, snapshot = replication.create_snapshot()
+        log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
+        self._life.time = time.time_ns() // 1_000_000
+        self._life.transaction, self._life.lsn, self._life.place = self._life.progress.begin(self._life.time), lsn, 0
+        before = self.counts["sent"]
+        for number, table in enumerate(self._tables.values()):
+            if table.spec.outbox is not None:
+                log.info("%s is an outbox: rows that are there already are sent as well", table.name)
+            for row in snapshot_rows(queries, table, -1 - number, snapshot):
+                if isinstance(row, Relation):
+                    self._on_relation(row, queries, sender)
+                else:
+                    self._on_change(row, sender, is_snapshot=True)
+                if len(self._life.out) >= _WINDOW:
+                    self._await_room()
+        self._settle()
+        sender.send_marks(end=False)
+        self._settle()
+        replication.keep_slot()
+        if self._life.transaction is not None:
+            self._life.transaction.end, self._life.transaction = lsn, None
+        log.info("snapshot is sent: %s", many(self.counts["sent"] - before, "row"))
+
+    def _stream(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
+        while True:
+            self._check_end()
+            self.turned_at = time.monotonic()
+            if len(self._life.out) >= _WINDOW:
+                self._some.wait(0.05)
+            else:
+                for event in replication.events(_WAIT, _TURN):
+                    self._on_event(event, queries, sender)
+            self._read_answers()
+            self._confirm(replication)
+            if self.turned_at - self._life.marked_at >= _MARK_EVERY:
+                self._life.marked_at = self.turned_at
+                self._settle()
+                sender.send_marks(end=False)
+
+    def _drain(self, sender: SourceSender, seconds: float) -> None:
+        """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
+        replication = self._life.replication
+        if replication is None or not self._await_answers(seconds):
+            log.warning("some messages have no receipt: the next run sends them again, and the broker stores each once")
+        if replication is not None:
+            self._confirm(replication, at_once=True)
+        sender.send_marks(end=True)
+        if not self._await_answers(_MARKS_WITHIN):
+            log.warning("the last marks have no receipt: nobody can tell whether all messages came")
+
+    # ---- messages of the stream
+
+    def _on_event(self, event: Event, queries: Any, sender: SourceSender) -> None:
+        if event.data is None:
+            self._life.on_sign_of_life(event.end)
+            return
+        match read_message(event.data):
+            case Change() as change:
+                self._on_change(change, sender)
+            case Begin(lsn, at):
+                self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
+                    self._life.progress.begin(at),
+                    lsn,
+                    0,
+                    at,
+                )
+            case Commit(end):
+                assert self._life.transaction is not None
+                self._life.transaction.end, self._life.transaction = end, None
+            case Relation() as relation:
+                self._on_relation(relation, queries, sender)
+            case Truncate(relations):
+                self.counts["truncates"] += 1
+                names = [found[1].name for one in relations if (found := self._life.mappings.get(one)) is not None]
+                log.warning(
+                    "TRUNCATE of %s at %s: no message says that its rows are gone",
+                    ", ".join(names),
+                    lsn_text(self._life.lsn),
+                )
+            case None:
+                pass
+
+    def _on_relation(self, relation: Relation, queries: Any, sender: SourceSender) -> None:
+        table = self._tables.get(relation.name)
+        if table is None:
+            log.warning("%s is published, and not in the file: its changes are left out", one_line(relation.name))
+            self._life.mappings[relation.id] = None
+            return
+        columns = tuple((column.name, column.type) for column in relation.columns)
+        before = self._columns.get(table.name)
+        if before is not None and before != columns:
+            self.counts["schema_changes"] += 1
+            log.warning(
+                "%s has other columns from %s on: %s",
+                table.name,
+                lsn_text(self._life.lsn),
+                _difference(before, columns),
+            )
+        self._columns[table.name] = columns
+        self._life.mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
+
+    def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
+        target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
+        fetch = partial(self._database.fetch, queries)
+        return RowMapping(table, relation, self._database.primary_key(queries, table), target, fetch)
+
+    def _on_change(self, change: Change, sender: SourceSender, *, is_snapshot: bool = False) -> None:
+        found, transaction = self._life.mappings.get(change.relation), self._life.transaction
+        place = self._life.place
+        self._life.place += 2  # a changed key makes two messages of one change
+        if found is None or transaction is None:
+            return
+        mapping, relation = found
+        position = Position(self._life.lsn, place, is_snapshot)
+        try:
+            for message in mapping.messages(change):
+                if sender.send(message, position, self._life.time, transaction):
+                    self.counts["sent"] += 1
+                else:
+                    self._on_known(position)
+                position = position._replace(place=place + 1)
+        except GoneError:
+            self.counts["superseded"] += 1
+            log.warning(
+                "%s at %s: left out, its row was deleted by a later commit, and a large value with it",
+                relation.name,
+                position,
+            )
+        except UsageError as problem:
+            raise UsageError(*(_at(one, relation.name, position) for one in problem.diagnostics)) from None
+
+    def _on_known(self, position: Position) -> None:
+        if position in self._refused:
+            detail = f"the broker refused {position}, and stored later messages: drop the slot to send all rows again"
+            raise UsageError(error("K792", "position of a source is lost", detail))
+        self.counts["known"] += 1
+
+    # ---- receipts
+
+    def _on_answer(self, token: SentMessage, receipt: Unconfirmed | Rejected | None) -> None:
+        """Keeps an answer for the next turn. Runs on a thread of the client library."""
+        self._answers.append((token, receipt))
+        if receipt is not None or not self._some.is_set():
+            self._some.set()
+
+    def _read_answers(self) -> None:
+        """Handles the answers that came. Raises ClusterError for a message that is not stored, UsageError if it never
+        will be.
+        """
+        self._some.clear()
+        last = None
+        for _ in range(len(self._answers)):
+            token, receipt = self._answers.popleft()
+            self._life.out.discard(token)
+            if receipt is None:
+                if token.transaction is not None:
+                    token.transaction.out -= 1
+                    last = token.transaction
+                continue
+            if token.number is not None:
+                token.sequencer.give_up(token.number)
+            if token.position is None:
+                continue
+            if isinstance(receipt, Rejected) or receipt.reason.startswith("ProducerBlocked"):
+                self._refused.add(token.position)
+            self._life.failure = f"{token.partition}: {receipt.reason}"
+            if isinstance(receipt, Rejected):
+                detail = f"{token.partition}, {token.position}: {receipt.reason}"
+                raise UsageError(error("K791", "change cannot become a message", detail))
+        if last is not None:
+            self._life.answered_at = time.monotonic()
+            self.lag = max(0.0, time.time() - last.time / 1000)
+        if self._life.failure:
+            raise ClusterError(error("K715", "message without receipt", self._life.failure))
+        if not self._life.out:
+            self._life.answered_at = time.monotonic()
+        silent = time.monotonic() - self._life.answered_at
+        if silent > _SILENT:
+            self.trouble = f"the broker has stored nothing for {silent:.0f} s"
+        elif self.trouble:
+            self._works()
+
+    def _works(self) -> None:
+        if self.trouble and self.counts["restarts"]:
+            log.warning("it works again")
+        self.trouble = ""
+
+    def _await_room(self) -> None:
+        while len(self._life.out) >= _WINDOW:
+            self._check_end()
+            self._some.wait(0.05)
+            self._keep_alive()
+
+    def _settle(self) -> None:
+        """Waits until every message has its receipt. Raises as `_read_answers`."""
+        while self._life.out:
+            self._check_end()
+            self._some.wait(0.05)
+            self._keep_alive()
+
+    def _check_end(self) -> None:
+        if self._life.asked.is_set():
+            raise EndedError
+
+    def _keep_alive(self) -> None:
+        self.turned_at = time.monotonic()
+        self._read_answers()
+        if self._life.replication is not None:
+            self._confirm(self._life.replication)
+
+    def _await_answers(self, seconds: float) -> bool:
+        """Waits at most `seconds` for all receipts. Returns False if some are missing."""
+        deadline = time.monotonic() + seconds
+        while self._life.out and time.monotonic() < deadline:
+            self._some.wait(0.05)
+            self._keep_alive()
+        return not self._life.out
+
+    def _confirm(self, replication: Replication, *, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if at_once or replication.must_answer or now - self._life.confirmed_at >= _CONFIRM_EVERY:
+            self._life.confirmed_at = now
+            replication.confirm(self._life.progress.advance(self._life.server_end))
+
+    def _void_numbers(self) -> None:
+        """The numbers of messages without a receipt become void: these messages are sent again with others."""
+        self._answers.clear()
+        for token in self._life.out:
+            if token.number is not None:
+                token.sequencer.give_up(token.number)
+
+
+def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
+    gone, new = (
+        [name for name, _ in one if (name, _) not in other] for one, other in ((before, after), (after, before))
+    )
+    return (
+        "; ".join(f"{what} {', '.join(names)}" for what, names in (("without", gone), ("with", new)) if names)
+        or "another order"
+    )
+
+
+def _at(finding: Any, table: str, position: Position) -> Any:
+    """The finding, with the place of the change that it is about."""
+    return error(finding.code, finding.summary, f"{table} at {position}: {finding.detail}")

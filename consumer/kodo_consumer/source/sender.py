@@ -1,0 +1,244 @@
+"""Sender of a source: messages to the partitions of their topics, each under the number of its position.
+
+What a sender needs of a topic is that of any producer: the rules for its messages, its routes, and the numbers
+(`kodo-seq`) and marks by which a reader, and `kodoctl pipeline`, prove that nothing is missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient, SequencedProducer, is_deduplicating
+from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
+from kodo_consumer.core.sequences.sequencer import Router, Sequencer
+from kodo_consumer.core.values.envelope import Level, Outgoing, wire_size
+from kodo_consumer.core.values.limit_policy import NOBODY, value_of
+from kodo_consumer.policy_builder import send_target_of
+from kodo_consumer.source.positions import Position, lsn_text, origin_of
+from kodoctl.errors import UsageError, error
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY as NO_SUBSCRIPTION
+from kodoctl.protocol.sequence_numbers import new_run
+from kodoctl.topology.route_facts import RouteFacts
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.sequenced_producers import OnAnswer
+    from kodo_consumer.core.values.send_target import SendTarget
+    from kodo_consumer.source.database import System
+    from kodo_consumer.source.progress import OpenTransaction
+    from kodo_consumer.source.row_mapping import MappedMessage
+    from kodoctl.protocol.sequence_numbers import Number
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.topology.change_sources import ChangeSource
+    from kodoctl.topology.loaded_topology import LoadedTopology
+
+_ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, because the broker may refuse it
+
+
+@dataclass(slots=True, eq=False)
+class SentMessage:
+    """Token of a message on its way. A mark has no transaction, number and position."""
+
+    sequencer: Sequencer
+    partition: str
+    transaction: OpenTransaction | None = None
+    number: Number | None = None
+    position: Position | None = None
+
+
+@dataclass(slots=True)
+class _ReadyTopic:
+    target: SendTarget
+    form: MessageValidator
+    partitions: list[str]
+    router: Router
+    sequencer: Sequencer
+    producers: dict[int, tuple[str, SequencedProducer]] = field(default_factory=dict)  # by partition, with the group
+    markers: dict[int, SequencedProducer] = field(default_factory=dict)
+
+
+class Numbering:
+    """Sequence numbers of a process by ready topic. They outlive a sender: numbers without a receipt become void."""
+
+    def __init__(self) -> None:
+        self._sequencers: dict[str, Sequencer] = {}
+
+    def of(self, topic: str) -> Sequencer:
+        """Returns the sequencer of a ready topic; each has a run of its own."""
+        if topic not in self._sequencers:
+            run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
+            self._sequencers[topic] = Sequencer(run)
+        return self._sequencers[topic]
+
+
+class SourceSender:
+    """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until every
+    message has its answer. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
+    that its topic does not take.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        *,
+        connection: Connection,
+        topology: LoadedTopology,
+        source: ChangeSource,
+        system: System,
+        numbering: Numbering,
+        signer: Signer | None,
+        out: set[SentMessage],
+        on_answer: OnAnswer,
+        settle: Callable[[], None],
+    ) -> None:
+        self._connection, self._topology, self._source, self._system = connection, topology, source, system
+        self._numbering, self._signer, self._out = numbering, signer, out
+        self._on_answer, self._settle = on_answer, settle
+        self._client = SequencedClient(connection)
+        self._topics: dict[tuple[str, Level], _ReadyTopic] = {}
+        self._origin = ""
+        try:
+            grounds = list(source.targets(topology.spec))
+            ready = {ground: self._topic(ground, Level.L1) for ground in grounds}
+            routing = {
+                "source": source.spec.model_dump(mode="json"),
+                "topics": {
+                    ground: [topology.spec.topics[ground].model_dump(mode="json"), len(topic.partitions)]
+                    for ground, topic in ready.items()
+                },
+            }
+            self._origin = origin_of(system.id, system.timeline, routing)
+            self._check_deduplication(ready[grounds[0]])
+        except BaseException:
+            self._client.close()
+            raise
+
+    def target(self, ground: str) -> SendTarget:
+        """Send target of a ground topic."""
+        return self._topic(ground, Level.L1).target
+
+    def send(self, message: MappedMessage, position: Position, time_ms: int, transaction: OpenTransaction) -> bool:
+        """Sends a message. Returns False if the broker had it before this sender was opened."""
+        if message.topic not in self._topology.spec.topics:
+            raise UsageError(error("K791", "change cannot become a message", f"no topic {message.topic!r} in the file"))
+        ready = self._topic(message.topic, Level.L1)
+        new = ready.form.accept(
+            message.payload,
+            lambda: time_ms,
+            key=message.key,
+            properties=message.properties,
+            event_time=time_ms,
+            id=f"{self._source.slot}:{self._system.id}:{position}",
+        )
+        table = ready.target.dispatch
+        if table is not None:
+            fair_by = ready.target.fair_by
+            tenant = value_of(fair_by, new.properties, new.key) if fair_by else NOBODY
+            facts = RouteFacts(new.properties, new.key, tenant, new.id, len(new.payload or b""), Level.L1)
+            ready = self._topic(message.topic, table.choose(facts))
+        partition = ready.router.choose(new.key or new.id, 0.0)
+        _, producer = self._producer(ready, partition, position)
+        number = position.number
+        if producer.is_stored(number):
+            return False
+        to = ready.partitions[partition]
+        sequence = ready.sequencer.next(partition)
+        outgoing = new.outgoing(ready.target.topic, to, sequence, self._signer)
+        if (problem := ready.form.too_large(outgoing)) is not None:
+            ready.sequencer.give_up(sequence)
+            raise problem
+        token = SentMessage(ready.sequencer, to, transaction, sequence, position)
+        if wire_size(outgoing) >= _ALONE:
+            self._settle()
+            self._post(producer, number, outgoing, token)
+            self._settle()
+        else:
+            self._post(producer, number, outgoing, token)
+        return True
+
+    def send_marks(self, *, end: bool) -> int:
+        """Sends the marks of all topics, after `settle`. Returns their number. `end`: the runs of numbers are over."""
+        count = 0
+        for ready in self._topics.values():
+            for mark in ready.sequencer.marks(end=end):
+                to = ready.partitions[mark.partition]
+                if mark.partition not in ready.markers:
+                    ready.markers[mark.partition] = self._client.open(to, None, ready.target)
+                properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION}
+                if self._signer is not None:
+                    properties = self._signer.signed(ready.target.topic, b"", properties)
+                token = SentMessage(ready.sequencer, to)
+                ready.sequencer.marked_sent(mark)
+                self._post(ready.markers[mark.partition], None, Outgoing(to, b"", properties), token)
+                count += 1
+        return count
+
+    @property
+    def away(self) -> list[str]:
+        """Partitions that no broker serves now, of those that were sent to."""
+        return [
+            ready.partitions[number]
+            for ready in self._topics.values()
+            for number, (_, producer) in ready.producers.items()
+            if not producer.is_connected
+        ]
+
+    def close(self) -> None:
+        """Closes the client with all producers. Messages without an answer get none."""
+        self._client.close()
+
+    def _post(self, producer: SequencedProducer, number: int | None, message: Outgoing, token: SentMessage) -> None:
+        if token.transaction is not None:
+            token.transaction.out += 1
+        self._out.add(token)
+        producer.send(number, message, token, self._on_answer)
+
+    def _topic(self, ground: str, level: Level) -> _ReadyTopic:
+        found = self._topics.get((ground, level))
+        if found is None:
+            from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
+
+            target = send_target_of(self._topology, ground, str(level))
+            largest, _ = limits_now(self._connection, target.topic)
+            limits = [size for size in (target.largest.get(target.topic), largest) if size]
+            partitions = self._client.partitions(target.topic)
+            form = validator_of(target, int(min(limits, default=0)))
+            router, sequencer = Router(len(partitions)), self._numbering.of(target.topic)
+            found = self._topics[ground, level] = _ReadyTopic(target, form, partitions, router, sequencer)
+        return found
+
+    def _producer(self, ready: _ReadyTopic, partition: int, position: Position) -> tuple[str, SequencedProducer]:
+        """The producer under whose name the position is numbered, with its name."""
+        group = position.group
+        found = ready.producers.get(partition)
+        if found is not None and found[0] == group:
+            return found
+        if found is not None:
+            self._settle()
+            found[1].close()
+        name = f"kodo-source-{self._source.slot}-{self._origin}-{group}"
+        producer = self._client.open(ready.partitions[partition], name, ready.target)
+        self._check_time(producer, ready.partitions[partition], group)
+        ready.producers[partition] = group, producer
+        return group, producer
+
+    def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
+        """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""
+        end = Position(self._system.end, 0)
+        if group == end.group and producer.last_stored > end.number:
+            detail = (
+                f"{partition} has changes after {lsn_text(end.lsn)}, the end of the database's log: the server was"
+                " restored to an earlier time. Drop the slot: the next run sends all rows again under new numbers"
+            )
+            raise UsageError(error("K792", "position of a source is lost", detail))
+
+    def _check_deduplication(self, ready: _ReadyTopic) -> None:
+        """Raises UsageError if the broker does not deduplicate."""
+        self._client.open(ready.partitions[0], None, ready.target).close()  # so that the broker has loaded it
+        if is_deduplicating(self._connection, ready.partitions[0]) is False:
+            detail = f"{ready.target.topic}: the broker does not deduplicate: `kodoctl apply FILE` switches it on"
+            raise UsageError(error("K790", "source cannot start", detail))

@@ -1,0 +1,106 @@
+"""Messages of a table's changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kodo_consumer.core.values.send_target import SendTarget
+from kodo_consumer.source.pgoutput import UNCHANGED, Change, Relation, RelationColumn
+from kodo_consumer.source.row_mapping import GoneError, MappedMessage, RowMapping
+
+from kodoctl.errors import UsageError
+from kodoctl.topology.change_sources import TableMapping
+from kodoctl.topology.model.source import SourceTable
+
+COLUMNS = tuple(
+    RelationColumn(name, kind, name == "id")
+    for name, kind in (("id", 23), ("total", 1700), ("region", 25), ("body", 17))
+)
+RELATION = Relation(1, "public.orders", "d", COLUMNS)
+ROW = [b"1", b"1.50", b"eu", b"\\x00"]
+
+
+def mapping(fetched: Any = None, schema: Any = None, key: tuple[str, ...] = ("id",), **spec: Any) -> RowMapping:
+    target = SendTarget("t", schema, {}, by_key=False, ordered=False)
+
+    def fetch(*_: Any) -> Any:
+        if fetched is None:
+            raise GoneError
+        return fetched
+
+    table = TableMapping("public.orders", SourceTable.model_validate({"topic": "orders", **spec}))
+    return RowMapping(table, RELATION, list(key), target, fetch)
+
+
+def messages(one: RowMapping, old: Any, only_key: bool, new: Any, *, insert: bool = False) -> list[MappedMessage]:
+    return list(one.messages(Change(1, old, only_key, new, insert)))
+
+
+def test_a_row_with_key_and_properties() -> None:
+    found = messages(mapping(properties={"bucket": "region"}, columns=["id", "total"]), None, False, ROW, insert=True)
+    assert found == [MappedMessage("orders", "1", {"bucket": "eu"}, {"id": 1, "total": "1.50"})]
+    (number,) = messages(
+        mapping(schema={"properties": {"total": {"type": ["number", "null"]}, "id": True}}), None, False, ROW
+    )
+    assert number.payload["total"] == 1.5
+    assert messages(mapping(), None, False, [b"1", None, None, None])[0].payload["total"] is None
+
+
+def test_the_bytes_of_a_column_and_a_key_of_several() -> None:
+    one = mapping(payload={"column": "body"}, key=("id", "region"))
+    assert messages(one, None, False, ROW) == [MappedMessage("orders", '["1","eu"]', {}, b"\x00")]
+    assert messages(one, None, False, [b"1", None, b"eu", None])[0].payload is None
+    assert messages(mapping(payload={"column": "region"}), None, False, ROW)[0].payload == b"eu"
+
+
+def test_deletes_and_changed_keys_are_tombstones() -> None:
+    one, old = mapping(properties={"bucket": "region", "n": "id"}), [b"1", None, None, None]
+    assert messages(one, old, True, None) == [MappedMessage("orders", "1", {"n": "1"}, None)]
+    assert messages(one, ROW, False, None) == [MappedMessage("orders", "1", {"bucket": "eu", "n": "1"}, None)]
+    assert [found.key for found in messages(one, old, True, [b"2", *ROW[1:]])] == ["1", "2"]
+    assert [found.key for found in messages(one, ROW, False, ROW)] == ["1"]
+    assert messages(mapping(deletes="ignore"), old, True, None) == []
+    assert messages(one, None, True, None) == []
+
+
+def test_a_message_key_that_the_log_of_a_delete_lacks() -> None:
+    with pytest.raises(UsageError, match="lacks region"):
+        messages(mapping(key=("region",)), [b"1", None, None, None], True, None)
+
+
+def test_a_value_that_the_log_does_not_repeat() -> None:
+    new = [b"1", UNCHANGED, b"eu", UNCHANGED]
+    (found,) = messages(mapping(fetched=[b"7"], columns=["id", "total"]), None, False, new)
+    assert found.payload == {"id": 1, "total": "7"}
+    (found,) = messages(mapping(columns=["id", "total"]), ROW, False, new)
+    assert found.payload == {"id": 1, "total": "1.50"}
+    assert messages(mapping(columns=["id"]), None, False, new)[0].payload == {"id": 1}
+    with pytest.raises(GoneError):
+        messages(mapping(), None, False, new)
+
+
+def test_columns_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match="no column area any more"):
+        mapping(properties={"bucket": "area"})
+    with pytest.raises(UsageError, match="no column area"):
+        mapping(payload={"column": "area"})
+    with pytest.raises(UsageError, match="no primary key"):
+        mapping(key=())
+
+
+def outbox(total: bytes | None, **columns: str) -> list[MappedMessage]:
+    spec = SourceTable.model_validate({"outbox": {"topic": "region", "payload": "body", **columns}})
+    one = RowMapping(TableMapping("public.orders", spec), RELATION, ["id"], None, lambda *_: [])
+    row = [b"1", total, b"orders", b"\\x00"]
+    assert messages(one, None, False, row) == []
+    return messages(one, None, False, row, insert=True)
+
+
+def test_an_outbox() -> None:
+    assert outbox(None) == [MappedMessage("orders", "", {}, b"\x00")]
+    assert outbox(b'{"a": "b"}', key="id", properties="total") == [MappedMessage("orders", "1", {"a": "b"}, b"\x00")]
+    assert outbox(None, properties="total")[0].properties == {}
+    for wrong in (b"[]", b"{"):
+        with pytest.raises(UsageError, match="no JSON object"):
+            outbox(wrong, properties="total")
