@@ -74,10 +74,10 @@ def test_a_source_is_planned_applied_changed_and_destroyed(shop: Shop) -> None:
     shop.declare(ORDERS)
     first = workspace.plan()
     assert f"publication.{workspace.namespace}/SHOP_URL/{NAME}" in first.out
-    assert "insert, update, delete of public.orders" in first.out
+    assert "insert, update, delete, truncate of public.orders" in first.out
     assert "K436" in first.out, "the slot comes with the first run"
     workspace.apply()
-    assert shop.publication == ({"orders"}, (True, True, True, False, True))
+    assert shop.publication == ({"orders"}, (True, True, True, True, True))
     workspace.assert_settled()
     shop.make_slot()
     workspace.assert_settled()
@@ -145,7 +145,7 @@ def test_what_changed_in_the_database_since_the_plan_is_not_overwritten(shop: Sh
     assert shop.publication[0] == {"shop_outbox"}
     assert "K417" in shop.workspace.plan(code=4).out, "nobody's publication is not changed without --adopt"
     shop.workspace.apply("--adopt", shop.address("publication"))
-    assert shop.publication == ({"orders"}, (True, True, True, False, True))
+    assert shop.publication == ({"orders"}, (True, True, True, True, True))
 
 
 def test_a_slot_with_a_reader_is_not_dropped(shop: Shop, logical_url: str) -> None:

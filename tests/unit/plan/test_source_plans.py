@@ -45,7 +45,7 @@ def there(side: Desired, slot: SlotFacts | None = None) -> Live:
 
 
 ONE = wanted(source("s.a"))
-OPERATIONS = frozenset({"insert", "update", "delete"})
+OPERATIONS = frozenset({"insert", "update", "delete", "truncate"})
 PUBLICATION = PublicationResource(HERE, "URL", "kodo_trade_db", frozenset({"s.a"}), OPERATIONS)
 
 

@@ -176,7 +176,7 @@ def test_a_source_shows_its_slot_and_where_rows_go() -> None:
         "│  └─ slot kodo_trade_db",
         "│     database     in the variable DB_URL",
         "│     publication  kodo_trade_db",
-        "│     publishes    insert, update, delete",
+        "│     publishes    insert, update, delete, truncate",
         "│     snapshot     false",
         "│     s.a          → J",
         "│     s.out        outbox: each row names its topic",

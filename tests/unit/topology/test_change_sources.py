@@ -24,8 +24,8 @@ def test_the_slot_is_named_by_topology_and_source() -> None:
     ("tables", "operations"),
     [
         (OUTBOX, ("insert",)),
-        ("s.a: {topic: orders, deletes: ignore}, " + OUTBOX, ("insert", "update")),
-        ("s.a: {topic: orders, deletes: ignore}, s.b: {topic: other}", ("insert", "update", "delete")),
+        ("s.a: {topic: orders, deletes: ignore}, " + OUTBOX, ("insert", "update", "truncate")),
+        ("s.a: {topic: orders, deletes: ignore}, s.b: {topic: other}", ("insert", "update", "delete", "truncate")),
     ],
 )
 def test_only_what_becomes_a_message_is_published(tables: str, operations: tuple[str, ...]) -> None:

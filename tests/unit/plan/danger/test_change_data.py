@@ -27,7 +27,7 @@ from tests.unit.topology.topology_files import expanded
 HERE = NamespaceName("kodo", "trade")
 SLOT = SlotResource(HERE, "URL", "kodo_trade_db")
 PUBLICATION = PublicationResource(
-    HERE, "URL", "kodo_trade_db", frozenset({"s.a"}), frozenset({"insert", "update", "delete"})
+    HERE, "URL", "kodo_trade_db", frozenset({"s.a"}), frozenset({"insert", "update", "delete", "truncate"})
 )
 A = TableFacts("r", frozenset({"id", "uid", "body"}), ("id",), frozenset({"id"}))
 USED = SlotFacts()
