@@ -24,6 +24,7 @@ from kodo_consumer.core.sequences.sequencer import key_hash
 
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from tests.brokers.broker import Broker
+from tests.brokers.kill_points import KILL_POINTS
 from tests.brokers.topics import create_topics
 from tests.services.databases import Postgres
 from tests.services.polling import eventually
@@ -59,33 +60,13 @@ TABLES = """
 CREATE TABLE orders (id int PRIMARY KEY, total numeric, region text, note text);
 CREATE TABLE shop_outbox (id bigserial PRIMARY KEY, topic text, key text, body text, properties json);
 """
-RUN = """
-import os, signal, sys
-from itertools import count
-
+RUN = (
+    KILL_POINTS
+    + """
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedProducer
 from kodo_consumer.cli.main import main
 from kodo_consumer.source.database import Replication
 from kodo_consumer.source.runner import Source
-
-STEP, NTH = os.environ.get("KILL_AT", ""), int(os.environ.get("KILL_NTH", "1"))
-
-
-def around(owner, name, step):
-    '''The process dies before the nth call, or (step ends with a dot) right after it.'''
-    original, calls = getattr(owner, name), count(1)
-
-    def patched(*arguments, **named):
-        fatal = STEP == step and next(calls) == NTH
-        if fatal and not step.endswith("."):
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = original(*arguments, **named)
-        if fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-
-    setattr(owner, name, patched)
-
 
 around(SequencedProducer, "send", "sent.")
 around(Source, "_read_answers", "received")
@@ -106,6 +87,7 @@ if STEP == "skip":  # the commit is numbered, and its message never sent: a loss
     SequencedProducer.send = skipping
 main()
 """
+)
 
 
 class Setting:

@@ -14,41 +14,25 @@ from sqlalchemy.pool import NullPool
 
 from tests.broker.test_consumer_process import Setting
 from tests.brokers.broker import Broker
+from tests.brokers.kill_points import KILL_POINTS
 from tests.brokers.topics import backlog, create_topics
 from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 1_000
 MOVED = MESSAGES // 10  # fail once, and come from the waiting lane
-APP = """
-import os, signal, time
-from itertools import count
+APP = (
+    KILL_POINTS
+    + """
+import time
 
 from kodo_consumer import Consumer
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader
 from kodo_consumer.inbox import Inbox
 from kodo_consumer.inbox.inbox_store import InboxStore
 
-STEP = os.environ["KILL_AT"]
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 started, ended = count(1), count(1)
-
-
-def around(owner, name, step, nth):
-    '''The process dies before the nth call, or (step ends with a dot) right after it.'''
-    original, calls = getattr(owner, name), count(1)
-
-    def patched(*arguments, **named):
-        fatal = STEP == step and next(calls) == nth
-        if fatal and not step.endswith("."):
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = original(*arguments, **named)
-        if fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-
-    setattr(owner, name, patched)
-
 
 around(InboxStore, "accept", "received", 2)  # not stored
 around(InboxStore, "accept", "stored.", 2)  # stored, not acknowledged
@@ -72,6 +56,7 @@ def handle(message):
     if STEP == "effect" and next(ended) == 200:
         os.kill(os.getpid(), signal.SIGKILL)
 """
+)
 STEPS = ["received", "stored.", "acknowledged.", "claimed.", "running", "effect", "handled", "finished.", "ending"]
 OFTEN = {"stored.", "handled"}
 

@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, func, select
 from sqlalchemy.pool import NullPool
 
 from tests.brokers.broker import Broker
+from tests.brokers.kill_points import KILL_POINTS
 from tests.brokers.topics import create_topics
 from tests.services.databases import Postgres
 from tests.services.polling import eventually
@@ -38,33 +39,13 @@ topics:
     partitions: 2
     subscriptions: {{work: {{type: key_shared, states: [], dead_letter: false, on_failure: block}}}}
 """
-RELAY = """
-import os, signal, sys
-from itertools import count
-
+RELAY = (
+    KILL_POINTS
+    + """
 from kodo_consumer.cli.main import main
 from kodo_consumer.outbox.relay import Relay
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.outbox_store import OutboxStore
-
-STEP = os.environ.get("KILL_AT", "")
-
-
-def around(owner, name, step, nth):
-    '''The process dies before the nth call, or (step ends with a dot) right after it.'''
-    original, calls = getattr(owner, name), count(1)
-
-    def patched(*arguments, **named):
-        fatal = STEP == step and next(calls) == nth
-        if fatal and not step.endswith("."):
-            os.kill(os.getpid(), signal.SIGKILL)
-        answer = original(*arguments, **named)
-        if fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return answer
-
-    setattr(owner, name, patched)
-
 
 around(OutboxStore, "claim", "claimed.", 1)  # nothing of the batch is sent
 around(Senders, "post", "posted.", 150)  # on its way, without receipt
@@ -72,6 +53,7 @@ around(Relay, "_on_stored", "stored", 150)  # the broker has it, the table does 
 around(OutboxStore, "settle", "settled.", 1)
 main()
 """
+)
 WINDOW = 2_000  # rows a relay claims at most before it settles some
 
 

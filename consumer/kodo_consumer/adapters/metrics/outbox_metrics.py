@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy.exc import SQLAlchemyError
+
+from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import OutboxStore
@@ -17,25 +17,6 @@ if TYPE_CHECKING:
 
 _SILENT: Final = 90.0  # seconds without a turn: three times the longest pause
 _READ_EVERY: Final = 15.0  # seconds between two looks at the table
-
-
-class OutboxMetric(NamedTuple):
-    """One metric of a relay, without labels. `read` returns its value, or None while the value is unknown."""
-
-    name: str
-    help: str
-    read: Callable[[RelaySight], float | None]
-
-    @property
-    def kind(self) -> str:
-        """The kind of the metric by its name: `counter` where it ends in `_total`, else `gauge`."""
-        return "counter" if self.name.endswith("_total") else "gauge"
-
-    def family(self, value: float | None = None) -> Metric:
-        """Metric family of Prometheus, with one sample if `value` is given."""
-        if self.kind == "counter":
-            return CounterMetricFamily(self.name.removesuffix("_total"), self.help, value=value)
-        return GaugeMetricFamily(self.name, self.help, value=value)
 
 
 class RelaySight:
@@ -86,25 +67,23 @@ def _count(name: str) -> Callable[[RelaySight], float]:
     return lambda sight: float(sight.relay.counts[name])
 
 
-METRICS: Final = (
-    OutboxMetric("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
-    OutboxMetric(
-        "kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")
-    ),
-    OutboxMetric("kodo_outbox_late_total", "Sends without a receipt beyond outbox_attempts.", _count("late")),
-    OutboxMetric("kodo_outbox_failed_total", "Rows that can never be sent: they wait for a person.", _count("failed")),
-    OutboxMetric(
+METRICS: Final[tuple[ViewMetric[RelaySight], ...]] = (
+    ViewMetric("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
+    ViewMetric("kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")),
+    ViewMetric("kodo_outbox_late_total", "Sends without a receipt beyond outbox_attempts.", _count("late")),
+    ViewMetric("kodo_outbox_failed_total", "Rows that can never be sent: they wait for a person.", _count("failed")),
+    ViewMetric(
         "kodo_outbox_overtaken_total",
         "Rows that another relay claimed before they were settled: sent twice, with one identity.",
         _count("overtaken"),
     ),
-    OutboxMetric(
+    ViewMetric(
         "kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting
     ),
-    OutboxMetric(
+    ViewMetric(
         "kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue_seconds
     ),
-    OutboxMetric(
+    ViewMetric(
         "kodo_outbox_database_away",
         "1 while the relay cannot work with its database: it does not answer, or lacks a table or a right.",
         lambda sight: float(bool(sight.relay.trouble)),
@@ -112,48 +91,5 @@ METRICS: Final = (
 )
 
 
-class RelayCollector:
-    """Prometheus collector of the relays of this process: one, as a rule. It is registered in `registry` while it shows
-    at least one relay. Thread-safe.
-    """
-
-    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._registry = registry
-        self._lock = threading.Lock()
-        self.sights: tuple[RelaySight, ...] = ()
-
-    def add(self, sight: RelaySight) -> None:
-        """Shows one more relay."""
-        with self._lock:
-            if not self.sights:
-                self._registry.register(self)
-            self.sights = (*self.sights, sight)
-
-    def remove(self, sight: RelaySight) -> None:
-        """Ends showing a relay. Raises ValueError if the relay is not shown."""
-        with self._lock:
-            left = list(self.sights)
-            left.remove(sight)
-            self.sights = tuple(left)
-            if not left:
-                self._registry.unregister(self)
-
-    def describe(self) -> Iterator[Metric]:
-        """Yields all metrics without values: the Prometheus registry learns the names from them."""
-        return (metric.family() for metric in METRICS)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields all metrics for a scrape by the Prometheus registry: the sum over all relays, or no sample if no relay
-        knows the value.
-        """
-        for metric in METRICS:
-            found = [value for sight in self.sights if (value := metric.read(sight)) is not None]
-            yield metric.family(sum(found) if found else None)
-
-    def health(self, ask: Callable[[RelaySight], list[str]]) -> list[dict[str, Any]]:
-        """Health of the relays: one object for each, with the relay's number and the problems that `ask` lists."""
-        return [{"relay": str(number), "problems": ask(sight)} for number, sight in enumerate(self.sights)]
-
-
-RELAYS: Final = RelayCollector()
+RELAYS: Final = ViewCollector(METRICS, "relay")
 """The collector of this process."""

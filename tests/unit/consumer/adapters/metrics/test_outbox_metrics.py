@@ -103,4 +103,4 @@ def test_the_command_shows_its_relay_where_a_port_is_named(setting: Setting, cap
         address = caplog.text.partition("http://")[2].split()[0]
         assert "kodo_outbox_sent_total 0.0" in get(address, "/metrics")[1]
     with _serve_metrics(relay, store, Settings(), None):
-        assert RELAYS.sights == ()
+        assert RELAYS.views == ()

@@ -1,0 +1,74 @@
+"""Metrics and health of what a process runs beside workers: relays of an outbox, a source of change data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+V = TypeVar("V")
+
+
+class ViewMetric(NamedTuple, Generic[V]):
+    """One metric without labels of a view. `read` returns its value, or None while the value is unknown."""
+
+    name: str
+    help: str
+    read: Callable[[V], float | None]
+
+    @property
+    def kind(self) -> str:
+        """The kind of the metric by its name: `counter` where it ends in `_total`, else `gauge`."""
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+    def family(self, value: float | None = None) -> Metric:
+        """Metric family of Prometheus, with one sample if `value` is given."""
+        if self.kind == "counter":
+            return CounterMetricFamily(self.name.removesuffix("_total"), self.help, value=value)
+        return GaugeMetricFamily(self.name, self.help, value=value)
+
+
+class ViewCollector(Generic[V]):
+    """Prometheus collector of the views of one kind in this process: one, as a rule. It is registered in `registry` while
+    it shows at least one view. `kind`: what a view shows, for the documents of health. Thread-safe.
+    """
+
+    def __init__(self, metrics: Sequence[ViewMetric[V]], kind: str, registry: CollectorRegistry = REGISTRY) -> None:
+        self._metrics, self._kind, self._registry = metrics, kind, registry
+        self._lock = threading.Lock()
+        self.views: tuple[V, ...] = ()
+
+    def add(self, view: V) -> None:
+        """Shows one more view."""
+        with self._lock:
+            if not self.views:
+                self._registry.register(self)
+            self.views = (*self.views, view)
+
+    def remove(self, view: V) -> None:
+        """Ends showing a view. Raises ValueError if the view is not shown."""
+        with self._lock:
+            left = list(self.views)
+            left.remove(view)
+            self.views = tuple(left)
+            if not left:
+                self._registry.unregister(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yields all metrics without values: the Prometheus registry learns the names from them."""
+        return (metric.family() for metric in self._metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics for a scrape by the Prometheus registry: the sum over all views, or no sample if no view
+        knows the value.
+        """
+        for metric in self._metrics:
+            found = [value for view in self.views if (value := metric.read(view)) is not None]
+            yield metric.family(sum(found) if found else None)
+
+    def health(self, ask: Callable[[V], list[str]]) -> list[dict[str, Any]]:
+        """Health of the views: one object for each, with the view's number and the problems that `ask` lists."""
+        return [{self._kind: str(number), "problems": ask(view)} for number, view in enumerate(self.views)]
