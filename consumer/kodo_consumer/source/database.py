@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodo_consumer.source.pgoutput import Change, Relation, RelationColumn, Values
+from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
 from kodo_consumer.source.positions import read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
 from kodoctl.database.postgres import DatabaseError, connection_of
@@ -253,7 +253,9 @@ class Replication:
         raise DatabaseError(text or self._pg.error_message.decode(errors="replace").strip() or "the connection is lost")
 
 
-def snapshot_rows(connection: Any, table: TableMapping, relation_id: int, snapshot: str) -> Iterator[Relation | Change]:
+def snapshot_rows(
+    connection: Any, table: TableMapping, relation_id: int, snapshot: str
+) -> Iterator[Relation | RowChange]:
     """Yields the table, and each of its rows as an insert, as the snapshot has them."""
     from psycopg.sql import SQL, Identifier, Literal
 
@@ -280,6 +282,6 @@ def snapshot_rows(connection: Any, table: TableMapping, relation_id: int, snapsh
                 is_first = False
             for row in range(result.ntuples):
                 values = [result.get_value(row, column) for column in range(width)]
-                yield Change(relation_id, None, only_key=False, new=values, is_insert=True)
+                yield RowChange(relation_id, None, only_key=False, new=values, is_insert=True)
             if result.ntuples < _FETCH:
                 return

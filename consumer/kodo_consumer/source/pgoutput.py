@@ -70,7 +70,7 @@ class Relation(NamedTuple):
     columns: tuple[RelationColumn, ...]
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """Insert, update or delete of a row. `old`: the row before, None: not sent; `only_key`: `old` has the columns of the
     replica identity alone; `new`: the row after, None for a delete; `is_insert`: the row is new.
     """
@@ -88,7 +88,7 @@ class Truncate(NamedTuple):
     relations: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | Change | Truncate
+Message = Begin | Commit | Relation | RowChange | Truncate
 
 
 def read_message(data: bytes) -> Message | None:
@@ -114,7 +114,7 @@ def read_message(data: bytes) -> Message | None:
     raise BrokenMessageError(f"unknown kind {data[:1]!r}")
 
 
-def _change(data: bytes) -> Change:
+def _change(data: bytes) -> RowChange:
     (relation,) = _RELATION_ID.unpack_from(data, 1)
     at, old, only_key = 5, None, False
     if data[at : at + 1] in (b"K", b"O"):
@@ -127,7 +127,7 @@ def _change(data: bytes) -> Change:
         new, at = _row(data, at + 1)
     elif old is None:
         raise ValueError("no old row")
-    return Change(relation, old, only_key, new, data[:1] == b"I")
+    return RowChange(relation, old, only_key, new, data[:1] == b"I")
 
 
 def _row(data: bytes, at: int) -> tuple[list[Value], int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.source.column_values import BYTEA, Read, read_bytes, reader_of
-from kodo_consumer.source.pgoutput import UNCHANGED, Change, Relation, Values
+from kodo_consumer.source.pgoutput import UNCHANGED, Relation, RowChange, Values
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RowMapping:
             self._row = dict(self._readers(spec.columns or list(self._places), target))
         self._needed = self._needed_places()
 
-    def messages(self, change: Change) -> Iterator[MappedMessage]:
+    def messages(self, change: RowChange) -> Iterator[MappedMessage]:
         """Yields the messages of a change: none, one, or two if an update changed the key. Raises UsageError for a row
         that cannot become a message, and GoneError.
         """
@@ -120,7 +120,7 @@ class RowMapping:
         names = {*self._key, *self._spec.properties.values(), *self._row, *([self._body] if self._body else [])}
         return sorted(self._places[name] for name in names)
 
-    def _whole(self, change: Change) -> Values:
+    def _whole(self, change: RowChange) -> Values:
         """The new row, with values that the log did not repeat taken from the old one, or from the table."""
         new = change.new
         assert new is not None

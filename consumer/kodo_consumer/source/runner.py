@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.source.database import Event, Replication, SourceDatabase, snapshot_rows
-from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Change, Commit, Relation, Truncate, read_message
+from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, Truncate, read_message
 from kodo_consumer.source.positions import Position, lsn_text
 from kodo_consumer.source.progress import OpenTransaction, Progress
 from kodo_consumer.source.row_mapping import GoneError, RowMapping
-from kodo_consumer.source.sender import Numbering, SentMessage, SourceSender
+from kodo_consumer.source.sender import Numbering, SourceSender, UnconfirmedMessage
 from kodoctl.database.postgres import DatabaseError
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.text.escaping import one_line
@@ -54,7 +54,7 @@ class _Life:
     """
 
     progress: Progress = field(default_factory=Progress)
-    out: set[SentMessage] = field(default_factory=set)
+    out: set[UnconfirmedMessage] = field(default_factory=set)
     failure: str = ""
     mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
     transaction: OpenTransaction | None = None
@@ -95,7 +95,7 @@ class Source:
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
         self._database = SourceDatabase(source, environ)
         self._numbering = Numbering()
-        self._answers: deque[tuple[SentMessage, Unconfirmed | Rejected | None]] = deque()
+        self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
         self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
         self._refused: set[Position] = set()  # messages that the broker did not store
@@ -233,7 +233,7 @@ class Source:
             self._life.on_sign_of_life(event.end)
             return
         match read_message(event.data):
-            case Change() as change:
+            case RowChange() as change:
                 self._on_change(change, sender)
             case Begin(lsn, at):
                 self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
@@ -282,7 +282,7 @@ class Source:
         fetch = partial(self._database.fetch, queries)
         return RowMapping(table, relation, self._database.primary_key(queries, table), target, fetch)
 
-    def _on_change(self, change: Change, sender: SourceSender, *, is_snapshot: bool = False) -> None:
+    def _on_change(self, change: RowChange, sender: SourceSender, *, is_snapshot: bool = False) -> None:
         found, transaction = self._life.mappings.get(change.relation), self._life.transaction
         place = self._life.place
         self._life.place += 2  # a changed key makes two messages of one change
@@ -315,7 +315,7 @@ class Source:
 
     # ---- receipts
 
-    def _on_answer(self, token: SentMessage, receipt: Unconfirmed | Rejected | None) -> None:
+    def _on_answer(self, token: UnconfirmedMessage, receipt: Unconfirmed | Rejected | None) -> None:
         """Keeps an answer for the next turn. Runs on a thread of the client library."""
         self._answers.append((token, receipt))
         if receipt is not None or not self._some.is_set():

@@ -41,7 +41,7 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 
 
 @dataclass(slots=True, eq=False)
-class SentMessage:
+class UnconfirmedMessage:
     """Token of a message on its way. A mark has no transaction, number and position."""
 
     sequencer: Sequencer
@@ -91,7 +91,7 @@ class SourceSender:
         system: System,
         numbering: Numbering,
         signer: Signer | None,
-        out: set[SentMessage],
+        out: set[UnconfirmedMessage],
         on_answer: OnAnswer,
         settle: Callable[[], None],
     ) -> None:
@@ -151,7 +151,7 @@ class SourceSender:
         if (problem := ready.form.too_large(outgoing)) is not None:
             ready.sequencer.give_up(sequence)
             raise problem
-        token = SentMessage(ready.sequencer, to, transaction, sequence, position)
+        token = UnconfirmedMessage(ready.sequencer, to, transaction, sequence, position)
         if wire_size(outgoing) >= _ALONE:
             self._settle()
             self._post(producer, number, outgoing, token)
@@ -171,7 +171,7 @@ class SourceSender:
                 properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION}
                 if self._signer is not None:
                     properties = self._signer.signed(ready.target.topic, b"", properties)
-                token = SentMessage(ready.sequencer, to)
+                token = UnconfirmedMessage(ready.sequencer, to)
                 ready.sequencer.marked_sent(mark)
                 self._post(ready.markers[mark.partition], None, Outgoing(to, b"", properties), token)
                 count += 1
@@ -191,7 +191,9 @@ class SourceSender:
         """Closes the client with all producers. Messages without an answer get none."""
         self._client.close()
 
-    def _post(self, producer: SequencedProducer, number: int | None, message: Outgoing, token: SentMessage) -> None:
+    def _post(
+        self, producer: SequencedProducer, number: int | None, message: Outgoing, token: UnconfirmedMessage
+    ) -> None:
         if token.transaction is not None:
             token.transaction.out += 1
         self._out.add(token)

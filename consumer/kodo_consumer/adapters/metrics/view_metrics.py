@@ -1,4 +1,4 @@
-"""Metrics and health of what a process runs beside workers: relays of an outbox, a source of change data."""
+"""Metrics and health of relays of an outbox and of sources of change data, which a process runs beside workers."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from kodo_consumer.source.pgoutput import (
     UNCHANGED,
     Begin,
     BrokenMessageError,
-    Change,
     Commit,
     Relation,
     RelationColumn,
+    RowChange,
     Truncate,
     Value,
     read_message,
@@ -41,10 +41,10 @@ def test_changes_are_read_as_they_were_written(old: list[Value], new: list[Value
     before = kind.encode() + row(old) if kind else b""
     known, only_key = (old if kind else None), kind == "K"
     head = struct.pack(">I", 7)
-    assert read_message(b"U" + head + before + b"N" + row(new)) == Change(7, known, only_key, new)
-    assert read_message(b"I" + head + b"N" + row(new)) == Change(7, None, only_key=False, new=new, is_insert=True)
+    assert read_message(b"U" + head + before + b"N" + row(new)) == RowChange(7, known, only_key, new)
+    assert read_message(b"I" + head + b"N" + row(new)) == RowChange(7, None, only_key=False, new=new, is_insert=True)
     if kind:
-        assert read_message(b"D" + head + before) == Change(7, known, only_key, None)
+        assert read_message(b"D" + head + before) == RowChange(7, known, only_key, None)
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.values.send_target import SendTarget
-from kodo_consumer.source.pgoutput import UNCHANGED, Change, Relation, RelationColumn
+from kodo_consumer.source.pgoutput import UNCHANGED, Relation, RelationColumn, RowChange
 from kodo_consumer.source.row_mapping import GoneError, MappedMessage, RowMapping
 
 from kodoctl.errors import UsageError
@@ -34,7 +34,7 @@ def mapping(fetched: Any = None, schema: Any = None, key: tuple[str, ...] = ("id
 
 
 def messages(one: RowMapping, old: Any, only_key: bool, new: Any, *, insert: bool = False) -> list[MappedMessage]:
-    return list(one.messages(Change(1, old, only_key, new, insert)))
+    return list(one.messages(RowChange(1, old, only_key, new, insert)))
 
 
 def test_a_row_with_key_and_properties() -> None:
