@@ -130,7 +130,7 @@ def test_a_slow_retrying_lane_does_not_touch_ready_messages_of_another_worker(se
         assert [one["lanes"] for one in setting.health("fast")["workers"]] == [["L1/ready"]]
         assert [one["lanes"] for one in setting.health("slow")["workers"]] == [["L1/retrying", "L1/pending"]]
         assert (
-            "ready: reads L1/ready; other workers have to read L1/retrying, L1/pending"
+            "1 of 3 lanes (reads L1/ready; other workers have to read L1/retrying, L1/pending)"
             in setting.log("fast").read_text()
         )
         with setting.producer() as producer:

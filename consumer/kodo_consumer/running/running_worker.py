@@ -185,8 +185,10 @@ def _watch_and_serve(
 
 def _log_ready(policy: Policy, border: BorderStatus) -> None:
     """Logs one line when a worker is ready, such as `ready: orders/billing, 9 lanes, 32 slots, kodo-fast on`."""
-    read, all_of_them = len(policy.lanes), len(policy.every_lane)
-    lanes = f"{read} of {many(all_of_them, 'lane')}" if policy.unread else many(read, "lane")
+    lanes = many(len(policy.every_lane), "lane")
+    if policy.unread:
+        reads, others = (", ".join(lane.name for lane in part) for part in (policy.lanes, policy.unread))
+        lanes = f"{len(policy.lanes)} of {lanes} (reads {reads}; other workers have to read {others})"
     slots = f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
     log.info("ready: %s/%s, %s, %s, %s", policy.ground, policy.subscription, lanes, slots, _fast_text(border, COMPILED))
 

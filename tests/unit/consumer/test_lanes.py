@@ -311,7 +311,9 @@ def test_a_worker_with_lanes_of_its_own_says_how_many_when_it_is_ready(
     (consumer,) = _billing(path, name, "L1,!blocking")
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     (line,) = caplog.messages
-    assert line.startswith("ready: orders/billing, 3 of 9 lanes, "), "`run` prints which"
+    assert line.startswith(
+        "ready: orders/billing, 3 of 9 lanes (reads L1/ready, L1/retrying, L1/pending; other workers have to read L2"
+    )
     caplog.clear()
     (consumer,) = _billing(path, name)
     _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
