@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 10  # seconds for a connection, and for a lock
 _DRIVER: Final = re.compile(r"^(postgres(?:ql)?)\+\w+(?=://)")  # as SQLAlchemy writes addresses
 
+_PORTS: Final = re.compile(r"^(\d{1,5}(,\d{1,5})*)?$")
+
 
 class DatabaseError(Exception):
     """A database that cannot be reached, or that refused a statement. The message is one line without the URL."""
@@ -31,9 +33,8 @@ def connection_of(
     if replication is not None:
         options["replication"] = replication
     try:
-        with psycopg.connect(
-            **options, autocommit=True, connect_timeout=TIMEOUT, application_name="kodoctl", prepare_threshold=None
-        ) as connection:
+        settings = {"connect_timeout": TIMEOUT, "application_name": "kodoctl", **options}
+        with psycopg.connect(**settings, autocommit=True, prepare_threshold=None) as connection:
             if replication is None:
                 connection.execute(f"SET lock_timeout = '{TIMEOUT}s'")
             yield connection
@@ -59,6 +60,10 @@ def address_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
         raise DatabaseError(
             f"the value of {variable} is no address: write postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from None
+    if "://" in url and ("@" in str(options.get("dbname")) or not _PORTS.match(str(options.get("port") or ""))):
+        raise DatabaseError(
+            f"the value of {variable} has a / or : too many: write %2F for a / in the password, %3A for a :"
+        )
     return options
 
 

@@ -42,6 +42,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
+    place_of,
 )
 
 if TYPE_CHECKING:
@@ -226,6 +227,10 @@ class _Diff:
             destroy=address in self._allowances.destroy,
         )
         about = ChangeContext(owner, decision.reason)
+        if found is not None and self._is_elsewhere(address):
+            reason = "its source names another variable now; it stays, and so does its slot"
+            self._changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
+            return
         match decision.action, found:
             case OwnershipAction.FORGET_LOST, _:
                 self._changes.append(Forget(address, None, about))
@@ -237,6 +242,17 @@ class _Diff:
                 return
         if address not in self._allowances.forget:
             self._drop_slot_of(address, owner)
+
+    def _is_elsewhere(self, publication: Address) -> bool:
+        """True for a publication whose source is declared with another variable, which may name the same database."""
+        place = database_of(publication)
+        return place is not None and any(
+            other.startswith("publication.")
+            and (found := database_of(other)) is not None
+            and found[1] == place[1]
+            and place_of(other) == place_of(publication)
+            for other in self._desired.objects
+        )
 
     def _drop_slot_of(self, publication: Address, owner: str) -> None:
         """Deletes the slot of a publication that is no longer ours: without a reader it would keep WAL for ever."""

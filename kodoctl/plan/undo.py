@@ -36,6 +36,7 @@ from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
     SlotResource,
@@ -80,6 +81,11 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
     """
     way = _Backwards(live, f"undoes {applied.id}")
     for change in applied.done:
+        if isinstance(change, Create) and isinstance(change.after, PublicationResource):
+            way.since(change.address, "a source is not undone, because its slot may hold changes that were not sent")
+            continue
+        if isinstance(change, Forget) and change.before is None:
+            continue
         if live.is_unknown(change.address):
             way.stays(change.address, "its database could not be read")
             continue
@@ -92,9 +98,8 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
                 _remake(way, change, before)
             case Adopt(before=before):
                 _give_up(way, change, before)
-            case Forget(address=address, before=before):
-                if before is not None:
-                    _take_back(way, change, address)
+            case Forget(address=address):
+                _take_back(way, change, address)
             case _:
                 assert_never(change)
     for broken, outcome in applied.broken:

@@ -71,6 +71,7 @@ def excerpt_lines(report: LintReport, source: Callable[[str], Sequence[str]], wi
 
 def _excerpt(text: str, number: int, column: int, width: int, style: str) -> Iterator[Line]:
     """The line of a file, or its part around the column if it is longer than the screen, and carets below the word."""
+    text = _PASSWORD.sub(lambda found: "*" * len(found[0]), text)  # as long, so that the carets stand right
     word = _WORD.match(text, max(column, 1) - 1)
     if word is None:  # the end of the line, or behind it
         return
@@ -91,6 +92,7 @@ def _columns(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
+_PASSWORD: Final = re.compile(r"(?<=://)[^@\s]+(?=@)")  # of an address, with its user
 _WORD: Final = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,\[\]{}:#\"'][^\s,\[\]{}:]*|\S""")
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 

@@ -28,8 +28,12 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written.
+    UsageError if the file cannot be written, or if it is there and no JSON document.
     """
+    with suppress(OSError), Path(out).open("rb") as there:
+        if (begin := there.read(1)) and begin != b"{":
+            detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
+            raise UsageError(error("K021", "file exists", detail, Where(out)))
     try:
         write_private(Path(out), text)
     except OSError as problem:

@@ -129,6 +129,14 @@ def test_a_slot_of_another_database_is_no_slot_of_this_one(
         (None, "the variable URL is not set"),
         ("  ", "the variable URL is not set"),
         ("postgresql://u:geheim@x@h/d", "the value of URL has more than one @: write %40 for an @ in the password"),
+        (
+            "postgresql://h:7geheim/x@d/e",
+            "the value of URL has a / or : too many: write %2F for a / in the password, %3A for a :",
+        ),
+        (
+            "postgresql://u:geheim/x@h/e",
+            "the value of URL has a / or : too many: write %2F for a / in the password, %3A for a :",
+        ),
         ("mysql://u:geheim@h/d", "the value of URL is no address"),
         ("postgresql://u:geheim@127.0.0.1:1/d", "connection"),
         ("postgresql+psycopg://u:geheim@127.0.0.1:1/d", "connection"),

@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Delete, Forget, Origin, Update
+from kodoctl.plan.changes import Create, Delete, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff
 from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.history import Applied
@@ -159,6 +159,27 @@ def test_an_undo_makes_the_publication_again_and_no_slot() -> None:
     changes, told = _undone(deletes, replace(gone, databases={}))
     assert not changes
     assert all("its database could not be read" in one for one in told)
+
+
+@pytest.mark.parametrize("databases", [READ, {}])
+def test_an_undo_takes_no_source_away(databases: dict[str, DatabaseFacts]) -> None:
+    """Its slot stayed without a reader, or the topics went and the slot did not."""
+    fresh = replace(empty(), databases=READ)
+    made = tuple(change for change in planned(ONE, fresh).changes if isinstance(change, Create))
+    changes, told = _undone(made, replace(there(ONE, SlotFacts()), databases=databases))
+    assert PUBLICATION.address not in {address for _, address in changes}
+    assert any(one.startswith(f"{PUBLICATION.address}: a source is not undone") for one in told)
+
+
+def test_another_name_of_the_variable_drops_nothing() -> None:
+    """It may name the same database: the old publication was dropped after the same one was adopted."""
+    renamed = wanted(source("s.a").replace("database: URL", "database: OTHER"))
+    live = replace(there(ONE, SlotFacts()), databases={**READ, "OTHER": DatabaseFacts(tables=TABLES)})
+    plan = planned(renamed, live)
+    assert ("forget", PUBLICATION.address) in {
+        (type(change).__name__.lower(), change.address) for change in plan.changes
+    }
+    assert not [change for change in plan.changes if isinstance(change, Delete)]
 
 
 def test_a_table_is_an_edit_of_the_file_and_operations_are_drift() -> None:

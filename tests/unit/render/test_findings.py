@@ -52,6 +52,13 @@ def test_an_excerpt_shows_the_line_of_the_file_with_carets_below_the_word() -> N
     assert styles == ["bold cyan", "bold red", "cyan", "dim", "cyan", "dim", "bold"]
 
 
+@pytest.mark.parametrize("text", ['a: "postgresql://u:Hunter2@h/db"', "postgresql+psycopg://u:Hunter2@h/db"])
+def test_an_excerpt_hides_the_password_of_an_address(text: str) -> None:
+    shown = _shown(2, 4, text)
+    assert "Hunter2" not in "".join(shown)
+    assert "://*********@h/db" in shown[0]
+
+
 @pytest.mark.parametrize(
     ("column", "text", "marked"),
     [
