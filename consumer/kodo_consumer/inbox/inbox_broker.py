@@ -243,7 +243,7 @@ class InboxBroker:
                 busy = self.turn()
             except SQLAlchemyError as problem:
                 pause = self._database.on_failure(problem)
-                text = f"inbox: {self._database.text}; next try in {pause:.1f} s, nothing is lost meanwhile"
+                text = f"{self._database.text}; next try in {pause:.1f} s, nothing is lost meanwhile"
                 self._on_alarm(Alarm("inbox", text))
                 self._over.wait(pause)
                 continue
@@ -259,8 +259,8 @@ class InboxBroker:
         now = time.monotonic()
         busy = self._finish()
         if now - self._last["renew"] >= self._renew:
-            self._last["renew"] = now
             self._store.renew([lane.claim for lane in self._lanes])
+            self._last["renew"] = now
         for lane in self._lanes:
             busy = self._accept(lane) or busy
             busy = self._deliver(lane, now) or busy

@@ -54,10 +54,12 @@ class InboxStore:
 
     def claim(self, topic: str, claim: str, limit: int) -> list[Delivery]:
         """Claims the first rows of a topic that are to do and that no worker has, at most `limit`, and returns their
-        messages in the order of receipt. PostgreSQL skips rows that another worker is just claiming.
+        messages in the order of receipt. Rows that this claim has already are left out, also where it lapsed: their
+        messages are here. PostgreSQL skips rows that another worker is just claiming.
         """
         c = TABLE.c
-        free = and_(self._mine, c.topic == topic, _TO_DO, c.claimed_until <= now_ms())
+        lapsed = and_(c.claimed_until <= now_ms(), c.claimed_by.is_distinct_from(claim))
+        free = and_(self._mine, c.topic == topic, _TO_DO, lapsed)
         picked = select(c.id).where(free).order_by(c.id).limit(limit).with_for_update(skip_locked=True).cte("picked")
         taken = (
             update(TABLE)

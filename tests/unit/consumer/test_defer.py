@@ -14,6 +14,7 @@ from kodo_consumer.adapters.stores.memory_store import Shelf
 from kodo_consumer.core.engine.handler_runs import DeferralLimits
 from kodo_consumer.core.state.worker_metrics import Meter
 from kodo_consumer.core.values import deferral as deferrals
+from kodo_consumer.core.values.deferral import new_deferral
 from kodo_consumer.core.values.limit_policy import Concurrency
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.drain import drain
@@ -437,3 +438,9 @@ def test_of_tokens_that_are_used_in_vain_the_log_has_one_in_ten_seconds(
     shop.send("a")
     assert [shop.tokens["a"].done() for _ in range(3)] == [True, False, False]
     assert caplog.text.count("used in vain") == 1
+
+
+@pytest.mark.parametrize("timeout", [5, [], 0.5])
+def test_a_time_that_is_none_is_named(timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout is a timedelta or a text"):
+        new_deferral(None, {}, timeout)

@@ -135,14 +135,18 @@ class Deferral:
 def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeout | None) -> Deferral:
     """New token of a message. `runs`: messages whose handlers run in its worker; None: this message cannot be deferred.
     `timeout`: None: as the settings say. Raises UsageError if the message cannot be deferred, UnitError for a text that
-    is no time.
+    is no time, TypeError for a value that is neither a timedelta nor a text.
     """
     if runs is None:
         detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"
         raise misuse_error(f"defer: {detail}")
     if isinstance(timeout, str):
         timeout = timedelta(milliseconds=Duration.parse(timeout))
-    return Deferral(message, None if timeout is None else max(0.0, timeout.total_seconds()))
+    try:
+        seconds = None if timeout is None else max(0.0, timeout.total_seconds())
+    except AttributeError:
+        raise TypeError(f'timeout is a timedelta or a text such as "10m", not {timeout!r}') from None
+    return Deferral(message, seconds)
 
 
 def ended_error() -> UsageError:

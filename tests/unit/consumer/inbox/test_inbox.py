@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import kodo_consumer.inbox
 import pytest
@@ -113,6 +114,36 @@ def test_claims_lapse_unless_they_are_renewed_and_end_when_they_are_released(eng
     assert store.claim("a", "three", 9) == [], "what others claimed since is theirs"
     store.release(["two"])
     assert _names(store.claim("a", "three", 9)) == [b"1"]
+
+
+def test_a_claim_takes_no_row_that_it_has_already(engine: Engine) -> None:
+    """After an outage longer than the claim, the rows of running handlers were delivered to the same worker again."""
+    store, lapsed = _store(engine), _store(engine, 0)
+    store.accept("a", [delivery(1, b"1"), delivery(2, b"2")])
+    assert _names(lapsed.claim("a", "one", 1)) == [b"1"]
+    eventually(lambda: store.claim("a", "one", 9), within=5)
+    assert store.claim("a", "one", 9) == []
+    assert _names(store.claim("a", "two", 9)) == [b"1"]
+
+
+def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[int] = []
+
+    def renew(self: InboxStore, claims: object) -> None:
+        renewed.append(1)
+        if len(renewed) == 1:
+            raise OperationalError("update", {}, Exception("locked"))
+
+    monkeypatch.setattr(InboxStore, "renew", renew)
+    broker = InboxBroker(cast("Any", None), _store(engine), renew=1.0, keep=1_000)
+    time.sleep(1.1)
+    with pytest.raises(OperationalError):
+        broker.turn()
+    broker.turn()
+    broker.turn()
+    assert len(renewed) == 2
 
 
 def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
