@@ -279,3 +279,8 @@ def test_a_handler_is_found_by_module_and_name(tmp_path: Path, monkeypatch: pyte
     for wrong in ("own_app", "own_app:", ":bill", "own_app:missing", "no_such_app:bill", "own_app:number"):
         with pytest.raises(UsageError, match="K718"):
             load_handler(wrong)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_state_of_the_border_is_one_line(native: bool) -> None:
+    assert str(BorderStatus(native, "why")) == f"native border: {'on' if native else 'off'} (why)"

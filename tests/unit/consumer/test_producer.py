@@ -153,3 +153,11 @@ def test_a_producer_is_loaded_from_a_topology(tmp_path: Path) -> None:
         Producer.load(path, topic="orders", environ={"KODOCTL_CONFIG": str(tmp_path / "none.toml")})
     with pytest.raises(KodoctlError, match="K516"):
         Producer.load(path, topic="orders", environ={}, admin_url="http://127.0.0.1:1")
+
+
+def test_a_payload_that_was_encoded_is_not_checked_again() -> None:
+    form = MessageValidator(Payloads("json", {"type": "object", "required": ["amount"]}), {"uid": "required"}, 1_000)
+    encoded = form.for_encoded()
+    assert encoded.accept(b"{}", lambda: 0, properties={"uid": "u"}).payload == b"{}"
+    with pytest.raises(UsageError, match="K717"):
+        encoded.accept(b"{}", lambda: 0)
