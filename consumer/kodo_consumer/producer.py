@@ -125,9 +125,8 @@ class Producer:
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes. `encoded`: payloads
-        are bytes that the target's rules have encoded. `reloader_of`: makes the reader of the routes. Raises
-        KodoctlError.
+        ground topic; None: the producer follows no routes. `encoded`: payloads are bytes that the target's rules have
+        encoded. `reloader_of`: makes the reader of the routes. Raises KodoctlError.
         """
         enable_loggers()
         routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native

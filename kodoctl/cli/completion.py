@@ -151,4 +151,6 @@ _BY_COMMAND: Final[Mapping[tuple[str, str], Source]] = {
     ("peek", "topics"): _full_topics,
     ("send", "topic"): _full_topics,
 }
-"""By the first word of the command, and the longest name of the option, or the name of the argument."""
+"""Sources of parameters that mean something else elsewhere. A key is the first word of the command, and the longest name of the
+option or the name of the argument.
+"""

@@ -25,7 +25,7 @@ from kodo_consumer.core.sequences.sequencer import key_hash
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from tests.brokers.broker import Broker
 from tests.brokers.kill_points import KILL_POINTS
-from tests.brokers.topics import create_topics
+from tests.brokers.topics import algorithms, create_topics
 from tests.services.databases import Postgres
 from tests.services.polling import eventually
 
@@ -37,6 +37,7 @@ tenant: {tenant}
 namespace: ns
 topics:
   orders:
+    compression: lz4
     partitions: 2
     levels: [L1, L2]
     subscriptions:
@@ -253,6 +254,11 @@ def test_rows_of_before_and_changes_become_messages(setting: Setting) -> None:
         "k": [("orders", "bytes")],
     }
     assert setting.missing_numbers() == 0
+    stored = Counter[str]()
+    for local in ("orders", "orders-L2"):
+        for number in range(2):
+            stored += algorithms(setting.broker, f"persistent/{setting.tenant}/ns/{local}-partition-{number}")
+    assert set(stored) == {"LZ4"}, "as the file declares, marks too"
     assert "TRUNCATE of public.orders" in setting.log
     assert "public.orders has other columns" in setting.log
     assert "with extra" in setting.log

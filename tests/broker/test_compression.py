@@ -22,6 +22,7 @@ from kodoctl.cli.letters.recall_apply import _read_plan
 from kodoctl.errors import UsageError
 from kodoctl.pulsar.connection.connection import Connection
 from tests.broker.recalling import Recalls
+from tests.brokers.topics import algorithms
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
@@ -52,17 +53,8 @@ RELAY = "from kodo_consumer.cli.main import main; main()"
 
 
 def stored(workspace: Workspace, local: str) -> Counter[str]:
-    """Algorithm -> entries that the broker stored with it in the only partition, by the metadata of each entry."""
-    path = f"{workspace.path(local)}-partition-0"
-    found: Counter[str] = Counter()
-    for ledger in workspace.admin("GET", f"{path}/internalStats")["ledgers"]:
-        entry = 0
-        while (reply := workspace.broker.admin("GET", f"{path}/ledger/{ledger['ledgerId']}/entry/{entry}")).ok:
-            found[
-                {name.lower(): value for name, value in reply.headers.items()}.get("x-pulsar-compression", "NONE")
-            ] += 1
-            entry += 1
-    return found
+    """Algorithm -> entries that the broker stored with it in the topic's only partition."""
+    return algorithms(workspace.broker, f"{workspace.path(local)}-partition-0")
 
 
 def file_of(workspace: Workspace) -> Path:

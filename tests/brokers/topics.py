@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pulsar
@@ -69,3 +70,15 @@ def unload(broker: Broker, topic: str) -> None:
 
 def _path(topic: str) -> str:
     return topic.replace("://", "/")
+
+
+def algorithms(broker: Broker, path: str) -> Counter[str]:
+    """Compression -> entries of a topic without partitions that the broker stored with it, by the metadata of each."""
+    found: Counter[str] = Counter()
+    for ledger in broker.admin("GET", f"{path}/internalStats").json()["ledgers"]:
+        entry = 0
+        while (reply := broker.admin("GET", f"{path}/ledger/{ledger['ledgerId']}/entry/{entry}")).ok:
+            headers = {name.lower(): value for name, value in reply.headers.items()}
+            found[headers.get("x-pulsar-compression", "NONE")] += 1
+            entry += 1
+    return found

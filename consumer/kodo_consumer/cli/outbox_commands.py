@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -85,6 +85,8 @@ def run(
     """
     from random import Random
 
+    from kodo_consumer.adapters.metrics.http_server import serving
+    from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
     from kodo_consumer.core.values.clock import SystemClock
     from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
@@ -116,7 +118,7 @@ def run(
     with (
         closing(store),
         closing(senders),
-        _serve_metrics(relay, store, settings, port),
+        serving(RelaySight(relay, store), settings.host, port, log),
         ending_on_signals() as asked,
         reloading_on_hangup([partial(reloader.reload, always=True)]),
         reloader.watching(),
@@ -124,20 +126,6 @@ def run(
         empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
         relay.serve(asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
     say(_summary(relay))
-
-
-@contextmanager
-def _serve_metrics(relay: Relay, store: OutboxStore, settings: Settings, port: int | None) -> Iterator[None]:
-    """Context manager that serves metrics and health of the relay within its body; does nothing if `port` is None."""
-    if port is None:
-        yield
-        return
-    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
-    from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
-
-    with closing(HttpEndpoint(RelaySight(relay, store), settings.host, port)) as window:
-        log.info("metrics and health are on http://%s", window.address)
-        yield
 
 
 @reading

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +15,6 @@ from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import working_folder
 
 if TYPE_CHECKING:
-    from kodo_consumer.runtime.settings import Settings
     from kodo_consumer.source.runner import Source
     from kodoctl.topology.change_sources import ChangeSource
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -42,6 +39,8 @@ def run(
 
     Then waits for receipts and exits 0. A second process of the same source waits until the first one has ended.
     """
+    from kodo_consumer.adapters.metrics.http_server import serving
+    from kodo_consumer.adapters.metrics.source_metrics import SourceView
     from kodo_consumer.running.multi_run import ending_on_signals
     from kodo_consumer.runtime.settings import read_settings
     from kodo_consumer.source.runner import Source
@@ -54,7 +53,7 @@ def run(
     runner = Source(loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys)
     logs.apply()
     say(f"source {chosen.name}: {', '.join(table.name for table in chosen.tables)}")
-    with _serve_metrics(runner, settings, port), ending_on_signals() as asked:
+    with serving(SourceView(runner), settings.host, port, log), ending_on_signals() as asked:
         runner.serve(asked, drain_timeout=settings.drain_timeout / 1000)
     say(_summary(runner))
 
@@ -80,20 +79,6 @@ def _check_database(source: ChangeSource, surroundings: Environment) -> None:
         address_of(source.spec.database, surroundings.environ)
     except DatabaseError as problem:
         raise UsageError(error("K790", "source cannot start", str(problem))) from None
-
-
-@contextmanager
-def _serve_metrics(runner: Source, settings: Settings, port: int | None) -> Iterator[None]:
-    """Context manager that serves metrics and health of the source within its body; does nothing if `port` is None."""
-    if port is None:
-        yield
-        return
-    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
-    from kodo_consumer.adapters.metrics.source_metrics import SourceView
-
-    with closing(HttpEndpoint(SourceView(runner), settings.host, port)) as window:
-        log.info("metrics and health are on http://%s", window.address)
-        yield
 
 
 def _summary(runner: Source) -> str:

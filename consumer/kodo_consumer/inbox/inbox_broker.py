@@ -19,11 +19,11 @@ from uuid import uuid4
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.inbox.inbox_row import InboxToken
 from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
-from kodo_consumer.outbox.relay import DatabaseTrouble
 from kodo_consumer.runtime.threads import begin
 from kodoctl.text.formatting import many
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.values.infrastructure_faults import FaultKind, fault_of, words
 from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
 from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult
 from kodo_consumer.outbox.row_filter import RowStatus
@@ -40,14 +40,6 @@ _SWEEP: Final = 60.0  # seconds between two removals of old rows
 _SWEPT: Final = 1_000  # rows removed at once
 _MAX_ERROR: Final = 500  # characters of last_error
 _MAX_TOPIC: Final = 100  # characters of a topic in the log
-_MOST_PAUSE: Final = 30.0  # seconds between two tries
-_MOST_DOUBLED: Final = 16
-_WHAT: Final = {
-    None: "the database refuses what the relay asks",
-    FaultKind.LACKING: "the database lacks what the relay needs",
-    FaultKind.AWAY: "the database does not answer",
-    FaultKind.BUSY: "the database is busy",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,26 +295,6 @@ class Relay:
 def _row_text(row: Row) -> str:
     """Text for the log that names a row."""
     return f"row {one_line(row.id, MAX_ID)} for {one_line(row.topic, _MAX_TOPIC)}"
-
-
-class DatabaseTrouble:
-    """Failures of a relay's database in sequence. `text`: the reason of the last failure; "": the database works."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._failures = 0
-
-    def on_failure(self, problem: Exception) -> float:
-        """Records an error of the database. Returns the seconds until the next try."""
-        fault = fault_of(problem)
-        self.text = f"{_WHAT[fault.kind if fault else None]}: {words(problem)}"
-        self._failures += 1
-        return min(_MOST_PAUSE, 2.0 ** min(self._failures - 2, _MOST_DOUBLED))
-
-    def works(self) -> bool:
-        """Records that the database works. Returns True if the last call failed."""
-        failed, self._failures, self.text = self._failures > 0, 0, ""
-        return failed
 
 
 def _answers_true(until_empty: Callable[[], bool]) -> bool:

@@ -145,12 +145,12 @@ class Event(NamedTuple):
 
 
 class Replication:
-    """Connection for replication. Not thread-safe."""
+    """Connection for replication. `must_answer`: the server waits for a `confirm`. Not thread-safe."""
 
     def __init__(self, connection: Any, source: ChangeSource) -> None:
         self._connection, self._source = connection, source
         self._pg = connection.pgconn
-        self._must_answer = False
+        self.must_answer = False
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Runs a command of replication, or SQL. Returns its rows as texts."""
@@ -212,18 +212,9 @@ class Replication:
                 raise DatabaseError("the server has ended the stream")
         return found
 
-    def wait(self, seconds: float) -> None:
-        """Waits for messages of the stream, at most `seconds`."""
-        select.select([self._pg.socket], [], [], seconds)
-
-    @property
-    def must_answer(self) -> bool:
-        """True if the server wants to hear a `confirm` now."""
-        return self._must_answer
-
     def confirm(self, lsn: int) -> None:
         """Reports that everything up to a position is stored: it does not come again."""
-        self._must_answer = False
+        self.must_answer = False
         now = int((time.time() - _EPOCH_S) * 1e6)
         self._pg.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, 0))
         while self._pg.flush():
@@ -234,7 +225,7 @@ class Replication:
             _, end, _ = _DATA.unpack_from(data, 1)
             return Event(data[25:], end)
         end, _, wants = _KEEPALIVE.unpack_from(data, 1)
-        self._must_answer = self._must_answer or bool(wants)
+        self.must_answer = self.must_answer or bool(wants)
         return Event(None, end)
 
     def _check(self, result: Any) -> None:

@@ -88,10 +88,10 @@ class Truncate(NamedTuple):
     relations: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | RowChange | Truncate
+StreamMessage = Begin | Commit | Relation | RowChange | Truncate
 
 
-def read_message(data: bytes) -> Message | None:
+def read_message(data: bytes) -> StreamMessage | None:
     """Reads a message; None: of a kind that says nothing about rows. Raises BrokenMessageError."""
     try:
         match data[:1]:

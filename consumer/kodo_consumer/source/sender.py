@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient, SequencedProducer, is_deduplicating
@@ -177,16 +177,6 @@ class SourceSender:
                 count += 1
         return count
 
-    @property
-    def away(self) -> list[str]:
-        """Partitions that no broker serves now, of those that were sent to."""
-        return [
-            ready.partitions[number]
-            for ready in self._topics.values()
-            for number, (_, producer) in ready.producers.items()
-            if not producer.is_connected
-        ]
-
     def close(self) -> None:
         """Closes the client with all producers. Messages without an answer get none."""
         self._client.close()
@@ -208,7 +198,8 @@ class SourceSender:
             largest, _ = limits_now(self._connection, target.topic)
             limits = [size for size in (target.largest.get(target.topic), largest) if size]
             partitions = self._client.partitions(target.topic)
-            form = validator_of(target, int(min(limits, default=0)))
+            # its messages keep their order: none that is too large goes alone under another algorithm
+            form = validator_of(replace(target, ordered=True), int(min(limits, default=0)))
             router, sequencer = Router(len(partitions)), self._numbering.of(target.topic)
             found = self._topics[ground, level] = _ReadyTopic(target, form, partitions, router, sequencer)
         return found

@@ -30,22 +30,28 @@ def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
     UsageError if the file cannot be written, or if it is there and no JSON document.
     """
-    with suppress(OSError), Path(out).open("rb") as there:
-        if (begin := there.read(1)) and begin != b"{":
-            detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
-            raise UsageError(error("K021", "file exists", detail, Where(out)))
+    _refuse_other(out)
     try:
         write_private(Path(out), text)
     except OSError as problem:
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
 
 
+def _refuse_other(out: str) -> None:
+    """Raises UsageError if `out` is a file that is no JSON document: a plan replaces plan files alone."""
+    with suppress(OSError), Path(out).open("rb") as there:
+        if (begin := there.read(1)) and begin != b"{":
+            detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
+            raise UsageError(error("K021", "file exists", detail, Where(out)))
+
+
 def scratch_file(out: str | None) -> Path:
     """Path of a temporary file that the caller may create: in the folder of `out`, or in the system's folder for
     temporary files if `out` is None. The file is removed when the process ends, unless `keep_scratch` renames it.
-    Raises UsageError if there is no folder for temporary files.
+    Raises UsageError if there is no folder for temporary files, or if `out` is another file than a plan.
     """
     if out is not None:
+        _refuse_other(out)
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
     else:
         try:

@@ -76,7 +76,7 @@ class Source(FileModel):
     """A PostgreSQL database whose committed changes become messages, by logical decoding."""
 
     description: StrictStr = Field(default="", examples=["orders as the shop commits them"])
-    """For people."""
+    """A text for people."""
     database: Variable = Field(examples=["SHOP_DATABASE_URL"])
     """Name of the environment variable with the database's URL. Never the URL itself."""
     snapshot: StrictBool = Field(default=True, examples=[False])

@@ -238,7 +238,7 @@ class GroundTopic(FileModel):
     """A business topic and the family that belongs to it."""
 
     description: StrictStr = Field(default="", examples=["one message for each order"])
-    """For people."""
+    """A text for people."""
     partitions: PositiveInt | None = optional_like(4)
     """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
     levels: Annotated[
@@ -324,7 +324,7 @@ class Topology(FileModel):
     formerly: OneOrMany = Field(default=(), examples=["old-name"])
     """Earlier names: what they own is taken over."""
     description: StrictStr = Field(default="", examples=["Orders and shipments"])
-    """For people."""
+    """A text for people."""
     tenant: Text = Field(examples=["kodo"])
     """The Pulsar tenant."""
     namespace: Text = Field(examples=["trade"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -74,6 +76,19 @@ class HttpEndpoint:
                 return
             del _servers[self._asked]
         shared.server.close()
+
+
+@contextmanager
+def serving(view: RelaySight | SourceView, host: str, port: int | None, log: logging.Logger) -> Iterator[None]:
+    """Context with metrics and health of a view at an address, which `log` names; None as `port`: without them. Raises
+    UsageError as HttpEndpoint does.
+    """
+    if port is None:
+        yield
+        return
+    with closing(HttpEndpoint(view, host, port)) as endpoint:
+        log.info("metrics and health are on http://%s", endpoint.address)
+        yield
 
 
 def _health(

@@ -22,6 +22,7 @@ from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import topic_path
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.binary.compression_types import compression_type
 from kodoctl.pulsar.connection.client_options import create_client, knock
 from kodoctl.topology.names import TopicName
 
@@ -50,12 +51,14 @@ class SequencedClient:
             raise cannot_publish(topic, problem) from None
 
     def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
-        """Opens the producer with this name. Raises ClusterError, also if another process has the name. None: a new
-        name; a message is then known by its order alone.
+        """Opens the producer with this name, which compresses as the target declares. Raises ClusterError, also if
+        another process has the name. None: a new name; a message is then known by its order alone.
         """
-        schema: dict[str, Any] = {}
+        declared: dict[str, Any] = {}
         if target.payload_type == "avro" and target.schema is not None:
-            schema = {"schema": PassThrough(target.schema)}
+            declared["schema"] = PassThrough(target.schema)
+        if target.compression:
+            declared["compression_type"] = compression_type(target.compression)
         try:
             producer = self._client.create_producer(
                 partition,
@@ -63,7 +66,7 @@ class SequencedClient:
                 send_timeout_millis=0,  # a result that is not known would be a number that is not known
                 max_pending_messages=0,  # who sends has a limit of its own
                 batching_enabled=False,
-                **schema,
+                **declared,
             )
         except pulsar.PulsarException as problem:
             raise cannot_publish(partition, problem) from None
@@ -103,11 +106,6 @@ class SequencedProducer:
             )
         except pulsar.PulsarException as problem:
             on_answer(token, Unconfirmed(type(problem).__name__))
-
-    @property
-    def is_connected(self) -> bool:
-        """True if a broker serves the partition to this producer now."""
-        return bool(self._producer.is_connected())
 
     def close(self) -> None:
         """Closes the producer, which frees its name. Never raises."""

@@ -40,6 +40,12 @@ class OpenMessage(NamedTuple):
 _NEVER: Final = float("inf")
 
 
+def _in_flight_of(message: Message) -> InFlight:
+    in_flight = message._in_flight  # noqa: SLF001  # `take` gave it
+    assert isinstance(in_flight, InFlight)
+    return in_flight
+
+
 class HandlerRuns:
     """Starts and ends handler runs, under the engine's lock. `running`: monotonic time of the start (seconds) by
     message, oldest first. `deferred`: messages whose handler returned and whose token ends them, in the order in which
@@ -113,8 +119,7 @@ class HandlerRuns:
         started = self.running.pop(message, None)
         if started is None or self._limits is None:
             return False
-        in_flight = message._in_flight  # noqa: SLF001  # made by take
-        assert isinstance(in_flight, InFlight)
+        in_flight = _in_flight_of(message)
         slow = self._scheduler.free_slot(in_flight, now)
         in_flight.slot_time += now - started
         if self.meter is not None:
@@ -132,8 +137,7 @@ class HandlerRuns:
         """Ends a deferred message with an outcome. Returns False, without effect, if it has ended before."""
         if self.deferred.pop(message, None) is None:
             return False
-        in_flight = message._in_flight  # noqa: SLF001  # made by take
-        assert isinstance(in_flight, InFlight)
+        in_flight = _in_flight_of(message)
         self._scheduler.free_limits(in_flight, now)
         self._scheduler.queues.version += 1  # there may be room for one more now
         if self.meter is not None and outcome is DONE:
@@ -157,8 +161,7 @@ class HandlerRuns:
             return False
         if message.deferral is not None:
             message.deferral.close()
-        in_flight = message._in_flight  # noqa: SLF001  # made by take
-        assert isinstance(in_flight, InFlight)
+        in_flight = _in_flight_of(message)
         slow = self._scheduler.on_end(in_flight, now)
         in_flight.slot_time += now - started
         if self.meter is not None:

@@ -201,7 +201,7 @@ def test_a_database_that_refuses_is_not_told_as_one_that_is_away(
     with setting.engine.begin() as connection:
         connection.execute(text("ALTER TABLE kodo_outbox RENAME TO gone"))
     assert relay.turn() == 0.5
-    assert relay.trouble.startswith("the database lacks what the relay needs: ")
+    assert relay.trouble.startswith("the database lacks a table or a right: ")
     assert "kodo_outbox" in relay.trouble
     assert "does not answer" not in caplog.text
     with setting.engine.begin() as connection:

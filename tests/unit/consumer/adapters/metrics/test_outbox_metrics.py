@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kodo_consumer.adapters.metrics import outbox_metrics
-from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+from kodo_consumer.adapters.metrics.http_server import HttpEndpoint, serving
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS, RELAYS, RelaySight
-from kodo_consumer.cli.outbox_commands import _serve_metrics
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
-from kodo_consumer.runtime.settings import Settings
 from prometheus_client import REGISTRY
 from sqlalchemy import text
 
@@ -77,7 +76,7 @@ def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_i
         status, body = get(window.address, "/readyz")
         assert status == 503
         [problem] = json.loads(body)["relays"][0]["problems"]
-        assert problem == "the database lacks what the relay needs: no such table: kodo_outbox"
+        assert problem == "the database lacks a table or a right: no such table: kodo_outbox"
         assert _value(window, "kodo_outbox_database_away") == 1
         assert _value(window, "kodo_outbox_waiting_rows") is None, "not known is not none"
         assert _value(window, "kodo_outbox_overdue_seconds") is None
@@ -99,8 +98,9 @@ def test_the_table_is_not_asked_at_every_scrape(setting: Setting, monkeypatch: p
 
 def test_the_command_shows_its_relay_where_a_port_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
     relay, store = setting.relay(), setting.store()
-    with caplog.at_level("INFO"), _serve_metrics(relay, store, Settings(), 0):
+    sight = RelaySight(relay, store)
+    with caplog.at_level("INFO"), serving(sight, "127.0.0.1", 0, logging.getLogger("kodo.outbox")):
         address = caplog.text.partition("http://")[2].split()[0]
         assert "kodo_outbox_sent_total 0.0" in get(address, "/metrics")[1]
-    with _serve_metrics(relay, store, Settings(), None):
+    with serving(sight, "127.0.0.1", None, logging.getLogger("kodo.outbox")):
         assert RELAYS.views == ()
