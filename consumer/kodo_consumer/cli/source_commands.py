@@ -67,7 +67,7 @@ def _choose(topology: LoadedTopology, name: str | None) -> ChangeSource:
     if name in found:
         return found[name]
     has = f"the file has {', '.join(found)}" if found else "the file has no `sources`"
-    detail = f"name one of its sources: {has}" if name is None and found else f"no source {name or ''}: {has}"
+    detail = has if not found else f"name one of its sources: {has}" if name is None else f"no source {name}: {has}"
     raise UsageError(error("K790", "source cannot start", detail))
 
 
