@@ -255,13 +255,15 @@ class MessageValidator:
             if value is not None and (why := why_no_text(value))
         ]
         happened, due = as_time("event_time", event_time, found), None
+        now = 0
         if delay is not None or deliver_at is not None:
-            due = _due(delay, deliver_at, wall(), found)
+            now = wall()
+            due = _due(delay, deliver_at, now, found)
         if found:
             raise _argument_error(found)
         data, texts = self.encode(payload), self.check_properties(properties)
         if due is not None:
-            self._delays.check(due - wall())
+            self._delays.check(due - now)  # of one reading of the clock: a delay of 2m is one of 2m
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
     def for_encoded(self) -> MessageValidator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
@@ -104,6 +105,14 @@ def test_a_delay_that_would_not_be_kept_is_refused_with_the_reason(
         with pytest.raises(UsageError, match="K732") as raised:
             form.accept(b"x", lambda: NOW, **when)
         assert said in str(raised.value)
+
+
+def test_a_delay_is_refused_as_it_was_given_however_long_the_check_takes() -> None:
+    clock = itertools.count(NOW)
+    with pytest.raises(UsageError, match=r"a delay of 2m is beyond 1m"):
+        MessageValidator(delays=DelayRule("", 60_000, "the most")).accept(b"x", lambda: next(clock), delay="2m")
+    accepted = MessageValidator(delays=DelayRule("", 60_000, "the most")).accept(b"x", lambda: next(clock), delay="1m")
+    assert accepted.deliver_at is not None, "as long as the most is not beyond it"
 
 
 def test_all_wrong_arguments_are_named_at_once() -> None:
