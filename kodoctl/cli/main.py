@@ -18,7 +18,7 @@ class Commands(LazyGroup):
     """The root group: every command with its name, its function, and the first sentence of its help."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph"),
+        "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph", "docs"),
         "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
         "Applies": ("history", "undo", "unlock"),
         "Messages": ("status", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
@@ -32,6 +32,7 @@ class Commands(LazyGroup):
         LazyCommand("explain", "kodoctl.cli.topology.explain_command:explain", "Explain a code such as K410, or a key of the topology file."),
         LazyCommand("expand", "kodoctl.cli.topology.expansion_commands:expand", "Show the Pulsar objects that files declare."),
         LazyCommand("graph", "kodoctl.cli.topology.expansion_commands:graph", "Draw lanes and the ways messages take between them."),
+        LazyCommand("docs", "kodoctl.cli.topology.docs_command:docs", "Make a catalogue of topologies: pages with search and drawings."),
         LazyCommand("plan", "kodoctl.cli.plan.plan_command:plan", "Show the changes an apply would make, and data at stake."),
         LazyCommand("apply", "kodoctl.cli.apply.apply_command:apply", "Carry out a reviewed plan file; or plan, show and ask first."),
         LazyCommand("drift", "kodoctl.cli.plan.drift_command:drift", "Compare the live cluster with the last apply."),

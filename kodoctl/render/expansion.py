@@ -116,7 +116,7 @@ def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
             ]
             yield f"tenant {entry['name']}", _facts(facts, width - 6)
         if entry["kind"] == "namespace":
-            yield f"namespace {entry['name']}", _facts(_policy_facts(entry), width - 6)
+            yield f"namespace {entry['name']}", _facts(policy_facts(entry), width - 6)
     elsewhere = [entry for entry in mine if entry["kind"] == "grant" and entry["target"] not in own]
     for target, grants in groupby(elsewhere, key=lambda entry: str(entry["target"])):
         what = "namespace" if target == topology["namespace"] else "topic"
@@ -168,7 +168,7 @@ def _group(topics: list[_Topic], width: int) -> Branch:
     explain = entry.get("explain", {})
     facts: list[Fact] = [
         ("partitions", str(entry["partitions"]), _source(explain.get("partitions"))),
-        *_policy_facts(entry),
+        *policy_facts(entry),
         ("ignored", ", ".join(entry["ignore"]), ""),
         ("schema", first.schema, ""),
         ("subscriptions", ", ".join(first.subscriptions), ""),
@@ -185,7 +185,8 @@ def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[Fact]:
     return [(f"may {action}", ", ".join(roles), "") for action, roles in grants]
 
 
-def _policy_facts(entry: Json) -> list[Fact]:
+def policy_facts(entry: Json) -> list[Fact]:
+    """Policies of a resource with their values and, if the entry has `explain`, their origins."""
     explain = entry.get("explain")
     if explain is None:
         return [(name, in_yaml(value), "") for name, value in entry["policies"].items()]

@@ -38,11 +38,12 @@ ARROW_COLOURS: Final = {
     MoveReason.CHANGE: "#55554f",
 }
 
-_DOT_FONT: Final = 'fontname="Helvetica,Arial,sans-serif"'
+FONT: Final = 'fontname="Helvetica,Arial,sans-serif"'
+"""Attribute of DOT graphs, nodes and edges."""
 _DOT_DEFAULTS: Final = (
-    f"  rankdir=LR; nodesep=0.3; ranksep=0.6; labeljust=l; {_DOT_FONT};",
-    f'  node [shape=box, style="filled,rounded", penwidth=1.2, {_DOT_FONT}, fontsize=10, fontcolor="#1b1b1b"];',
-    f"  edge [arrowsize=0.7, {_DOT_FONT}, fontsize=9];",
+    f"  rankdir=LR; nodesep=0.3; ranksep=0.6; labeljust=l; {FONT};",
+    f'  node [shape=box, style="filled,rounded", penwidth=1.2, {FONT}, fontsize=10, fontcolor="#1b1b1b"];',
+    f"  edge [arrowsize=0.7, {FONT}, fontsize=9];",
 )
 _DOT_GROUND: Final = 'fontsize=14; fontcolor="#1b1b1b"; style=rounded; color="#c9ced6";'
 _DOT_LEVEL: Final = 'fontsize=11; fontcolor="#6b7280"; style="filled,rounded"; fillcolor="#f5f6f8"; color="#e1e4e8";'
@@ -117,7 +118,7 @@ def dot(graph: Graph[GraphNode]) -> str:
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]
     for number, (ground, levels) in enumerate(groups(graph)):
-        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escape_dot(ground)}"; {_DOT_GROUND}']
+        lines += [f"  subgraph cluster_{number} {{", f'    label="{escape_dot(ground)}"; {_DOT_GROUND}']
         for level, lanes in levels.items():
             if level:
                 lines += [f"    subgraph cluster_{number}_{level} {{", f'      label="{level}"; {_DOT_LEVEL}']
@@ -126,7 +127,7 @@ def dot(graph: Graph[GraphNode]) -> str:
         lines.append("  }")
     for source, target, moves in arrows(graph):
         colour = ARROW_COLOURS[moves[0].reason]
-        label = "\\n".join(_escape_dot(line) for move in moves for line in textwrap.wrap(move.label, _LABEL_WIDTH))
+        label = "\\n".join(escape_dot(line) for move in moves for line in textwrap.wrap(move.label, _LABEL_WIDTH))
         ends, style = (source, target), ""
         if moves[0].reason is MoveReason.RECALL:  # drawn from the other end: dead letters stand behind all else
             ends, style = (target, source), ", dir=back, style=dashed"
@@ -138,10 +139,10 @@ def dot(graph: Graph[GraphNode]) -> str:
 def _dot_node(lane: GraphNode) -> str:
     fill, line = FILLS[lane.state]
     style = ', style="filled,rounded,dashed"' if lane.draining or not lane.declared else ""
-    return f'[label="{_escape_dot(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
+    return f'[label="{escape_dot(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
 
 
-def _escape_dot(text: str) -> str:
+def escape_dot(text: str) -> str:
     """Text for a quoted DOT string, shown as it is: it does not end the string and contains no escape, entity or
     control character.
     """

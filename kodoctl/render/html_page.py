@@ -18,12 +18,13 @@ PACKAGE: Final = "kodoctl.render"
 
 
 def page(template: str, *more: str, package: str = PACKAGE, **values: Any) -> str:
-    """The text of a page: a template with `values`, which are all escaped. `more`: style files besides the common one.
-    `package`: has template and styles in its folder `templates`, and may use those of this package.
+    """The text of a page: a template with `values`, which are all escaped. `more`: files of styles (`.css`) and scripts
+    (`.js`) besides the common ones. `package`: has template and styles in its folder `templates`, and may use those of
+    this package.
     """
     loaded = _environment(package)
-    read = [loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)]  # type: ignore[union-attr]
-    script, style = read[0], "".join(read[1:])
+    texts = {name: loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)}  # type: ignore[union-attr]
+    script, style = ("".join(text for name, text in texts.items() if name.endswith(end)) for end in (".js", ".css"))
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
     return loaded.get_template(template).render(style=style, script=script, policy=policy, **values)
 

@@ -36,11 +36,11 @@ def expansion_document(expansions: Iterable[Expansion], environment: str | None,
         topologies.append(_topology(expansion))
         topics = {topic.resource.address: topic for topic in expansion.topics}
         for address, resource in expansion.resources.items():
-            entry = {**_resource(resource), "topology": expansion.name, "where": _place(expansion.places[address])}
+            entry = {**_resource(resource), "topology": expansion.name, "where": place_json(expansion.places[address])}
             if (topic := topics.get(address)) is not None:
                 entry |= _role(expansion, topic)
             if explain and isinstance(resource, TopicResource | NamespaceResource):
-                entry["explain"] = _explain(expansion, resource, topic)
+                entry["explain"] = explain_policies(expansion, resource, topic)
             resources.setdefault(address, entry)
     return {
         "format_version": FORMAT_VERSION,
@@ -59,11 +59,12 @@ def _topology(expansion: Expansion) -> Json:
         "namespace": str(expansion.namespace),
         "production": expansion.topology.production,
         "topics": {name: ground.description for name, ground in spec.topics.items()},
-        "sources": {source.name: _source(expansion, source) for source in change_sources(spec)},
+        "sources": {source.name: source_json(expansion, source) for source in change_sources(spec)},
     }
 
 
-def _source(expansion: Expansion, source: ChangeSource) -> Json:
+def source_json(expansion: Expansion, source: ChangeSource) -> Json:
+    """A source of change data: its database objects, its tables and its place."""
     return {
         "description": source.spec.description,
         "database": source.spec.database,
@@ -72,7 +73,7 @@ def _source(expansion: Expansion, source: ChangeSource) -> Json:
         "publishes": list(source.operations),
         "snapshot": source.spec.snapshot,
         "tables": {table.name: table.spec.model_dump(mode="json", exclude_unset=True) for table in source.tables},
-        "where": _place(expansion.topology.where_key("sources", source.name)),
+        "where": place_json(expansion.topology.where_key("sources", source.name)),
     }
 
 
@@ -100,10 +101,10 @@ def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
     }
 
 
-def _explain(
+def explain_policies(
     expansion: Expansion, resource: TopicResource | NamespaceResource, topic: FamilyTopic | None
 ) -> dict[str, Json]:
-    """`partitions`, `policy` or `policy.member` -> {file, line, column}, or {derived: reason}."""
+    """Origins of values: `partitions`, `policy` or `policy.member` -> {file, line, column}, or {derived: reason}."""
     found: dict[str, Json] = {}
     if topic is not None:
         found["partitions"] = _origin_json(expansion, expansion.partitions_path(topic), "the default")
@@ -130,13 +131,14 @@ def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) ->
         return {"derived": f"the default within {name}"}
     if not path:
         return {"derived": why_derived(topic.layers, name)}
-    return _place(expansion.topology.where(*path))
+    return place_json(expansion.topology.where(*path))
 
 
 def _origin_json(expansion: Expansion, path: tuple[str, ...], default: str) -> Json:
     topology = expansion.topology
-    return _place(topology.where(*path)) if topology.says(*path) else {"derived": default}
+    return place_json(topology.where(*path)) if topology.says(*path) else {"derived": default}
 
 
-def _place(where: Where) -> Json:
+def place_json(where: Where) -> Json:
+    """A place in a file."""
     return {"file": where.file, "line": where.line, "column": where.column}

@@ -117,7 +117,7 @@ def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) ->
     desired = command_target.load_desired(paths, environment)
     if given.against is None:
         return _LoadedFiles(named, desired, None)
-    from kodoctl.cli.plan.baseline_files import declared_at
+    from kodoctl.cli.common.baseline_files import declared_at
 
     return _LoadedFiles(named, desired, declared_at(named, given.against, desired.environment))
 

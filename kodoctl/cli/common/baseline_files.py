@@ -14,6 +14,7 @@ from kodoctl.errors import warning
 
 if TYPE_CHECKING:
     from kodoctl.plan.git_baseline import Baseline
+    from kodoctl.topology.expand import Expansion
     from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile
     from kodoctl.topology.payload_schemas import PayloadFile
 
@@ -27,6 +28,15 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
     """
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired_inventory
+
+    commit, expansions = expansions_at(paths, ref, environment)
+    return Baseline(ref, commit, desired_inventory(expansions, environment))
+
+
+def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tuple[str, list[Expansion]]:
+    """The commit of the git revision `ref`, and the topologies that the files under `paths` declared there. A file that
+    could not be read is left out, with a warning, and errors are raised, as in `declared_at`.
+    """
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set
 
@@ -38,7 +48,7 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
         detail = f"at {ref}: {first.where}: {first.detail}; what such files declared is shown as edited"
         report([warning("K407", "an earlier file cannot be read", detail)])
     expansions = [expand(replace(one, payloads=dict(_payloads(one, at)))) for one in loaded.topologies]
-    return Baseline(ref, at(_folder(Path(paths[0]))).commit, desired_inventory(expansions, environment))
+    return at(_folder(Path(paths[0]))).commit, expansions
 
 
 def _folder(path: Path) -> Path:

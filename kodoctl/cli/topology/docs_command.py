@@ -1,0 +1,176 @@
+"""docs: a catalogue of topologies as a folder of pages, which needs no server."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli.common.command_target import (
+    TargetOptions,
+    commit_of,
+    connects,
+    environment_of,
+    shown_target,
+)
+from kodoctl.cli.common.console import Environment, Paths, command, paths_or_default, report, say
+from kodoctl.cli.topology.docs_folder import check_folder, write_pages
+from kodoctl.cli.topology.expansion_commands import load_expansions
+from kodoctl.cli.topology.graphviz import draw
+from kodoctl.errors import KodoctlError, Severity, UsageError, error
+from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.render.catalogue_html import CatalogueDrawings
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.names import NamespaceName
+
+Json = dict[str, Any]
+
+
+@command
+@connects
+def docs(
+    target: TargetOptions,
+    paths: Paths = None,
+    env: Environment = None,
+    out: Annotated[
+        str, typer.Option("-o", "--out", help="Folder of the pages; only one of its own is replaced.", metavar="FOLDER")
+    ] = "catalogue",
+    against: Annotated[
+        str | None,
+        typer.Option("--against", help="Show the differences to a git revision, such as origin/main.", metavar="REF"),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Read backlogs, consumers and the last apply from the cluster.")
+    ] = False,
+) -> None:
+    """Make a catalogue of topologies: pages with search and drawings.
+
+    Every topology with its topics, policies and where each comes from, limits, routes, subscriptions, payload schemas,
+    roles, and the flow of its messages. The pages need no server and ask none: open index.html, or publish the folder.
+
+    Drawings need Graphviz (the package `graphviz`); without it, the flow is a list. A cluster is read with --live only.
+
+    Example: kodoctl docs topologies/ --env prod --against origin/main --out site
+    """
+    from kodoctl.render.catalogue_html import INDEX, catalogue_pages
+    from kodoctl.topology.catalogue import catalogue_document
+
+    folder = Path(out)
+    earlier = check_folder(folder)
+    if not live and any(asdict(target).values()):
+        raise UsageError(error("K034", "options of a cluster that is not read", "add --live, or leave them out"))
+    if live:
+        with target.session() as session:
+            expansions, chosen = load_expansions(paths, environment_of(session.connection, env))
+            document = _with_live(session, catalogue_document(expansions, chosen), expansions)
+    else:
+        expansions, chosen = load_expansions(paths, env)
+        document = catalogue_document(expansions, chosen)
+    named = paths_or_default(paths)
+    document["commit"] = commit_of(named)
+    if against is not None:
+        document = _with_changes(document, expansions, named, against, chosen)
+    pages = catalogue_pages(document, _drawings(document, expansions))
+    write_pages(folder, pages, earlier)
+    topics = sum(len(entry["topics"]) for entry in document["topologies"])
+    say(
+        f"{folder / INDEX} written: {many(len(expansions), 'topology', 'topologies')}, {many(topics, 'ground topic')}, {many(len(pages), 'page')}."
+    )
+
+
+def _with_changes(
+    document: Json, expansions: Sequence[Expansion], paths: Sequence[str], ref: str, environment: str | None
+) -> Json:
+    from kodoctl.cli.common.baseline_files import expansions_at
+    from kodoctl.topology.catalogue_changes import with_changes
+
+    commit, then = expansions_at(paths, ref, environment)
+    return with_changes(document, expansions, then, ref, commit)
+
+
+def _with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
+    """The document with `live`, and with `live` of each topology: its lanes, the topics that could not be read, and the
+    last apply in its namespace (None: there is none), or the reason why it is `unknown`.
+    """
+    from kodoctl.status.status_reader import read_lanes
+
+    applies: dict[NamespaceName, Json] = {}
+    by_file: dict[str, Json] = {}
+    for one in expansions:
+        status, unread = read_lanes(session.admin, one, lambda: False)
+        if one.namespace not in applies:
+            applies[one.namespace] = _last_apply(session, one.namespace)
+        by_file[one.topology.source.name] = {
+            "lanes": [asdict(lane) for lane in status.lanes],
+            "unread": [asdict(topic) for topic in unread],
+            **applies[one.namespace],
+        }
+    topologies = [{**entry, "live": by_file[entry["file"]]} for entry in document["topologies"]]
+    head = {"target": shown_target(session.connection), "at": int(time.time() * 1000)}
+    return {**document, "topologies": topologies, "live": head}
+
+
+def _last_apply(session: Session, namespace: NamespaceName) -> Json:
+    from kodoctl.plan.history import parse, read_history
+    from kodoctl.pulsar.control.journal import read_journal
+
+    try:
+        applies = read_history(map(parse, read_journal(session.admin, session.client, namespace))).applies
+    except KodoctlError as problem:
+        first = problem.diagnostics[0]
+        return {"applied": None, "unknown": f"{first.summary} [{first.code}]"}
+    if not applies:
+        return {"applied": None, "unknown": ""}
+    last = applies[-1]
+    fields = ("id", "verb", "who", "began", "state", "commit")
+    return {"applied": {name: getattr(last, name) for name in fields}, "unknown": ""}
+
+
+def _drawings(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
+    """Draws flows and lanes by Graphviz. Without it, prints a warning and draws nothing."""
+    from kodoctl.render.catalogue_html import CatalogueDrawings, CatalogueLinks
+    from kodoctl.render.flow_text import flow_dot, map_dot
+    from kodoctl.render.graph_text import dot
+    from kodoctl.render.inline_svg import split_drawings
+    from kodoctl.topology.flow_graph import flow_between, flow_graph, flow_of
+    from kodoctl.topology.graph import lane_graph
+
+    links = CatalogueLinks(document)
+    graph = flow_graph(expansions)
+    names = {one.topology.source.name: one.name for one in expansions}
+    pairs = flow_between(graph)
+
+    def drawn(one: Expansion) -> list[str]:
+        """The flow of a topology, then the lanes of each of its ground topics."""
+        file = one.topology.source.name
+        flow = flow_dot(flow_of(graph, file), links.node, lambda node: _caption(node, file, names))
+        lanes = [dot(lane_graph([one], ground)) for ground in one.topology.spec.topics]
+        return split_drawings(draw("\n".join([flow, *lanes]), "svg"))
+
+    try:
+        between = draw(map_dot(pairs, names.__getitem__, links.from_index), "svg") if pairs else b""
+        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
+            pictures = list(pool.map(drawn, expansions))
+    except UsageError as problem:
+        report([replace(one, severity=Severity.WARNING) for one in problem.diagnostics])
+        return CatalogueDrawings()
+    flows, lanes = {}, {}
+    for one, (flow, *others) in zip(expansions, pictures, strict=True):
+        flows[one.topology.source.name] = flow
+        for ground, svg in zip(one.topology.spec.topics, others, strict=True):
+            lanes[one.topology.source.name, ground] = svg
+    return CatalogueDrawings(flows, lanes, "".join(split_drawings(between)))
+
+
+def _caption(node: Any, file: str, names: dict[str, str]) -> str:
+    """Text below a node of the flow: its kind, and its topology if that is another one."""
+    return node.kind.value if node.file in (file, "") else f"{node.kind.value} of {names[node.file]}"

@@ -1,0 +1,72 @@
+"""Folder of a catalogue: pages that kodoctl wrote are replaced, and nothing else in it is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.host.private_files import make_folder, write_whole
+
+MARK: Final = "kodoctl-docs.json"
+"""Name of the file that says which pages of a folder are ours."""
+_FORMAT: Final = "kodoctl docs 1"
+
+
+def check_folder(folder: Path) -> list[str]:
+    """The pages of an earlier catalogue in a folder, which may be missing or empty. Raises UsageError (K033) for a
+    folder with files of somebody else and for a path that is no folder, and before anything is written.
+    """
+    if not os.path.lexists(folder):
+        return []
+    if not folder.is_dir():
+        raise _refusal(f"{folder} is not a folder")
+    try:
+        mark: Any = json.loads((folder / MARK).read_bytes())
+    except (OSError, ValueError):
+        mark = None
+    if isinstance(mark, dict) and mark.get("format") == _FORMAT and isinstance(mark.get("pages"), list):
+        return [page for page in mark["pages"] if isinstance(page, str) and _is_page(page)]
+    if any(folder.iterdir()):
+        raise _refusal(f"{folder} has files, and no {MARK} that says kodoctl made them")
+    return []
+
+
+def _refusal(detail: str) -> UsageError:
+    return UsageError(error("K033", "not a folder of kodoctl docs", f"{detail}: name an empty or a new one with --out"))
+
+
+def _is_page(path: str) -> bool:
+    """True for the path of a page: in the folder or one below it."""
+    *above, name = path.split("/")
+    return name.endswith(".html") and len(above) < 2 and not {"", ".", ".."} & {*above, name}
+
+
+def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
+    """Writes the pages and the mark, and removes the pages of an `earlier` catalogue that are no longer there. Raises
+    UsageError (K020) with the system's reason; the mark then names old and new pages.
+    """
+    try:
+        below = {folder / Path(path).parent for path in pages}
+        for one in sorted(below):
+            if one.is_symlink() and one != folder:
+                raise _refusal(f"{one} is a link")
+            make_folder(one)
+        _write_mark(folder, {*pages, *earlier})
+        for path, text in pages.items():
+            write_whole(folder / path, text.encode())
+        for path in {*earlier} - {*pages}:
+            if not (folder / path).parent.is_symlink():
+                (folder / path).unlink(missing_ok=True)
+        _write_mark(folder, {*pages})
+    except OSError as problem:
+        detail = f"{problem.filename or folder}: {problem.strerror}"
+        raise UsageError(error("K020", "cannot write file", detail)) from None
+
+
+def _write_mark(folder: Path, pages: set[str]) -> None:
+    document = {"format": _FORMAT, "pages": sorted(pages)}
+    write_whole(folder / MARK, f"{json.dumps(document, indent=2)}\n".encode())
