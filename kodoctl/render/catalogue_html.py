@@ -14,7 +14,7 @@ from kodoctl.render.html_page import page
 from kodoctl.render.inline_svg import inline_svg
 from kodoctl.render.plan_words import setting_text
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text
+from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text, value_text
 from kodoctl.topology.expansion_json import AUDIT
 from kodoctl.topology.flow_graph import FlowKind
 from kodoctl.topology.load import BASE
@@ -158,7 +158,7 @@ def _index(document: Json) -> Json:
         "rows": [_row(entry, live) for entry in topologies],
         "is_live": live is not None,
         "entries": [found for entry in topologies for found in _entries(entry)],
-        "removed": document.get("against", {}).get("removed", []),
+        "against": document.get("against"),
     }
 
 
@@ -206,7 +206,7 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         "flow": inline_svg(pictures[""], f"Flow of {entry['name']}") if pictures[""] else "",
         "lines": [] if pictures[""] else [*_flow_lines(entry)],
         "badge": _badge(changes),
-        "changes": [(path, setting_text(before, after)) for path, before, after in changes or []],
+        "changes": [(path, _change_text(before, after)) for path, before, after in changes or []],
         "policies": [_origin_row(*fact) for fact in policy_facts(entry["namespace_policies"])]
         if entry["namespace_policies"]
         else [],
@@ -218,6 +218,13 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         "unread": entry["live"]["unread"] if live else [],
         "is_live": live is not None,
     }
+
+
+def _change_text(before: Any, after: Any) -> str:
+    """Both values of a key, or the one that it has; members of lists that come and go stand on lines of their own."""
+    if before is None or after is None:
+        return f"new: {value_text(after)}" if before is None else f"removed: {value_text(before)}"
+    return setting_text(before, after).replace("  ", "\n")
 
 
 def _flow_lines(entry: Json) -> Iterator[str]:

@@ -107,7 +107,8 @@ def _alike(family: Iterable[FamilyTopic]) -> list[list[FamilyTopic]]:
     for topic in family:
         shared = id(topic.resource.policies)
         if shared not in keys:
-            keys[shared] = f"{topic.resource.partitions} {topic.resource.policies} {topic.layers}"
+            layers = [layer for layer in topic.layers if layer.values]
+            keys[shared] = f"{topic.resource.partitions} {topic.resource.policies} {layers}"
         groups.setdefault(keys[shared], []).append(topic)
     return list(groups.values())
 

@@ -67,7 +67,7 @@ def docs(
     folder = Path(out)
     earlier = check_folder(folder)
     if not live and any(asdict(target).values()):
-        raise UsageError(error("K034", "options of a cluster that is not read", "add --live, or leave them out"))
+        raise UsageError(error("K034", "no cluster is read", "--live reads the one that is named: add it, or leave the name out"))
     if live:
         with target.session() as session:
             expansions, chosen = load_expansions(paths, environment_of(session.connection, env))
@@ -161,7 +161,9 @@ def _drawings(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawi
         with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
             pictures = list(pool.map(drawn, expansions))
     except UsageError as problem:
-        report([replace(one, severity=Severity.WARNING) for one in problem.diagnostics])
+        first = problem.diagnostics[0]
+        advice = first.detail.rpartition("\n")[0]  # without the last line, which is about the command `graph`
+        report([replace(first, severity=Severity.WARNING, detail=f"the pages have lists, no drawings\n{advice}")])
         return CatalogueDrawings()
     flows, lanes = {}, {}
     for one, (flow, *others) in zip(expansions, pictures, strict=True):

@@ -57,7 +57,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K031": Code("no working folder", "Start the command in a folder that exists."),
         "K032": Code("nothing to explain", "Name a code such as K410, or a key with its path: topics.orders.partitions."),
         "K033": Code("not a folder of kodoctl docs", "Name a new or an empty folder with --out: files of others stay."),
-        "K034": Code("options of a cluster that is not read", "Add --live, or leave out --context and addresses."),
+        "K034": Code("no cluster is read", "Add --live, or leave out --context and addresses."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

@@ -1,0 +1,258 @@
+"""Pages of a catalogue, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from kodoctl.render.catalogue_html import INDEX, CatalogueDrawings, CatalogueLinks, anchor, catalogue_pages
+from kodoctl.topology.catalogue import catalogue_document
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.flow_graph import FlowKind, FlowNode
+from tests.samples.catalogues import NOW, evil, expansions_of, shop
+from tests.samples.reports import EVIL
+
+TRADE = "topologies/trade.html"
+FILE = "f.yaml"
+
+
+def pages(document: dict[str, Any], drawings: CatalogueDrawings | None = None) -> dict[str, str]:
+    return catalogue_pages(document, drawings or CatalogueDrawings())
+
+
+def words(html: str) -> str:
+    """The text of a page, without styles and scripts, on one line."""
+    inside = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", inside)).split())
+
+
+@pytest.fixture(scope="module")
+def of_shop() -> dict[str, str]:
+    return pages(catalogue_document(shop(), None))
+
+
+def one(text: str) -> list[Expansion]:
+    return expansions_of(text)
+
+
+def test_a_page_for_each_topology_and_an_index(of_shop: dict[str, str]) -> None:
+    assert list(of_shop) == [INDEX, "topologies/depot.html", TRADE]
+    shown = words(of_shop[INDEX])
+    assert "2 topologies 3 ground topics 3 subscriptions" in shown
+    assert "depot Parcels on their way. Ask the team Hull." in shown
+    assert '<a href="topologies/trade.html">trade</a>' in of_shop[INDEX]
+
+
+def test_pages_load_nothing_and_forbid_it(of_shop: dict[str, str]) -> None:
+    for text in of_shop.values():
+        assert "default-src &#39;none&#39;" in text
+        assert not re.search(r"""(?:src|srcset)=["']|url\(|@import""", text)
+        assert {link.partition("#")[0] for link in re.findall(r'href="([^"]*)"', text)} <= {
+            "",
+            "../index.html",
+            *of_shop,
+            "depot.html",
+            "trade.html",
+        }
+
+
+def test_policies_have_their_origins(of_shop: dict[str, str]) -> None:
+    shown = re.sub(r"\S+/(topologies/)", r"\1", words(of_shop[TRADE]))
+    assert "retention.time 7d topologies/trade.yaml:32" in shown
+    assert "backlog_quota.size 5GiB namespace default, topologies/trade.yaml:14" in shown
+    assert "ttl unlimited derived: dead letters wait for people" in shown
+    assert "Broker default : ttl, subscription_expiry" in shown
+    assert "Set by somebody else and left alone: publish_rate" in shown
+    assert "no file here has the namespace : retention" in words(of_shop["topologies/depot.html"])
+
+
+def test_subscriptions_limits_routes_and_settings(of_shop: dict[str, str]) -> None:
+    shown = re.sub(r" \S+/topologies/\S+", "", words(of_shop[TRADE]))
+    for text in (
+        "rate 100/s, for each value of uid, burst 200; over it, messages wait in pending",
+        "quota 5000/h, for each value of bucket; over it, messages wait in blocking",
+        "concurrency 8 handlers at once, for each value of uid; at it, the tenant is passed over",
+        "size > 100000 → B1, as they are sent",
+        "retrying 10s, 1m, then 5m each; 12 attempts, 51 min in all",
+        "blocking 1h each; 24 attempts, 1 d in all",
+        "handler_timeout 30s",
+        "billing-sre recalls dead letters of orders / billing",
+        "planner may consume namespace kodo/trade",
+        "currency string required ISO 4217 code.",
+        "uid (required), bucket (required), size (optional)",
+        "checkout → orders → billing → shipments",
+    ):
+        assert text in shown
+    depot = words(of_shop["topologies/depot.html"])
+    assert "concurrency 4 handlers at once, of each worker, in {states: [retrying]}" in depot
+    assert "public.scans parcels {deletes: ignore}" in depot
+
+
+def test_settings_that_few_files_have() -> None:
+    text = """\
+version: 1
+name: x
+formerly: y
+tenant: t
+namespace: n
+topics:
+  J:
+    levels: double
+    exclusive_levels: {L2: [u7]}
+    compression: zstd
+    payloads: {keep: 7d}
+    payload: {type: avro, schema: nowhere.avsc}
+    subscriptions:
+      s:
+        draining: [pending]
+        retrying: {by_code: {busy: [5s]}}
+        limits: [{kind: rate, by: key, limit: 1/s, overrides: {a: 2/s}}]
+        routes: [{when: "attempts > 3", at: [retrying], share: 10%, to: L2}]
+sources: {db: {database: DB, tables: {s.out: {outbox: {topic: t, payload: p}}}}}
+"""
+    shown = words(pages(catalogue_document(one(text), None))["topologies/x.html"])
+    for part in (
+        "formerly y",
+        "only in L2 u7",
+        "compression zstd",
+        "payloads that land {keep: 7d}",
+        "L1 pending draining",
+        "by code {busy: [5s]}",
+        "other limits {a: 2/s}",
+        "attempts > 3 → L2, at retrying, 10% of them",
+        "unknown: No such file or directory",
+        "s.out the topic that each row names",
+        "producers no role named",
+    ):
+        assert part in shown
+
+
+def live(lanes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    document = catalogue_document(one("version: 1\nname: x\ntenant: t\nnamespace: n\ntopics: {J: {subscriptions: {s: {states: [retrying]}}}}"), "prod")  # fmt: skip
+    document["live"] = {"target": "context dev", "at": NOW}
+    document["topologies"][0]["live"] = {"lanes": lanes, "unread": [], "applied": None, "unknown": "", **more}
+    return document
+
+
+def lane(topic: str, state: str, **more: Any) -> dict[str, Any]:
+    figures = {"there": True, "entries": 0, "oldest": None, "consumers": 0, **more}
+    return {"subscription": "s", "topic": topic, "state": state, **figures}
+
+
+APPLIED = {"id": "4c7c", "verb": "apply", "who": "ann@desk", "began": NOW - 7_200_000, "state": "complete"}
+
+
+def test_live_figures() -> None:
+    found = pages(
+        live(
+            [
+                lane("J", "ready", entries=1_203, oldest=NOW - 300_000, consumers=2),
+                lane("J-s-RETRYING", "retrying", entries=2),
+                lane("J-s-DLQ", "dead", entries=7, oldest=NOW - 9_000_000),
+            ],
+            applied=APPLIED,
+        )
+    )
+    shown, index = words(found["topologies/x.html"]), words(found[INDEX])
+    assert "L1 ready J 1 1,203 5 min 2" in shown
+    assert "L1 retrying J-s-RETRYING 1 2 unknown 0" in shown, "a batch whose age nobody knows"
+    assert "dead letters J-s-DLQ 1 7 2 h held for recalls" in shown
+    assert "read from context dev at 2026-01-01 11:55 UTC" in shown
+    for text in (shown, index):
+        assert "1,205 waiting, oldest 5 min; 7 dead" in text
+        assert "2 h ago, apply 4c7c: complete, by ann@desk" in text
+
+
+def test_unknown_is_no_number_and_missing_is_told_apart() -> None:
+    unread = {"ground": "J", "topic": "J-s-DLQ", "reason": "403"}
+    found = pages(
+        live([lane("J", "ready"), lane("J-s-RETRYING", "retrying", there=False)], unread=[unread], unknown="no answer")
+    )
+    shown, index = words(found["topologies/x.html"]), words(found[INDEX])
+    assert "L1 ready J 1 0 - 0" in shown
+    assert "L1 retrying J-s-RETRYING 1 missing" in shown
+    assert "dead letters J-s-DLQ 1 unknown unknown unknown" in shown
+    assert "J-s-DLQ: unknown, 403" in shown
+    assert "0 waiting; 1 lane missing; 1 topic unknown unknown: no answer" in index
+    assert "never" in words(pages(live([lane("J", "ready")]))[INDEX])
+    assert "no lanes" in words(pages(live([]))[INDEX])
+
+
+def test_differences_to_a_revision() -> None:
+    document = catalogue_document(shop(), None) | {"commit": "c0ffee" * 4}
+    document["against"] = {"ref": "main", "commit": "decade" * 4, "removed": [{"name": "old", "file": "old.yaml"}]}
+    depot, trade = document["topologies"]
+    depot["changes"] = None
+    trade["changes"] = [["a.b", "1d", "2d"], ["c", None, [1]], ["d", True, None], ["e", [{"k": 1}], [{"k": 2}]]]
+    found = pages(document)
+    index = words(found[INDEX])
+    assert "without environment, commit c0ffeec0ffee compared with main, commit decadedecade" in index
+    assert "Changes since main depot new trade 4 changes old removed, was in old.yaml" in index
+    shown = words(found[TRADE])
+    for text in ("a.b 1d → 2d", "c new: 1", "d removed: true", "e - {k: 1} + {k: 2}"):
+        assert text in shown
+    assert 'href="topologies/trade.html#changes"' in found[INDEX]
+    depot["changes"] = trade["changes"] = document["against"]["removed"] = []
+    assert "Changes since main None." in words(pages(document)[INDEX])
+
+
+def test_the_search_finds_topologies_topics_lanes_and_roles(of_shop: dict[str, str]) -> None:
+    found = re.search(r'id="entries">(.*?)</script>', of_shop[INDEX], re.DOTALL)
+    assert found
+    entries = json.loads(found[1])
+    assert [kind for kind, *_ in entries].count("topic") == 3
+    orders = next(entry for entry in entries if entry[1] == "orders")
+    assert orders[:5] == ["topic", "orders", "trade", f"{TRADE}#topic-orders", "one message for each order"]
+    assert {"orders-billing-DLQ", "checkout", "uid"} <= {*orders[5].split()}
+    assert ["subscription", "billing", "trade", f"{TRADE}#topic-orders.sub-billing", "reads orders"] in [
+        entry[:5] for entry in entries
+    ]
+    assert any(entry[0] == "source" and "public.scans" in entry[5] for entry in entries)
+
+
+def test_drawings_stand_in_the_pages() -> None:
+    document = catalogue_document(shop(), None)
+    file = document["topologies"][1]["file"]
+    svg = '<svg width="9pt" height="9pt" viewBox="0 0 9 9" xmlns="http://www.w3.org/2000/svg"><path d="M1"/></svg>'
+    found = pages(document, CatalogueDrawings({file: svg}, {(file, "orders"): svg}, svg))
+    assert found[INDEX].count('<path d="M1">') == 1
+    assert found[TRADE].count('<path d="M1">') == 2
+    assert "checkout → orders" not in words(found[TRADE]), "the drawing shows it"
+
+
+def test_nothing_hostile_gets_into_a_page() -> None:
+    document, _ = evil()
+    for text in pages(document).values():
+        for piece in ("<img src=x", "<script>alert", "\x1b", "\u202e"):
+            assert piece not in text
+        assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+def test_addresses_are_plain_and_no_two_are_alike() -> None:
+    names = ["a b", "a_20_b", "../x", "A", "a", EVIL, "x" * 300, "."]
+    document = {"topologies": [{"name": name, "file": f"{number}.yaml"} for number, name in enumerate(names)]}
+    links = CatalogueLinks(document)
+    found = [links.from_index(f"{number}.yaml") for number in range(len(names))]
+    assert all(re.fullmatch(r"topologies/[A-Za-z0-9_-][A-Za-z0-9._-]*\.html", one) for one in found)
+    assert len({one.lower() for one in found}) == len(names)
+    assert found[0] == "topologies/a_20_b.html"
+    assert found[-1] == "topologies/topology.html"
+
+
+@pytest.mark.parametrize(
+    ("node", "address"),
+    [
+        (FlowNode(FlowKind.TOPIC, FILE, "J"), "x.html#topic-J"),
+        (FlowNode(FlowKind.CONSUMER, FILE, "s", "J"), "x.html#topic-J.sub-s"),
+        (FlowNode(FlowKind.TABLE, FILE, "db: t"), "x.html#sources"),
+        (FlowNode(FlowKind.PRODUCER, FILE, "r"), "x.html#roles"),
+        (FlowNode(FlowKind.ELSEWHERE, "", "a/b/c"), ""),
+    ],
+)
+def test_nodes_of_the_flow_lead_to_sections(node: FlowNode, address: str) -> None:
+    assert CatalogueLinks({"topologies": [{"name": "x", "file": FILE}]}).node(node) == address
+    assert anchor("a b") == "topic-a_20_b"
