@@ -79,7 +79,7 @@ def docs(
     document["commit"] = commit_of(named)
     if against is not None:
         document = _with_changes(document, expansions, named, against, chosen)
-    pages = catalogue_pages(document, _drawings(document, expansions))
+    pages = catalogue_pages(document, drawings_of(document, expansions))
     write_pages(folder, pages, earlier)
     topics = sum(len(entry["topics"]) for entry in document["topologies"])
     say(
@@ -135,8 +135,8 @@ def _last_apply(session: Session, namespace: NamespaceName) -> Json:
     return {"applied": {name: getattr(last, name) for name in fields}, "unknown": ""}
 
 
-def _drawings(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
-    """Draws flows and lanes by Graphviz. Without it, prints a warning and draws nothing."""
+def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
+    """Drawings of flows and lanes by Graphviz. Without it, prints a warning and draws nothing."""
     from kodoctl.render.catalogue_html import CatalogueDrawings, CatalogueLinks
     from kodoctl.render.flow_text import flow_dot, map_dot
     from kodoctl.render.graph_text import dot
