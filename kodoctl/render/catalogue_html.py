@@ -272,7 +272,7 @@ def _topic(topic: Json, entry: Json, picture: str, live: Json | None) -> Json:
         "where": origin(topic["where"]),
         "facts": [*_topic_facts(topic)],
         "picture": inline_svg(picture, f"Lanes of {topic['name']}") if picture else "",
-        "groups": [_group(group) for group in topic["groups"]],
+        "groups": [_group(group, entry.get("live"), live) for group in topic["groups"]],
         "subscriptions": [_reader(reader, topic, entry, live) for reader in topic["subscriptions"]],
         "payload": _payload(topic["payload"]) if topic["payload"] else None,
     }
@@ -293,21 +293,32 @@ def _topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
         yield "payloads that land", in_yaml(topic["payloads"])
 
 
-def _group(group: Json) -> Json:
-    """Values of topics with the same policies."""
+def _group(group: Json, found: Json | None, live: Json | None) -> Json:
+    """Values of topics with the same policies. A policy that no file sets has the value of the namespace or the broker,
+    as far as the cluster was read.
+    """
     lanes = group["lanes"]
     above = [(name, value, f"namespace default, {at}") for name, value, at in policy_facts(group["inherited"])]
     own = [
         ("partitions", str(group["partitions"]), origin(group["explain"]["partitions"])),
         *policy_facts({**group, "explain": _without_partitions(group["explain"])}),
     ]
+    namespace, broker = (found["policies"], live["broker"]) if found and live else (None, None)
+    as_read = {}
+    if namespace is not None:
+        of_namespace = {name: (value, "namespace default, as read") for name, value in namespace.items()}
+        of_broker = {name: (value, "broker default, as read") for name, value in (broker or {}).items()}
+        as_read = {name: at for name, at in (of_broker | of_namespace).items() if name in group["unset"]}
     return {
         "title": ", ".join(dict.fromkeys(_lane_kind(lane) for lane in lanes)),
         "names": [lane["topic"] for lane in lanes],
-        "rows": [_origin_row(*fact) for fact in (*own, *above)],
+        "rows": [
+            *(_origin_row(*fact) for fact in (*own, *above)),
+            *(_origin_row(name, in_yaml(value), at) for name, (value, at) in as_read.items()),
+        ],
         "ignore": group["ignore"],
-        "unset": group["unset"],
-        "is_namespace_known": bool(group["is_namespace_declared"]),
+        "unset": [name for name in group["unset"] if name not in as_read],
+        "is_namespace_known": group["is_namespace_declared"] or namespace is not None,
     }
 
 
@@ -321,8 +332,8 @@ def _lane_kind(lane: Json) -> str:
 
 
 def _origin_row(name: str, value: str, at: str) -> tuple[str, str, str, str]:
-    """(name, value, kind of origin, origin) of a value: `file`, `namespace`, `derived` or `default`."""
-    kind = next((kind for kind in ("namespace", "derived", "default") if at.startswith(kind)), "file")
+    """(name, value, kind of origin, origin) of a value: the kind is `file`, `namespace`, `broker` or `derived`."""
+    kind = next((kind for kind in ("namespace", "broker", "derived") if at.startswith(kind)), "file")
     return name, value, kind, at
 
 

@@ -111,7 +111,9 @@ def test_the_flow_is_followed_by_click_and_by_keyboard(opened: Opened, catalogue
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_url("**/trade.html#**")
     boxes = opened.page.locator("svg.drawing").first.text_content() or ""
-    assert all(name in boxes for name in ("checkout", "producer", "billing", "consumer", "customs", "consumer of depot"))
+    assert all(
+        name in boxes for name in ("checkout", "producer", "billing", "consumer", "customs", "consumer of depot")
+    )
 
 
 def test_every_link_leads_somewhere(opened: Opened, catalogue: Path) -> None:

@@ -87,7 +87,7 @@ def evil() -> tuple[Json, list[Expansion]]:
     expansions = expansions_of(evil_text())
     document = catalogue_document(expansions, EVIL)
     document["against"] = {"ref": EVIL, "commit": EVIL, "removed": [{"name": EVIL, "file": EVIL}]}
-    document["live"] = {"target": EVIL, "at": NOW}
+    document["live"] = {"target": EVIL, "at": NOW, "broker": {"ttl": EVIL}}
     entry = document["topologies"][0]
     entry["changes"] = [[EVIL, EVIL, [{EVIL: EVIL}]], [EVIL, None, EVIL]]
     entry["live"] = {
@@ -95,6 +95,7 @@ def evil() -> tuple[Json, list[Expansion]]:
         "unread": [{"ground": EVIL, "topic": EVIL, "reason": EVIL}],
         "applied": {"id": EVIL, "verb": EVIL, "who": EVIL, "began": NOW, "state": EVIL, "commit": EVIL},
         "unknown": "",
+        "policies": {"retention": EVIL},
     }
     entry["topics"][0]["payload"] |= {
         "problem": None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -17,20 +16,17 @@ from kodoctl.cli.common.command_target import (
     commit_of,
     connects,
     environment_of,
-    shown_target,
 )
 from kodoctl.cli.common.console import Environment, Paths, command, paths_or_default, report, say
 from kodoctl.cli.topology.docs_folder import check_folder, write_pages
 from kodoctl.cli.topology.expansion_commands import load_expansions
 from kodoctl.cli.topology.graphviz import draw
-from kodoctl.errors import KodoctlError, Severity, UsageError, error
+from kodoctl.errors import Severity, UsageError, error
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.session import Session
     from kodoctl.render.catalogue_html import CatalogueDrawings
     from kodoctl.topology.expand import Expansion
-    from kodoctl.topology.names import NamespaceName
 
 Json = dict[str, Any]
 
@@ -61,17 +57,20 @@ def docs(
 
     Example: kodoctl docs topologies/ --env prod --against origin/main --out site
     """
+    from kodoctl.cli.topology.docs_live import with_live
     from kodoctl.render.catalogue_html import INDEX, catalogue_pages
     from kodoctl.topology.catalogue import catalogue_document
 
     folder = Path(out)
     earlier = check_folder(folder)
     if not live and any(asdict(target).values()):
-        raise UsageError(error("K034", "no cluster is read", "--live reads the one that is named: add it, or leave the name out"))
+        raise UsageError(
+            error("K034", "no cluster is read", "--live reads the one that is named: add it, or leave the name out")
+        )
     if live:
         with target.session() as session:
             expansions, chosen = load_expansions(paths, environment_of(session.connection, env))
-            document = _with_live(session, catalogue_document(expansions, chosen), expansions)
+            document = with_live(session, catalogue_document(expansions, chosen), expansions)
     else:
         expansions, chosen = load_expansions(paths, env)
         document = catalogue_document(expansions, chosen)
@@ -95,44 +94,6 @@ def _with_changes(
 
     commit, then = expansions_at(paths, ref, environment)
     return with_changes(document, expansions, then, ref, commit)
-
-
-def _with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
-    """The document with `live`, and with `live` of each topology: its lanes, the topics that could not be read, and the
-    last apply in its namespace (None: there is none), or the reason why it is `unknown`.
-    """
-    from kodoctl.status.status_reader import read_lanes
-
-    applies: dict[NamespaceName, Json] = {}
-    by_file: dict[str, Json] = {}
-    for one in expansions:
-        status, unread = read_lanes(session.admin, one, lambda: False)
-        if one.namespace not in applies:
-            applies[one.namespace] = _last_apply(session, one.namespace)
-        by_file[one.topology.source.name] = {
-            "lanes": [asdict(lane) for lane in status.lanes],
-            "unread": [asdict(topic) for topic in unread],
-            **applies[one.namespace],
-        }
-    topologies = [{**entry, "live": by_file[entry["file"]]} for entry in document["topologies"]]
-    head = {"target": shown_target(session.connection), "at": int(time.time() * 1000)}
-    return {**document, "topologies": topologies, "live": head}
-
-
-def _last_apply(session: Session, namespace: NamespaceName) -> Json:
-    from kodoctl.plan.history import parse, read_history
-    from kodoctl.pulsar.control.journal import read_journal
-
-    try:
-        applies = read_history(map(parse, read_journal(session.admin, session.client, namespace))).applies
-    except KodoctlError as problem:
-        first = problem.diagnostics[0]
-        return {"applied": None, "unknown": f"{first.summary} [{first.code}]"}
-    if not applies:
-        return {"applied": None, "unknown": ""}
-    last = applies[-1]
-    fields = ("id", "verb", "who", "began", "state", "commit")
-    return {"applied": {name: getattr(last, name) for name in fields}, "unknown": ""}
 
 
 def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:

@@ -67,7 +67,7 @@ def test_policies_have_their_origins(of_shop: dict[str, str]) -> None:
     assert "ttl unlimited derived: dead letters wait for people" in shown
     assert "Broker default : ttl, subscription_expiry" in shown
     assert "Set by somebody else and left alone: publish_rate" in shown
-    assert "no file here has the namespace : retention" in words(of_shop["topologies/depot.html"])
+    assert "which no file here declares : retention" in words(of_shop["topologies/depot.html"])
 
 
 def test_subscriptions_limits_routes_and_settings(of_shop: dict[str, str]) -> None:
@@ -133,8 +133,9 @@ sources: {db: {database: DB, tables: {s.out: {outbox: {topic: t, payload: p}}}}}
 
 def live(lanes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     document = catalogue_document(one("version: 1\nname: x\ntenant: t\nnamespace: n\ntopics: {J: {subscriptions: {s: {states: [retrying]}}}}"), "prod")  # fmt: skip
-    document["live"] = {"target": "context dev", "at": NOW}
-    document["topologies"][0]["live"] = {"lanes": lanes, "unread": [], "applied": None, "unknown": "", **more}
+    document["live"] = {"target": "context dev", "at": NOW, "broker": {"ttl": "unlimited", "retention": {"time": "0s"}}}
+    namespace = {"policies": {"retention": {"time": "3d"}}, "applied": None, "unknown": ""}
+    document["topologies"][0]["live"] = {"lanes": lanes, "unread": [], **namespace, **more}
     return document
 
 
@@ -180,6 +181,16 @@ def test_unknown_is_no_number_and_missing_is_told_apart() -> None:
     assert "0 waiting; 1 lane missing; 1 topic unknown unknown: no answer" in index
     assert "never" in words(pages(live([lane("J", "ready")]))[INDEX])
     assert "no lanes" in words(pages(live([]))[INDEX])
+
+
+def test_policies_above_the_topics_as_the_cluster_has_them() -> None:
+    shown = words(pages(live([]))["topologies/x.html"])
+    assert "retention {time: 3d} namespace default, as read" in shown
+    assert "ttl unlimited broker default, as read" in shown
+    assert "Broker default : backlog_quota, " in shown
+    unknown = words(pages(live([], policies=None))["topologies/x.html"])
+    assert "as read" not in unknown
+    assert "Namespace or broker default, which no file here declares : retention, " in unknown
 
 
 def test_differences_to_a_revision() -> None:

@@ -29,6 +29,8 @@ def test_long_names_are_cut() -> None:
 
 
 def test_the_map_names_topologies_and_links_to_their_pages() -> None:
-    text = map_dot([("a.yaml", "b.yaml"), ("c.yaml", "b.yaml")], lambda file: f"<{file[0]}>", lambda file: f"{file}.html")
+    text = map_dot(
+        [("a.yaml", "b.yaml"), ("c.yaml", "b.yaml")], lambda file: f"<{file[0]}>", lambda file: f"{file}.html"
+    )
     assert '  n1 [label=<<B>&lt;b&gt;</B>>, URL="b.yaml.html", ' in text
     assert text.endswith("  n0 -> n1;\n  n2 -> n1;\n}")

@@ -12,8 +12,12 @@ from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.payload_schemas import PayloadFile
 from tests.unit.topology.topology_files import expanded
 
-THEN = "topics: {J: {policies: {retention: {time: 1d}}, subscriptions: {s: {limits: [{kind: rate, limit: 1/s}]}}}, K: {}}"
-NOW = "topics: {J: {policies: {retention: {time: 2d}}, subscriptions: {s: {limits: [{kind: rate, limit: 2/s}]}}}, L: {}}"
+THEN = (
+    "topics: {J: {policies: {retention: {time: 1d}}, subscriptions: {s: {limits: [{kind: rate, limit: 1/s}]}}}, K: {}}"
+)
+NOW = (
+    "topics: {J: {policies: {retention: {time: 2d}}, subscriptions: {s: {limits: [{kind: rate, limit: 2/s}]}}}, L: {}}"
+)
 
 
 def changes(now: Expansion, *then: Expansion) -> dict[str, Any]:

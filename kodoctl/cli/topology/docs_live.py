@@ -1,0 +1,93 @@
+"""Live part of a catalogue: backlogs, consumers, the last apply, and the policies above the topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kodoctl.cli.common.command_target import shown_target
+from kodoctl.errors import KodoctlError
+from kodoctl.pulsar.admin.admin import must, namespace_path
+from kodoctl.pulsar.admin.broker_info import read_server
+from kodoctl.pulsar.control.journal import read_journal
+from kodoctl.pulsar.inventory.policy_requests import read_namespace_policies
+from kodoctl.status.status_reader import read_lanes
+from kodoctl.topology.model.policies import to_json
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.broker_info import Server
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.names import NamespaceName
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
+    """The document of a catalogue with `live`: `target`, the time `at` in ms since the epoch, and the policies of the
+    `broker`. `live` of each topology has its `lanes`, the topics that are `unread` with the reason, and facts about its
+    namespace: its `policies`, the last apply `applied` (None: there is none), and the reason why that is `unknown`.
+
+    Unknown is never absent: policies that cannot be read are None. Blocks.
+    """
+    at = int(time.time() * 1000)
+    server = _or_reason(lambda: read_server(session.admin))
+    namespaces: dict[NamespaceName, Json] = {}
+    by_file: dict[str, Json] = {}
+    for one in expansions:
+        if one.namespace not in namespaces:
+            namespaces[one.namespace] = _namespace(session, one.namespace, server)
+        status, unread = read_lanes(session.admin, one, lambda: False)
+        by_file[one.topology.source.name] = {
+            "lanes": [asdict(lane) for lane in status.lanes],
+            "unread": [asdict(topic) for topic in unread],
+            **namespaces[one.namespace],
+        }
+    topologies = [{**entry, "live": by_file[entry["file"]]} for entry in document["topologies"]]
+    broker = None if isinstance(server, str) else _policies_json(server.defaults)
+    return {
+        **document,
+        "topologies": topologies,
+        "live": {"target": shown_target(session.connection), "at": at, "broker": broker},
+    }
+
+
+def _or_reason(read: Callable[[], T]) -> T | str:
+    """The result of a reading, or the reason why it failed."""
+    try:
+        return read()
+    except KodoctlError as problem:
+        first = problem.diagnostics[0]
+        return f"{first.summary} [{first.code}]"
+
+
+def _policies_json(policies: Any) -> Json:
+    return {name: to_json(value) for name, value in policies.items()}
+
+
+def _namespace(session: Session, namespace: NamespaceName, server: Server | str) -> Json:
+    def policies(cluster: str) -> Json:
+        dump = must(session.admin.call("GET", namespace_path(namespace)), f"reading namespace {namespace}")
+        return _policies_json(read_namespace_policies(dump, cluster))
+
+    found = server if isinstance(server, str) else _or_reason(partial(policies, server.cluster))
+    last = _or_reason(lambda: _last_apply(session, namespace))
+    return {
+        "policies": None if isinstance(found, str) else found,
+        "applied": None if isinstance(last, str) else last,
+        "unknown": last if isinstance(last, str) else "",
+    }
+
+
+def _last_apply(session: Session, namespace: NamespaceName) -> Json | None:
+    from kodoctl.plan.history import parse, read_history
+
+    applies = read_history(map(parse, read_journal(session.admin, session.client, namespace))).applies
+    if not applies:
+        return None
+    fields = ("id", "verb", "who", "began", "state", "commit")
+    return {name: getattr(applies[-1], name) for name in fields}
