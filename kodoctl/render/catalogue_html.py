@@ -169,7 +169,7 @@ def _row(entry: Json, live: Json | None) -> Json:
         "subscriptions": sum(len(topic["subscriptions"]) for topic in entry["topics"]),
         "badge": _badge(entry.get("changes", [])),
         "backlog": _backlog_text(entry["live"], live["at"]) if live else "",
-        "applied": _applied_text(entry["live"], live["at"]) if live else "",
+        "applied": _applied_text(entry["live"], live["at"], whole=False) if live else "",
     }
 
 
@@ -214,7 +214,7 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         "sources": {name: _source_values(source) for name, source in entry["sources"].items()},
         "topics": [_topic(topic, entry, pictures.get(topic["name"], ""), live) for topic in entry["topics"]],
         "backlog": _backlog_text(entry["live"], live["at"]) if live else "",
-        "applied": _applied_text(entry["live"], live["at"]) if live else "",
+        "applied": _applied_text(entry["live"], live["at"], whole=True) if live else "",
         "unread": entry["live"]["unread"] if live else [],
         "is_live": live is not None,
     }
@@ -425,15 +425,14 @@ def _backlog_text(found: Json, now: int) -> str:
     return "; ".join(parts) or "no lanes"
 
 
-def _applied_text(found: Json, now: int) -> str:
-    """Text about the last apply in the namespace of a topology."""
+def _applied_text(found: Json, now: int, *, whole: bool) -> str:
+    """Text about the last apply in the namespace of a topology. `whole`: with its id and the user."""
     if found["unknown"]:
         return f"unknown: {found['unknown']}"
     if (last := found["applied"]) is None:
         return "never"
-    return (
-        f"{age_text(max(0, now - last['began']))} ago, {last['verb']} {last['id']}: {last['state']}, by {last['who']}"
-    )
+    more = f", {last['id']} by {last['who']}" if whole else ""
+    return f"{last['verb']} {last['state']}, {age_text(max(0, now - last['began']))} ago{more}"
 
 
 def _payload(payload: Json) -> Json:

@@ -159,13 +159,14 @@ def test_live_figures() -> None:
         )
     )
     shown, index = words(found["topologies/x.html"]), words(found[INDEX])
-    assert "L1 ready J 1 1,203 5 min 2" in shown
-    assert "L1 retrying J-s-RETRYING 1 2 unknown 0" in shown, "a batch whose age nobody knows"
-    assert "dead letters J-s-DLQ 1 7 2 h held for recalls" in shown
+    assert "L1 ready 1,203 5 min 2 J 1" in shown
+    assert "L1 retrying 2 unknown 0 J-s-RETRYING 1" in shown, "a batch whose age nobody knows"
+    assert "dead letters 7 2 h held for recalls J-s-DLQ 1" in shown
     assert "read from context dev at 2026-01-01 11:55 UTC" in shown
     for text in (shown, index):
         assert "1,205 waiting, oldest 5 min; 7 dead" in text
-        assert "2 h ago, apply 4c7c: complete, by ann@desk" in text
+        assert "apply complete, 2 h ago" in text
+    assert "2 h ago, 4c7c by ann@desk" in shown
 
 
 def test_unknown_is_no_number_and_missing_is_told_apart() -> None:
@@ -174,9 +175,9 @@ def test_unknown_is_no_number_and_missing_is_told_apart() -> None:
         live([lane("J", "ready"), lane("J-s-RETRYING", "retrying", there=False)], unread=[unread], unknown="no answer")
     )
     shown, index = words(found["topologies/x.html"]), words(found[INDEX])
-    assert "L1 ready J 1 0 - 0" in shown
-    assert "L1 retrying J-s-RETRYING 1 missing" in shown
-    assert "dead letters J-s-DLQ 1 unknown unknown unknown" in shown
+    assert "L1 ready 0 - 0 J 1" in shown
+    assert "L1 retrying missing J-s-RETRYING 1" in shown
+    assert "dead letters unknown unknown unknown J-s-DLQ 1" in shown
     assert "J-s-DLQ: unknown, 403" in shown
     assert "0 waiting; 1 lane missing; 1 topic unknown unknown: no answer" in index
     assert "never" in words(pages(live([lane("J", "ready")]))[INDEX])
