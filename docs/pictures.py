@@ -6,6 +6,7 @@ usage: python -m docs.pictures
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from kodo_pipeline.simulate import simulation_charts
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from tests.samples.catalogues import DEPOT, ROOT
 from tests.samples.reports import made, tried
 
 HERE = Path(__file__).parent / "images"
@@ -36,16 +38,27 @@ def main() -> None:
         file = Path(scratch) / "report.html"
         file.write_text(report_html(document), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        for name, width, height in SHOTS:
-            scheme = "dark" if name == "dark" else "light"
-            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(file.as_uri())
-            page.wait_for_function("[...document.images].every((one) => one.complete)")
-            page.screenshot(path=str(HERE / f"report-{name}.png"))
-            page.close()
+        for title, shown in (("report", file), ("catalogue", _catalogue(Path(scratch)))):
+            for name, width, height in SHOTS:
+                scheme = "dark" if name == "dark" else "light"
+                page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+                page.goto(shown.as_uri())
+                page.wait_for_function("[...document.images].every((one) => one.complete)")
+                page.screenshot(path=str(HERE / f"{title}-{name}.png"))
+                page.close()
         browser.close()
     for picture in HERE.glob("*-*.png"):
         Image.open(picture).convert("RGB").quantize(96).save(picture, optimize=True)
+
+
+def _catalogue(folder: Path) -> Path:
+    """The page of a topology, in a catalogue of files as a user has them."""
+    shutil.copytree(ROOT / "topologies", folder / "topologies")
+    shutil.copytree(ROOT / "schemas", folder / "schemas")
+    (folder / "topologies/depot.yaml").write_text(DEPOT, encoding="utf-8")
+    files = ["topologies/trade.yaml", "topologies/depot.yaml"]
+    subprocess.run([sys.executable, "-m", "kodoctl", "docs", *files, "--env", "base"], cwd=folder, check=True)
+    return folder / "catalogue/topologies/trade.html"
 
 
 if __name__ == "__main__":
