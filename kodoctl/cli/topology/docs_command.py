@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,8 +28,10 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     from kodoctl.render.catalogue_html import CatalogueDrawings
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.flow_graph import FlowNode
 
 Json = dict[str, Any]
+_AT_ONCE: Final = 12  # graphs that one process of Graphviz draws: its start takes as long as a few of them
 
 
 @command
@@ -69,7 +72,7 @@ def docs(
         )
     if live:
         with target.session() as session:
-            expansions, chosen = load_expansions(paths, environment_of(session.connection, env))
+            expansions, chosen = load_expansions(paths, environment_of(session.connection, env), for_cluster=True)
             document = with_live(session, catalogue_document(expansions, chosen), expansions)
     else:
         expansions, chosen = load_expansions(paths, env)
@@ -97,43 +100,55 @@ def _with_changes(
 
 
 def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
-    """Drawings of flows and lanes by Graphviz. Without it, prints a warning and draws nothing."""
+    """Drawings of flows and lanes by Graphviz. A warning reports those that it cannot draw, all if it is missing."""
     from kodoctl.render.catalogue_html import CatalogueDrawings, CatalogueLinks
     from kodoctl.render.flow_text import flow_dot, map_dot
     from kodoctl.render.graph_text import dot
-    from kodoctl.render.inline_svg import split_drawings
     from kodoctl.topology.flow_graph import flow_between, flow_graph, flow_of
     from kodoctl.topology.graph import lane_graph
 
     links = CatalogueLinks(document)
     graph = flow_graph(expansions)
     names = {one.topology.source.name: one.name for one in expansions}
-    pairs = flow_between(graph)
-
-    def drawn(one: Expansion) -> list[str]:
-        """The flow of a topology, then the lanes of each of its ground topics."""
+    texts: dict[_Key, str] = {}
+    if pairs := flow_between(graph):
+        texts["", ""] = map_dot(pairs, names.__getitem__, links.from_index)
+    for one in expansions:
         file = one.topology.source.name
-        flow = flow_dot(flow_of(graph, file), links.node, lambda node: _caption(node, file, names))
-        lanes = [dot(lane_graph([one], ground)) for ground in one.topology.spec.topics]
-        return split_drawings(draw("\n".join([flow, *lanes]), "svg"))
+        texts[file, ""] = flow_dot(flow_of(graph, file), links.node, partial(_caption, file, names))
+        texts |= {(file, ground): dot(lane_graph([one], ground)) for ground in one.topology.spec.topics}
+    drawn = dict(zip(texts, _draw_all(list(texts.values())), strict=True))
+    between = drawn.pop(("", ""), "")
+    flows = {file: svg for (file, ground), svg in drawn.items() if not ground}
+    return CatalogueDrawings(flows, {key: svg for key, svg in drawn.items() if key[1]}, between)
 
-    try:
-        between = draw(map_dot(pairs, names.__getitem__, links.from_index), "svg") if pairs else b""
-        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
-            pictures = list(pool.map(drawn, expansions))
-    except UsageError as problem:
-        first = problem.diagnostics[0]
+
+_Key = tuple[str, str]  # file and ground topic of a drawing; without a ground topic the flow, without both that of all
+
+
+def _draw_all(texts: list[str]) -> Iterator[str]:
+    """Yields the SVG document of each DOT graph, "" for one that Graphviz cannot draw, which a warning reports."""
+    from kodoctl.render.inline_svg import split_drawings
+
+    problems: list[UsageError] = []
+
+    def attempt(some: list[str]) -> list[str]:
+        try:
+            return split_drawings(draw("\n".join(some), "svg"))
+        except UsageError as problem:
+            problems.append(problem)
+            return [""] * len(some)
+
+    groups = [texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE)]
+    with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
+        for group in pool.map(attempt, groups):
+            yield from group
+    if problems:
+        first = problems[0].diagnostics[0]
         advice = first.detail.rpartition("\n")[0]  # without the last line, which is about the command `graph`
-        report([replace(first, severity=Severity.WARNING, detail=f"the pages have lists, no drawings\n{advice}")])
-        return CatalogueDrawings()
-    flows, lanes = {}, {}
-    for one, (flow, *others) in zip(expansions, pictures, strict=True):
-        flows[one.topology.source.name] = flow
-        for ground, svg in zip(one.topology.spec.topics, others, strict=True):
-            lanes[one.topology.source.name, ground] = svg
-    return CatalogueDrawings(flows, lanes, "".join(split_drawings(between)))
+        report([replace(first, severity=Severity.WARNING, detail=f"pages have lists in place of drawings\n{advice}")])
 
 
-def _caption(node: Any, file: str, names: dict[str, str]) -> str:
+def _caption(file: str, names: dict[str, str], node: FlowNode) -> str:
     """Text below a node of the flow: its kind, and its topology if that is another one."""
     return node.kind.value if node.file in (file, "") else f"{node.kind.value} of {names[node.file]}"

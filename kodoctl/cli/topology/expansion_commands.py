@@ -48,17 +48,20 @@ class GraphFormat(StrEnum):
 _SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": GraphFormat.SVG, ".png": GraphFormat.PNG}
 
 
-def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
+def load_expansions(
+    paths: list[str] | None, environment: str | None, *, for_cluster: bool = False
+) -> tuple[Sequence[Expansion], str | None]:
     """Expands the files in one environment (None: the base), without lint rules. Returns the expansions and the name of
-    the environment. Raises InvalidFileError if a file cannot be loaded.
+    the environment. Raises InvalidFileError if a file cannot be loaded. `for_cluster`: files with environments need
+    one, else UsageError.
     """
     from kodoctl.topology.expand import expand as run
     from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files
 
     files = read_files(paths_or_default(paths))
-    if environment is None and (names := environments_of(files)):
+    if environment is None and not for_cluster and (names := environments_of(files)):
         tell(f"Shown without environment; --env has {', '.join(names)}.")
-    chosen = choose_environment(files, environment or BASE)
+    chosen = choose_environment(files, environment if for_cluster else environment or BASE)
     loaded = load_set(files, chosen)
     if loaded.findings:
         raise InvalidFileError(*loaded.findings)

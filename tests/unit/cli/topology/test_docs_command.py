@@ -152,7 +152,7 @@ def test_without_graphviz_the_flow_is_a_list(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = kodoctl("docs", "--env", "prod")
     assert (ran.code, ran.out.count("3 pages")) == (0, 1)
-    assert ran.err.startswith("Warning: Graphviz is missing [K027]\n  the pages have lists, no drawings\n")
+    assert ran.err.startswith("Warning: Graphviz is missing [K027]\n  pages have lists in place of drawings\n")
     assert "Mermaid" not in ran.err
     assert "checkout → orders → billing → shipments, kodo/depot/parcels" in Path(PAGES[2]).read_text()
 
@@ -160,6 +160,12 @@ def test_without_graphviz_the_flow_is_a_list(monkeypatch: pytest.MonkeyPatch, tm
 def test_options_of_a_cluster_need_live() -> None:
     ran = kodoctl("docs", "--context", "dev")
     assert (ran.code, "[K034]" in ran.err) == (64, True)
+
+
+def test_a_cluster_is_compared_with_an_environment() -> None:
+    ran = kodoctl("docs", "--live", "--admin-url", "http://127.0.0.1:1")
+    assert (ran.code, ran.out) == (64, "")
+    assert "name one with --env: prod, base" in ran.err
 
 
 def test_files_with_errors_make_no_page() -> None:
