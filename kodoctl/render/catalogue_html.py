@@ -92,7 +92,7 @@ def _slug(name: str) -> str:
 
 def catalogue_pages(document: Json, drawings: CatalogueDrawings) -> dict[str, str]:
     """Path in the folder -> text of each page of a catalogue. `document`: as `catalogue_document` makes it; it may have
-    `commit`, the differences of `with_changes`, and `live` with `live` of each topology.
+    `repository` and `commit`, the differences of `with_changes`, and `live` with `live` of each topology.
     """
     links = CatalogueLinks(document)
     files = [entry["file"] for entry in document["topologies"]]
@@ -130,8 +130,10 @@ def _harmless(value: Any) -> Any:
 
 
 def _head(document: Json) -> list[str]:
-    """Lines about the whole catalogue: environment, commit, revision to compare with, cluster."""
+    """Lines about the whole catalogue: environment, repository, commit, revision to compare with, cluster."""
     parts = ["without environment" if document["environment"] == BASE else f"environment {document['environment']}"]
+    if document.get("repository"):
+        parts.append(f"repository {document['repository']}")
     if document.get("commit"):
         parts.append(f"commit {document['commit'][:12]}")
     lines = [", ".join(parts)]

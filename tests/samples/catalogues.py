@@ -87,6 +87,7 @@ def evil() -> tuple[Json, list[Expansion]]:
     expansions = expansions_of(evil_text())
     document = catalogue_document(expansions, EVIL)
     document["against"] = {"ref": EVIL, "commit": EVIL, "removed": [{"name": EVIL, "file": EVIL}]}
+    document["repository"] = document["commit"] = EVIL
     document["live"] = {"target": EVIL, "at": NOW, "broker": {"ttl": EVIL}}
     entry = document["topologies"][0]
     entry["changes"] = [[EVIL, EVIL, [{EVIL: EVIL}]], [EVIL, None, EVIL]]

@@ -19,6 +19,7 @@ from kodoctl.cli.common.command_target import (
     environment_of,
 )
 from kodoctl.cli.common.console import Environment, Paths, command, paths_or_default, report, say
+from kodoctl.cli.common.git import source_of_topology
 from kodoctl.cli.topology.docs_folder import check_folder, write_pages
 from kodoctl.cli.topology.expansion_commands import load_expansions
 from kodoctl.cli.topology.graphviz import draw
@@ -79,6 +80,7 @@ def docs(
         document = catalogue_document(expansions, chosen)
     named = paths_or_default(paths)
     document["commit"] = commit_of(named)
+    document["repository"] = source_of_topology(Path(named[0])).origin
     if against is not None:
         document = _with_changes(document, expansions, named, against, chosen)
     pages = catalogue_pages(document, drawings_of(document, expansions))

@@ -195,14 +195,17 @@ def test_policies_above_the_topics_as_the_cluster_has_them() -> None:
 
 
 def test_differences_to_a_revision() -> None:
-    document = catalogue_document(shop(), None) | {"commit": "c0ffee" * 4}
+    document = catalogue_document(shop(), None) | {"repository": "forge.example/shop", "commit": "c0ffee" * 4}
     document["against"] = {"ref": "main", "commit": "decade" * 4, "removed": [{"name": "old", "file": "old.yaml"}]}
     depot, trade = document["topologies"]
     depot["changes"] = None
     trade["changes"] = [["a.b", "1d", "2d"], ["c", None, [1]], ["d", True, None], ["e", [{"k": 1}], [{"k": 2}]]]
     found = pages(document)
     index = words(found[INDEX])
-    assert "without environment, commit c0ffeec0ffee compared with main, commit decadedecade" in index
+    assert (
+        "without environment, repository forge.example/shop, commit c0ffeec0ffee compared with main, commit decadedecade"
+        in index
+    )
     assert "Changes since main depot new trade 4 changes old removed, was in old.yaml" in index
     shown = words(found[TRADE])
     for text in ("a.b 1d → 2d", "c new: 1", "d removed: true", "e - {k: 1} + {k: 2}"):
