@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
+from kodoctl.render.catalogue_words import (
+    applied_text,
+    backlog_text,
+    change_text,
+    lane_figures,
+    limit_text,
+    route_text,
+    setting_value_text,
+    topic_facts,
+)
 from kodoctl.render.expansion import origin, policy_facts
 from kodoctl.render.html_page import page
 from kodoctl.render.inline_svg import inline_svg
-from kodoctl.render.plan_words import setting_text
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text, value_text
-from kodoctl.topology.expansion_json import AUDIT
+from kodoctl.text.formatting import lane_text, many, time_text
 from kodoctl.topology.flow_graph import FlowKind
 from kodoctl.topology.load import BASE
 from kodoctl.topology.yaml.schema_hints import in_yaml
@@ -170,8 +178,8 @@ def _row(entry: Json, live: Json | None) -> Json:
         "topics": len(entry["topics"]),
         "subscriptions": sum(len(topic["subscriptions"]) for topic in entry["topics"]),
         "badge": _badge(entry.get("changes", [])),
-        "backlog": _backlog_text(entry["live"], live["at"]) if live else "",
-        "applied": _applied_text(entry["live"], live["at"], whole=False) if live else "",
+        "backlog": backlog_text(entry["live"], live["at"]) if live else "",
+        "applied": applied_text(entry["live"], live["at"], whole=False) if live else "",
     }
 
 
@@ -208,25 +216,18 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         "flow": inline_svg(pictures[""], f"Flow of {entry['name']}") if pictures[""] else "",
         "lines": [] if pictures[""] else [*_flow_lines(entry)],
         "badge": _badge(changes),
-        "changes": [(path, _change_text(before, after)) for path, before, after in changes or []],
+        "changes": [(path, change_text(before, after)) for path, before, after in changes or []],
         "policies": [_origin_row(*fact) for fact in policy_facts(entry["namespace_policies"])]
         if entry["namespace_policies"]
         else [],
         "roles": _roles(entry),
         "sources": {name: _source_values(source) for name, source in entry["sources"].items()},
         "topics": [_topic(topic, entry, pictures.get(topic["name"], ""), live) for topic in entry["topics"]],
-        "backlog": _backlog_text(entry["live"], live["at"]) if live else "",
-        "applied": _applied_text(entry["live"], live["at"], whole=True) if live else "",
+        "backlog": backlog_text(entry["live"], live["at"]) if live else "",
+        "applied": applied_text(entry["live"], live["at"], whole=True) if live else "",
         "unread": entry["live"]["unread"] if live else [],
         "is_live": live is not None,
     }
-
-
-def _change_text(before: Any, after: Any) -> str:
-    """Both values of a key, or the one that it has; members of lists that come and go stand on lines of their own."""
-    if before is None or after is None:
-        return f"new: {value_text(after)}" if before is None else f"removed: {value_text(before)}"
-    return setting_text(before, after).replace("  ", "\n")
 
 
 def _flow_lines(entry: Json) -> Iterator[str]:
@@ -272,27 +273,12 @@ def _topic(topic: Json, entry: Json, picture: str, live: Json | None) -> Json:
         **topic,
         "anchor": anchor(topic["name"]),
         "where": origin(topic["where"]),
-        "facts": [*_topic_facts(topic)],
+        "facts": [*topic_facts(topic)],
         "picture": inline_svg(picture, f"Lanes of {topic['name']}") if picture else "",
         "groups": [_group(group, entry.get("live"), live) for group in topic["groups"]],
         "subscriptions": [_reader(reader, topic, entry, live) for reader in topic["subscriptions"]],
         "payload": _payload(topic["payload"]) if topic["payload"] else None,
     }
-
-
-def _topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
-    yield "levels", ", ".join(topic["levels"])
-    for level, names in topic["exclusive_levels"].items():
-        yield f"only in {level}", ", ".join(names)
-    yield "producers", ", ".join(topic["producers"]) or "no role named"
-    yield "fair by", topic["fair_by"] or "nothing: all messages are of one tenant"
-    if topic["message_properties"]:
-        named = (f"{name} ({need})" for name, need in topic["message_properties"].items())
-        yield "message properties", ", ".join(named)
-    if topic["compression"] != "none":
-        yield "compression", topic["compression"]
-    if topic["payloads"]:
-        yield "payloads that land", in_yaml(topic["payloads"])
 
 
 def _group(group: Json, found: Json | None, live: Json | None) -> Json:
@@ -341,7 +327,7 @@ def _origin_row(name: str, value: str, at: str) -> tuple[str, str, str, str]:
 
 def _reader(reader: Json, topic: Json, entry: Json, live: Json | None) -> Json:
     """Values of a subscription."""
-    settings = [(one["name"], _setting_value(one), one["where"]) for one in reader["settings"]]
+    settings = [(one["name"], setting_value_text(one), one["where"]) for one in reader["settings"]]
     return {
         **reader,
         "anchor": anchor(topic["name"], reader["name"]),
@@ -349,43 +335,9 @@ def _reader(reader: Json, topic: Json, entry: Json, live: Json | None) -> Json:
         "lanes": [*_lanes(topic, reader["name"], entry.get("live"), live)],
         "settings": [(name, value, origin(at)) for name, value, at in settings if at],
         "defaults": [(name, value) for name, value, at in settings if not at],
-        "limits": [(_limit_text(limit), origin(limit["where"])) for limit in reader["limits"]],
-        "routes": [(_route_text(route), origin(route["where"])) for route in reader["routes"]],
+        "limits": [(limit_text(limit), origin(limit["where"])) for limit in reader["limits"]],
+        "routes": [(route_text(route), origin(route["where"])) for route in reader["routes"]],
     }
-
-
-def _setting_value(setting: Json) -> str:
-    value = setting["value"]
-    if not isinstance(value, dict) or "total" not in value:
-        return in_yaml(value)
-    *first, last = value["delays"]
-    waits = ", ".join([*first, f"then {last} each" if first else f"{last} each"])
-    by_code = f"; by code {in_yaml(value['by_code'])}" if value["by_code"] else ""
-    return f"{waits}; {value['attempts']} attempts, {duration_text(value['total'])} in all{by_code}"
-
-
-_OVER: Final = {
-    "rate": "over it, messages wait in pending",
-    "quota": "over it, messages wait in blocking",
-    "concurrency": "at it, the tenant is passed over",
-}
-
-
-def _limit_text(limit: Json) -> str:
-    what = f"{limit['limit']} handlers at once" if limit["kind"] == "concurrency" else limit["limit"]
-    parts = [f"{limit['kind']} {what}"]
-    parts += [f"for each value of {limit['by']}"] if limit["by"] else []
-    parts += [f"burst {limit['burst']}"] if limit.get("burst") else []
-    parts += ["of each worker"] if limit["scope"] == "worker" else []
-    parts += [f"in {in_yaml({k: v for k, v in limit['in'].items() if v})}"] if limit["in"] else []
-    parts += [f"other limits {in_yaml(limit['overrides'])}"] if limit["overrides"] else []
-    return f"{', '.join(parts)}; {_OVER[limit['kind']]}"
-
-
-def _route_text(route: Json) -> str:
-    share = "" if route["share"] == "100%" else f", {route['share']} of them"
-    at = "as they are sent" if route["at"] == ["dispatch"] else f"at {', '.join(route['at'])}"
-    return f"{route['when']} → {route['to']}, {at}{share}"
 
 
 def _lanes(topic: Json, reader: str, found: Json | None, live: Json | None) -> Iterator[Json]:
@@ -396,45 +348,8 @@ def _lanes(topic: Json, reader: str, found: Json | None, live: Json | None) -> I
     for lane in (lane for group in topic["groups"] for lane in group["lanes"]):
         if lane["subscription"] in (None, reader):
             name = lane_text(lane["level"], lane["state"])
-            figures = () if live is None else _lane_figures(lane, status.get((reader, lane["topic"])), live["at"])
+            figures = () if live is None else lane_figures(lane, status.get((reader, lane["topic"])), live["at"])
             yield {**lane, "lane": name, "figures": figures}
-
-
-def _lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
-    """Backlog, age of the oldest message and consumers of a lane, as texts; "unknown" for one that was not read."""
-    if lane["state"] == AUDIT:
-        return "", "", ""
-    if status is None:
-        return "unknown", "unknown", "unknown"
-    if not status["there"]:
-        return "missing", "", ""
-    oldest = age_text(now - status["oldest"]) if status["oldest"] else "unknown" if status["entries"] else "-"
-    consumers = "held for recalls" if lane["state"] == "dead" else f"{status['consumers']:,}"
-    return f"{status['entries']:,}", oldest, consumers
-
-
-def _backlog_text(found: Json, now: int) -> str:
-    """Text about the backlog of a topology: entries that wait, dead letters, lanes that are missing or unknown."""
-    lanes = [lane for lane in found["lanes"] if lane["there"]]
-    waiting = sum(lane["entries"] for lane in lanes if lane["state"] != "dead")
-    dead = sum(lane["entries"] for lane in lanes if lane["state"] == "dead")
-    ages = [lane["oldest"] for lane in lanes if lane["oldest"] and lane["state"] != "dead"]
-    parts = [f"{waiting:,} waiting" + (f", oldest {age_text(now - min(ages))}" if ages else "")] if lanes else []
-    parts += [f"{dead:,} dead"] if dead else []
-    missing = len(found["lanes"]) - len(lanes)
-    parts += [f"{many(missing, 'lane')} missing"] if missing else []
-    parts += [f"{many(len(found['unread']), 'topic')} unknown"] if found["unread"] else []
-    return "; ".join(parts) or "no lanes"
-
-
-def _applied_text(found: Json, now: int, *, whole: bool) -> str:
-    """Text about the last apply in the namespace of a topology. `whole`: with its id and the user."""
-    if found["unknown"]:
-        return f"unknown: {found['unknown']}"
-    if (last := found["applied"]) is None:
-        return "never"
-    more = f", {last['id']} by {last['who']}" if whole else ""
-    return f"{last['verb']} {last['state']}, {age_text(max(0, now - last['began']))} ago{more}"
 
 
 def _payload(payload: Json) -> Json:

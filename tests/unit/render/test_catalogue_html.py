@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from kodoctl.render.catalogue_html import INDEX, CatalogueDrawings, CatalogueLinks, anchor, catalogue_pages
 from kodoctl.topology.catalogue import catalogue_document
@@ -15,6 +16,7 @@ from kodoctl.topology.expand import Expansion
 from kodoctl.topology.flow_graph import FlowKind, FlowNode
 from tests.samples.catalogues import NOW, evil, expansions_of, shop
 from tests.samples.reports import EVIL
+from tests.unit.topology.valid import topologies
 
 TRADE = "topologies/trade.html"
 FILE = "f.yaml"
@@ -110,6 +112,8 @@ topics:
       s:
         draining: [pending]
         retrying: {by_code: {busy: [5s]}}
+        backup: {attempts: 2}
+        concurrency: {total: 8, levels: {L2: {min: 2}}}
         limits: [{kind: rate, by: key, limit: 1/s, overrides: {a: 2/s}}]
         routes: [{when: "attempts > 3", at: [retrying], share: 10%, to: L2}]
 sources: {db: {database: DB, tables: {s.out: {outbox: {topic: t, payload: p}}}}}
@@ -127,6 +131,8 @@ sources: {db: {database: DB, tables: {s.out: {outbox: {topic: t, payload: p}}}}}
         "unknown: No such file or directory",
         "s.out the topic that each row names",
         "producers no role named",
+        "concurrency {total: 8, states: {}, levels: {L2: {min: 2}}, lanes: {}}",
+        "backup no effect: there are no such lanes",
     ):
         assert part in shown
 
@@ -245,6 +251,15 @@ def test_nothing_hostile_gets_into_a_page() -> None:
         for piece in ("<img src=x", "<script>alert", "\x1b", "\u202e"):
             assert piece not in text
         assert "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
+@given(topologies())
+def test_every_topology_that_loads_has_its_page(document: dict[str, Any]) -> None:
+    (expansion,) = expansions_of(json.dumps(document))
+    found = pages(catalogue_document([expansion], None))
+    shown = words(found[f"topologies/{document['name']}.html"])
+    for topic in expansion.topics:
+        assert topic.name.local in shown
 
 
 def test_addresses_are_plain_and_no_two_are_alike() -> None:

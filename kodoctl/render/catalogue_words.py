@@ -1,0 +1,112 @@
+"""Texts of a catalogue of topologies: limits, routes and settings, live figures, and differences to a revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kodoctl.render.plan_words import setting_text
+from kodoctl.text.formatting import age_text, duration_text, many, value_text
+from kodoctl.topology.expansion_json import AUDIT
+from kodoctl.topology.yaml.schema_hints import in_yaml
+
+Json = dict[str, Any]
+
+
+def change_text(before: Any, after: Any) -> str:
+    """Both values of a key, or the one that it has; members of lists that come and go stand on lines of their own."""
+    if before is None or after is None:
+        return f"new: {value_text(after)}" if before is None else f"removed: {value_text(before)}"
+    return setting_text(before, after).replace("  ", "\n")
+
+
+def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
+    """Yields (name, value) of the facts about a ground topic."""
+    yield "levels", ", ".join(topic["levels"])
+    for level, names in topic["exclusive_levels"].items():
+        yield f"only in {level}", ", ".join(names)
+    yield "producers", ", ".join(topic["producers"]) or "no role named"
+    yield "fair by", topic["fair_by"] or "nothing: all messages are of one tenant"
+    if topic["message_properties"]:
+        named = (f"{name} ({need})" for name, need in topic["message_properties"].items())
+        yield "message properties", ", ".join(named)
+    if topic["compression"] != "none":
+        yield "compression", topic["compression"]
+    if topic["payloads"]:
+        yield "payloads that land", in_yaml(topic["payloads"])
+
+
+def setting_value_text(setting: Json) -> str:
+    """Value of a setting of a subscription as text. Waits have the sum of their delays."""
+    value = setting["value"]
+    if value is None:
+        return "no effect: there are no such lanes"
+    if not isinstance(value, dict) or "delays" not in value:
+        return in_yaml(value)
+    *first, last = value["delays"]
+    waits = ", ".join([*first, f"then {last} each" if first else f"{last} each"])
+    by_code = f"; by code {in_yaml(value['by_code'])}" if value["by_code"] else ""
+    return f"{waits}; {value['attempts']} attempts, {duration_text(value['total'])} in all{by_code}"
+
+
+_OVER: Final = {
+    "rate": "over it, messages wait in pending",
+    "quota": "over it, messages wait in blocking",
+    "concurrency": "at it, the tenant is passed over",
+}
+
+
+def limit_text(limit: Json) -> str:
+    """A limit as a sentence: its amount, the messages that it is about, and the consequence."""
+    what = f"{limit['limit']} handlers at once" if limit["kind"] == "concurrency" else limit["limit"]
+    parts = [f"{limit['kind']} {what}"]
+    parts += [f"for each value of {limit['by']}"] if limit["by"] else []
+    parts += [f"burst {limit['burst']}"] if limit.get("burst") else []
+    parts += ["of each worker"] if limit["scope"] == "worker" else []
+    parts += [f"in {in_yaml({k: v for k, v in limit['in'].items() if v})}"] if limit["in"] else []
+    parts += [f"other limits {in_yaml(limit['overrides'])}"] if limit["overrides"] else []
+    return f"{', '.join(parts)}; {_OVER[limit['kind']]}"
+
+
+def route_text(route: Json) -> str:
+    """A route as a sentence: its condition, its level, and when it is evaluated."""
+    share = "" if route["share"] == "100%" else f", {route['share']} of them"
+    at = "as they are sent" if route["at"] == ["dispatch"] else f"at {', '.join(route['at'])}"
+    return f"{route['when']} → {route['to']}, {at}{share}"
+
+
+def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
+    """Backlog, age of the oldest message and consumers of a lane, as texts; "unknown" for one that was not read."""
+    if lane["state"] == AUDIT:
+        return "", "", ""
+    if status is None:
+        return "unknown", "unknown", "unknown"
+    if not status["there"]:
+        return "missing", "", ""
+    oldest = age_text(now - status["oldest"]) if status["oldest"] else "unknown" if status["entries"] else "-"
+    consumers = "held for recalls" if lane["state"] == "dead" else f"{status['consumers']:,}"
+    return f"{status['entries']:,}", oldest, consumers
+
+
+def backlog_text(found: Json, now: int) -> str:
+    """Text about the backlog of a topology: entries that wait, dead letters, lanes that are missing or unknown."""
+    lanes = [lane for lane in found["lanes"] if lane["there"]]
+    waiting = sum(lane["entries"] for lane in lanes if lane["state"] != "dead")
+    dead = sum(lane["entries"] for lane in lanes if lane["state"] == "dead")
+    ages = [lane["oldest"] for lane in lanes if lane["oldest"] and lane["state"] != "dead"]
+    parts = [f"{waiting:,} waiting" + (f", oldest {age_text(now - min(ages))}" if ages else "")] if lanes else []
+    parts += [f"{dead:,} dead"] if dead else []
+    missing = len(found["lanes"]) - len(lanes)
+    parts += [f"{many(missing, 'lane')} missing"] if missing else []
+    parts += [f"{many(len(found['unread']), 'topic')} unknown"] if found["unread"] else []
+    return "; ".join(parts) or "no lanes"
+
+
+def applied_text(found: Json, now: int, *, whole: bool) -> str:
+    """Text about the last apply in the namespace of a topology. `whole`: with its id and the user."""
+    if found["unknown"]:
+        return f"unknown: {found['unknown']}"
+    if (last := found["applied"]) is None:
+        return "never"
+    more = f", {last['id']} by {last['who']}" if whole else ""
+    return f"{last['verb']} {last['state']}, {age_text(max(0, now - last['began']))} ago{more}"
