@@ -81,6 +81,10 @@ def test_a_subscription_that_some_partitions_lack_is_put_again() -> None:
     assert _fields(topology(), half) == [("missing_on", (1, 2), ())]
 
 
+def test_a_plain_topic_that_is_there_as_declared_changes_nothing() -> None:
+    assert _fields(topology("{J: {partitioned: false}}"), LiveObject(TopicResource(J, 0, {}), "trade")) == []
+
+
 def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
     text = topology("{J: {partitions: 4}}")
     assert _fields(text, LiveObject(TopicResource(J, 2, {}), "trade")) == [("partitions", 2, 4)]
@@ -88,13 +92,17 @@ def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live_partitions", "code", "said"),
-    [(8, "K411", "partitions never shrink. Write 8"), (0, "K412", "is a plain topic and cannot become partitioned")],
-)
+    ("declared", "live_partitions", "code", "said"),
+    [
+        ("partitions: 4", 8, "K411", "partitions never shrink. Write 8"),
+        ("partitions: 4", 0, "K412", "is a plain topic and cannot become partitioned. Write `partitioned: false`; or move"),
+        ("partitioned: false", 1, "K437", "has 1 partition and cannot become a plain topic. Leave `partitioned` out; or move"),
+    ],
+)  # fmt: skip
 def test_what_pulsar_cannot_do_is_refused_with_the_way_to_do_it_by_hand(
-    live_partitions: int, code: str, said: str
+    declared: str, live_partitions: int, code: str, said: str
 ) -> None:
-    text = topology("{J: {partitions: 4}}")
+    text = topology(f"{{J: {{{declared}}}}}")
     there = changed(applied(wanted(text)), LiveObject(TopicResource(J, live_partitions, {}), "trade"))
     found = difference(wanted(text), there)
     [refusal] = found.conflicts
