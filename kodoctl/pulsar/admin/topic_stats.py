@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
-from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.admin import Admin, Reply, must, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, ask_each
 from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import PLAIN, partition_number, partition_numbers
@@ -96,6 +96,17 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     """
     answer = _answer(admin, topic, query)
     return None if answer is None else _fill_partitions(admin, topic, answer, query)
+
+
+def ask_stats(admin: Admin, topic: TopicName, query: dict[str, str]) -> Reply:
+    """Reply about a whole topic in the form of `partitioned-stats`, which may omit partitions; for a plain topic without
+    its metadata. Meant for figures that are read again and again.
+    """
+    reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
+    if reply.missing:
+        reply = admin.call("GET", f"{topic_path(topic)}/stats", query=query)
+        return replace(reply, data={"partitions": {topic.full: reply.data}}) if reply.ok else reply
+    return reply
 
 
 def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
