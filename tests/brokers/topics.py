@@ -45,6 +45,8 @@ def _create(broker: Broker, path: str, body: object) -> None:
 def backlog(broker: Broker, topic: str, subscription: str) -> int:
     """Entries a subscription has not acknowledged; 0 means that nothing is left."""
     answer = broker.admin("GET", f"{_path(topic)}/partitioned-stats", perPartition="false", getPreciseBacklog="true")
+    if answer.status_code == 404:
+        answer = broker.admin("GET", f"{_path(topic)}/stats", getPreciseBacklog="true")
     return int(answer.json()["subscriptions"][subscription]["msgBacklog"])
 
 
