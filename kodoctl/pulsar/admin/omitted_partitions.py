@@ -52,9 +52,9 @@ def _which(numbers: Iterable[int]) -> str:
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
-    """Sends `GET …-partition-N/<what>` for each partition, for PLAIN `GET …/<what>`. Returns the decoded answers by partition number, without
-    absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if
-    the role lacks the right.
+    """Sends `GET …-partition-N/<what>` for each partition, for PLAIN `GET …/<what>`. Returns the decoded answers by
+    partition number, without absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers
+    nor is absent, AdminError if the role lacks the right.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):
