@@ -130,9 +130,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 
 def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> None:
-    """Notes the schema of every topic that could be read, and the topics whose schema cannot be read."""
+    """Notes the schema of every topic that could be read, and the topics whose schema cannot be read. No request can
+    name the schema of a topic with a slash in its name, which clients may bring into being as a plain one.
+    """
     topics = [found.resource for found in reading.objects.values() if isinstance(found.resource, TopicResource)]
-    names = [topic.name for topic in topics if topic.name not in reading.unread and _is_readable(topic.name)]
+    named = [topic.name for topic in topics if "/" not in topic.name.local and _is_readable(topic.name)]
+    names = [topic for topic in named if topic not in reading.unread]
     for name, schema in zip(names, pool.map(lambda topic: _readable_schema(admin, topic), names), strict=True):
         if isinstance(schema, str):
             reading.undeclarable[f"schema.{name}"] = f"it cannot be read: {schema}"
