@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
-_MOVE: Final = """or move to a new topic:
+_MOVE: Final = """:
   1. declare a topic with another name and the same subscriptions, and apply
   2. deploy consumers that read both topics
   3. let the producers send to the new one
@@ -151,19 +151,22 @@ def topic_fields(
     return tuple(fields)
 
 
-def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
+def unsupported_changes(
+    wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
+) -> Iterator[Diagnostic]:
     """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
-    becomes partitioned, or the reverse.
+    becomes partitioned, or the reverse. `known`: codes of earlier errors, whose steps need not be listed again.
     """
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
+    steps = _MOVE if known.isdisjoint({"K412", "K437"}) else ""
     if after.partitions and not before.partitions:
-        detail = f"{after.name} is a plain topic and cannot become partitioned. Write `partitioned: false`; {_MOVE}"
+        detail = f"{after.name} is a plain topic and cannot become partitioned. Write `partitioned: false`, or move to a new topic{steps}"
         yield error("K412", "plain topic in the place of a partitioned one", detail, wanted.where)
     elif before.partitions and not after.partitions:
         kept = many(before.partitions, "partition")
-        detail = f"{after.name} has {kept} and cannot become a plain topic. Leave `partitioned` out; {_MOVE}"
+        detail = f"{after.name} has {kept} and cannot become a plain topic. Leave `partitioned` out, or move to a new topic{steps}"
         yield error("K437", "partitioned topic in the place of a plain one", detail, wanted.where)
     elif after.partitions < before.partitions:
         detail = (
