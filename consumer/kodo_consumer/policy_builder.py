@@ -26,7 +26,15 @@ from kodoctl.topology.expand import declared_compression, declared_limits, decla
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
-from kodoctl.topology.names import NamespaceName, RouteMoment, TopicName, audit_name, produced_topic, state_name
+from kodoctl.topology.names import (
+    NamespaceName,
+    RouteMoment,
+    TopicName,
+    audit_name,
+    partition_numbers,
+    produced_topic,
+    state_name,
+)
 from kodoctl.topology.payload_definition import why_unusable
 from kodoctl.topology.route_conditions import condition_of, in_words, share_of, truth
 from kodoctl.topology.slot_ranges import ADAPTIVE_SLOTS, declared_slots, lanes_of, total_slots
@@ -217,7 +225,7 @@ class _Family:
     ) -> None:
         self.namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
         self.name, self.ground, self.subscription, self.spec = name, ground, subscription, spec
-        self.partitions = defaults.partitions(topology.spec, ground)
+        self.partitions = len(partition_numbers(defaults.partitions(topology.spec, ground)))
         self.written = defaults.active_levels(ground)
 
     def topic(self, level: Level, state: State) -> str:

@@ -15,13 +15,13 @@ from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, subscription_path, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until
-from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_same_kind, read_topic
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Delete
-    from kodoctl.topology.names import NamespaceName, TopicName
+    from kodoctl.topology.names import NamespaceName
 
 _REFUSED = frozenset({404, 412})
 
@@ -39,21 +39,20 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
     assert isinstance(topic, TopicResource)
 
     def look() -> Mapping[str, str] | None:
-        reading = read_topic(admin, topic.name)
+        reading = read_same_kind(admin, topic)
         if reading is None:
             return None
         _refuse_stranger(reading.marker, marker)
         _refuse_surprises(reading, change, allowed=allowed)
         return {"force": "true"} if reading.facts.busy_partitions else {}
 
+    path = topic_path(topic.name)
     try:
-        reply = delete(admin, f"{topic_path(topic.name)}/partitions", look, final=_REFUSED)
+        reply = delete(admin, f"{path}/partitions" if topic.partitions else path, look, final=_REFUSED)
     except WriteFailedError as problem:
-        raise WriteFailedError(f"{problem}; {what_is_left(admin, topic.name)}") from None
-    if reply is not None and not reply.ok and not poll_until(lambda: read_topic(admin, topic.name) is None):
-        raise WriteFailedError(
-            f"the broker did not delete it; {what_is_left(admin, topic.name)}; it said: {reply.reason}"
-        )
+        raise WriteFailedError(f"{problem}; {what_is_left(admin, topic)}") from None
+    if reply is not None and not reply.ok and not poll_until(lambda: read_same_kind(admin, topic) is None):
+        raise WriteFailedError(f"the broker did not delete it; {what_is_left(admin, topic)}; it said: {reply.reason}")
 
 
 def _refuse_stranger(marker: str | None, planned: str | None) -> None:
@@ -72,8 +71,8 @@ def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -
     """
     facts = reading.facts
     if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
-        where = ", ".join(map(str, facts.busy_partitions))
-        raise WriteFailedError(f"clients are connected on partition {where}: stop them, or plan again and allow it")
+        where = f" on partition {', '.join(map(str, facts.busy_partitions))}" if reading.partitions else ""
+        raise WriteFailedError(f"clients are connected{where}: stop them, or plan again and allow it")
     if (facts.backlog_bytes or facts.storage_bytes) and not allowed:
         raise WriteFailedError("it holds messages that nobody allowed to destroy: plan again")
 
@@ -83,14 +82,16 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
     return allowed and bool(change.about.evidence.get("clients"))
 
 
-def what_is_left(admin: Admin, topic: TopicName) -> str:
+def what_is_left(admin: Admin, topic: TopicResource) -> str:
     """Text for an error: the partitions that still exist of a topic that should be deleted."""
     try:
-        reading = read_topic(admin, topic)
+        reading = read_same_kind(admin, topic)
     except ClusterError as problem:
         return f"what is left of it cannot be read: {problem.diagnostics[0].detail}"
     if reading is None:
         return "the topic is gone"
+    if not reading.partitions:
+        return "the topic is still there"
     gone = ", ".join(map(str, reading.missing))
     return f"partitions {gone} are gone, the others are there" if gone else "all partitions are still there"
 

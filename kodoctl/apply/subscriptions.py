@@ -15,6 +15,7 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, Reply, must, partition_path, path_part, subscription_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.topology.names import partition_numbers
 
 if TYPE_CHECKING:
     from kodoctl.topology.resources import SubscriptionResource
@@ -34,7 +35,7 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
     found = _find(topic, subscription)
     if topic is None or found is None or found.marker != owner:
         raise WriteFailedError("somebody created it since the plan: plan again")
-    _move_to_start(admin, subscription, range(topic.partitions))
+    _move_to_start(admin, subscription, partition_numbers(topic.partitions))
 
 
 def heal_subscription(
@@ -102,7 +103,8 @@ def _unknown_start(subscription: SubscriptionResource, problem: str) -> WriteFai
         return WriteFailedError(problem)
     command = f"pulsar-admin topics reset-cursor {subscription.topic}-partition-0 -s {subscription.name} -m earliest"
     return WriteFailedError(
-        f"{problem}\npartitions that have it now may begin behind the messages they hold; for each of them: {command}"
+        f"{problem}\npartitions that have it now may begin behind the messages they hold; for each of them"
+        f" (a plain topic has no -partition-0): {command}"
     )
 
 

@@ -15,7 +15,7 @@ from kodoctl.plan.changes import FieldUpdate, PolicyChange
 from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin.admin import PARTITIONED, Admin, must, schema_path, topic_path
+from kodoctl.pulsar.admin.admin import JSON, PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.inventory.live_inventory import read_schema
@@ -32,20 +32,24 @@ _MOMENT_S: Final = 2.0
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
-    """Creates a topic with its marker in one request (the only atomic create-if-absent), then sets its policies. If
-    another cluster's topic has been replicated to this name and is empty, it gets the marker instead. Raises
+    """Creates a topic with its marker in one request, then sets its policies. For a partitioned topic this is the only
+    atomic create-if-absent; a plain one that a client brought into being at the same moment gets the marker afterwards.
+    If another cluster's topic has been replicated to this name and is empty, it gets the marker instead. Raises
     WriteFailedError if somebody else created the topic.
     """
-    body = {"partitions": topic.partitions, "properties": {OWNER_PROPERTY: owner}}
 
     def ours() -> bool:
         found = read_topic(admin, topic.name)
         return found is not None and found.marker == owner
 
-    path = f"{topic_path(topic.name)}/partitions"
-    reply = write_confirmed(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
-    if reply is not None and reply.status == 409 and not ours():
-        if not _is_empty_replica(admin, topic, levels):
+    path, kind, properties = topic_path(topic.name), JSON, {OWNER_PROPERTY: owner}
+    body: dict[str, object] = {**properties}
+    if topic.partitions:
+        path, kind, body = f"{path}/partitions", PARTITIONED, {"partitions": topic.partitions, "properties": properties}
+    reply = write_confirmed(admin, "PUT", path, body, done=ours, content_type=kind, final=frozenset({409}))
+    exists = reply is not None and reply.status == 409
+    if (exists or not topic.partitions) and not ours():
+        if exists and not _is_empty_replica(admin, topic, levels):
             raise WriteFailedError("somebody created it since the plan: plan again")
         mark_topic(admin, topic.name, owner, None)
     set_policies(admin, topic.name, {name: (None, value) for name, value in topic.policies.items()}, levels)

@@ -20,7 +20,7 @@ from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until
-from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
+from kodoctl.pulsar.admin.topic_stats import TopicReading, read_same_kind, read_topic
 from kodoctl.pulsar.inventory.live_inventory import list_topics
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
 from kodoctl.pulsar.values.live_objects import validates
@@ -131,15 +131,16 @@ class Verifier:
 
     def _deletions(self, steps: Sequence[Step]) -> Iterator[Problem]:
         doomed = {
-            step.change.before.name: step
+            step.change.before.name: (step, step.change.before)
             for step in steps
             if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
         }
         for namespace in sorted({topic.namespace for topic in doomed}):
             listed = {topic for topics in list_topics(self._admin, namespace) for topic in topics}
             for topic in sorted(listed & doomed.keys()):
-                if not self._goes(topic):
-                    yield doomed[topic], f"the broker did not delete it; {what_is_left(self._admin, topic)}"
+                step, before = doomed[topic]
+                if not self._goes(before):
+                    yield step, f"the broker did not delete it; {what_is_left(self._admin, before)}"
 
     def _in_databases(self, steps: Sequence[Step]) -> Iterator[Problem]:
         for step in steps:
@@ -150,8 +151,8 @@ class Verifier:
             if problem:
                 yield step, problem
 
-    def _goes(self, topic: TopicName) -> bool:
-        return poll_until(lambda: read_topic(self._admin, topic) is None)
+    def _goes(self, topic: TopicResource) -> bool:
+        return poll_until(lambda: read_same_kind(self._admin, topic) is None)
 
 
 def _topic(step: Step) -> TopicName:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from kodoctl.documents.json_form import AtLeastOne, Count, Counts, Digest
 
 MAX_LETTERS: Final = 100_000  # of a plan that is one document
-PositionText = Annotated[str, Field(pattern=r"^-?\d+:-?\d+:\d+:-?\d+$")]
+PositionText = Annotated[str, Field(pattern=r"^-?\d+:-?\d+:-?\d+:-?\d+$")]
 _Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -56,14 +56,14 @@ class LetterFile(TypedDict):
 
 
 class RecallTarget(TypedDict):
-    """One partition that letters are sent to. `ready`: its topic is of the state READY; `partitions`: number of
-    partitions of the topic.
+    """One partition that letters are sent to, -1 for a plain topic. `ready`: its topic is of the state READY;
+    `partitions`: number of partitions of the topic, 0 for a plain one.
     """
 
     topic: str
-    partition: Count
+    partition: Annotated[int, Field(ge=-1)]
     ready: bool
-    partitions: AtLeastOne
+    partitions: Count
 
 
 class LetterSample(TypedDict):
@@ -115,7 +115,7 @@ class _RecallPlan(TypedDict):
     topic: str
     subscription: str
     dead_topic: str
-    dead_partitions: AtLeastOne
+    dead_partitions: Count
     holder: str
     where: str
     to: str | None

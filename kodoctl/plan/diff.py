@@ -149,7 +149,7 @@ class _Diff:
             resource = self._field_diff.supported(wanted.resource)
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
-        problems = list(unsupported_changes(wanted, found))
+        problems = list(unsupported_changes(wanted, found, known=frozenset(one.code for one in self._conflicts)))
         self._conflicts += problems
         if decision.action is OwnershipAction.REFUSE:
             self._refused.setdefault((wanted.owner, decision.owned_by), []).append(wanted)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import DriftDocument
     from kodoctl.pulsar.values.live_objects import Live
 
-# Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.
-# Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
-_BEYOND_REPAIR = frozenset({"K411", "K412"})
+# Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
+# partitioned one or the reverse. Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
+_BEYOND_REPAIR = frozenset({"K411", "K412", "K437"})
 
 
 @dataclass(frozen=True, slots=True)

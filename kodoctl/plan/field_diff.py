@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate, PolicyChange
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
+from kodoctl.text.formatting import many
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
+_MOVE: Final = """:
+  1. declare a topic with another name and the same subscriptions, and apply
+  2. deploy consumers that read both topics
+  3. let the producers send to the new one
+  4. when `kodoctl status` shows the old one drained, take it out of the file and apply; if no apply made it, delete it by hand"""
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
 NEVER_UNSET = {"schema_validation": False}
 # Namespace policies that Pulsar always answers: the default and "unset" look alike.
@@ -145,18 +151,23 @@ def topic_fields(
     return tuple(fields)
 
 
-def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
-    """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, or a plain topic that
-    becomes partitioned.
+def unsupported_changes(
+    wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
+) -> Iterator[Diagnostic]:
+    """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
+    becomes partitioned, or the reverse. `known`: codes of earlier errors, whose steps need not be listed again.
     """
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
-    if before.partitions == 0:
-        detail = (
-            f"{after.name} is a plain topic and cannot become partitioned: drain it, delete it by hand, apply again"
-        )
+    steps = _MOVE if known.isdisjoint({"K412", "K437"}) else ""
+    if after.partitions and not before.partitions:
+        detail = f"{after.name} is a plain topic and cannot become partitioned. Write `partitioned: false`, or move to a new topic{steps}"
         yield error("K412", "plain topic in the place of a partitioned one", detail, wanted.where)
+    elif before.partitions and not after.partitions:
+        kept = many(before.partitions, "partition")
+        detail = f"{after.name} has {kept} and cannot become a plain topic. Leave `partitioned` out, or move to a new topic{steps}"
+        yield error("K437", "partitioned topic in the place of a plain one", detail, wanted.where)
     elif after.partitions < before.partitions:
         detail = (
             f"{after.name} has {before.partitions} partitions, the file says {after.partitions}: partitions never shrink."

@@ -28,7 +28,7 @@ from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
-from kodoctl.text.formatting import many
+from kodoctl.text.formatting import partitions_text
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -126,7 +126,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
     match after, now:
         case TopicResource(), TopicResource():
             if now.partitions != after.partitions:
-                raise _ForeignError(f"it has {many(now.partitions, 'partition')}, {after.partitions:,} planned")
+                raise _ForeignError(f"it has {partitions_text(now.partitions)}, {after.partitions:,} planned")
             if now.missing:
                 yield FieldChange("missing_partitions", now.missing, ())
             for name in sorted({*after.policies, *now.policies}):

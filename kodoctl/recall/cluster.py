@@ -139,8 +139,13 @@ class RecallCluster:
         return token_of(*position[:3])
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, 1 for one without partitions. Raises UsageError: no such topic."""
-        return len(partitions_of(self._session.admin, TopicName.parse(topic)))
+        """Number of partitions of a topic, 0 for a plain one. Raises UsageError: no such topic."""
+        parts = partitions_of(self._session.admin, TopicName.parse(topic))
+        return 0 if parts == [topic] else len(parts)
+
+    def deduplicates(self, topic: str) -> bool:
+        """True if the broker drops repeated messages of a topic. Raises UsageError: no such topic."""
+        return self.facts(partitions_of(self._session.admin, TopicName.parse(topic))[0]).deduplicates
 
     def lane(self, part: str, name: str) -> DedupProducer:
         """Opens a producer with the name `name` on a partition. If this role may not read the topic's limit, the

@@ -18,7 +18,7 @@ from kodoctl.recall.plan.key_order import KeyOrder, leaving
 from kodoctl.recall.plan.recall_plan import RecallPlan, SourceKind
 from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.send.partition_lanes import check_targets
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import TopicName, partition_name, partition_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,8 +108,8 @@ def held_letters(
     message to the cluster's `unread`, and calls `pass_over` for messages of a waiting lane that are for another
     subscription. Raises ClusterError.
     """
-    for number in range(family.source_partitions):
-        part = f"{family.source_topic}-partition-{number}"
+    for number in partition_numbers(family.source_partitions):
+        part = partition_name(family.source_topic, number)
         facts = cluster.facts(part)
         cursor = facts.cursors.get(family.holder)
         if cursor is None:

@@ -167,7 +167,7 @@ def _group(topics: list[_Topic], width: int) -> Branch:
     names = [f"{topic.entry['topic']:<{longest}}  {topic.entry['level'] or ''}".rstrip() for topic in topics]
     explain = entry.get("explain", {})
     facts: list[Fact] = [
-        ("partitions", str(entry["partitions"]), _source(explain.get("partitions"))),
+        ("partitions", _partitions(entry), _source(explain.get("partitions"))),
         *policy_facts(entry),
         ("ignored", ", ".join(entry["ignore"]), ""),
         ("schema", first.schema, ""),
@@ -179,6 +179,10 @@ def _group(topics: list[_Topic], width: int) -> Branch:
 
 
 Fact = tuple[str, str, str]  # name, value, where it comes from ("" if nobody asked); one without a value is not shown
+
+
+def _partitions(entry: Json) -> str:
+    return str(entry["partitions"] or "none")
 
 
 def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[Fact]:
@@ -240,7 +244,7 @@ def _topic_rows(document: Json, *, several: bool) -> list[tuple[str, ...]]:
         entry = topic.entry
         name = entry["name"].removeprefix("persistent://") if several else entry["topic"]
         names = ", ".join(text.partition(" ")[0] for text in topic.subscriptions)
-        rows.append((name, entry["level"] or "-", entry["state"], str(entry["partitions"]), names or "-"))
+        rows.append((name, entry["level"] or "-", entry["state"], _partitions(entry), names or "-"))
     return rows
 
 

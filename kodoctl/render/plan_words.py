@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import many, value_text
+from kodoctl.text.formatting import many, partitions_text, value_text
 from kodoctl.topology.names import WAITING_STATES
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def created_text(resource: Json | None) -> str:
         return ""
     match resource["kind"]:
         case "topic":
-            parts = [many(resource["partitions"], "partition")]
+            parts = [partitions_text(resource["partitions"])]
             return "; ".join([*parts, *_policies(resource)])
         case "namespace":
             return "; ".join(_policies(resource)) or "without policies of its own"

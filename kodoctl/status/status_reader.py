@@ -11,12 +11,11 @@ from kodoctl.errors import KodoctlError
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats, replications
-from kodoctl.pulsar.binary.message_reader import number_of
 from kodoctl.pulsar.inventory.evidence_reader import count_messages
 from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
 from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.names import HOLDER, State, TopicName
+from kodoctl.topology.names import HOLDER, State, TopicName, partition_number
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
@@ -135,7 +134,7 @@ def _backlogs(admin: Admin, topic: FamilyTopic, reader: str, stats: Stats | None
     """The backlog of each partition that has the subscription."""
     parts = (stats or {}).get("partitions") or {}
     subs = {name: sub for name, part in parts.items() if (sub := (part.get("subscriptions") or {}).get(reader))}
-    return [read_backlog(admin, topic.name, number_of(name), reader, sub) for name, sub in subs.items()]
+    return [read_backlog(admin, topic.name, partition_number(name), reader, sub) for name, sub in subs.items()]
 
 
 def _parts(stats: Stats | None) -> list[Stats]:

@@ -54,6 +54,11 @@ def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
     return f"{moment:{'%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M'}}{' UTC' if zone else ''}"
 
 
+def partitions_text(count: int) -> str:
+    """Number of partitions of a topic for people: `4 partitions`; of a plain topic (0) `no partitions`."""
+    return many(count, "partition") if count else "no partitions"
+
+
 def window_text(ms: int, width: int) -> str:
     """Start of a time window (`ms` since the epoch) as text, with seconds unless the window's `width` in ms is a whole
     number of minutes.

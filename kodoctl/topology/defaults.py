@@ -89,8 +89,15 @@ def read_states(subscription: Subscription) -> tuple[State, ...]:
 
 
 def partitions(topology: Topology, ground: GroundTopic) -> int:
-    """Number of partitions of every topic of a family, except dead letter topics, which have their own number."""
-    return ground.partitions or topology.defaults.partitions
+    """Number of partitions of every topic of a family, except dead letter topics, which have their own number; 0 for
+    plain topics.
+    """
+    return (ground.partitions or topology.defaults.partitions) if ground.partitioned else 0
+
+
+def dead_letter_partitions(dead: DeadLetter) -> int:
+    """Number of partitions of a dead letter topic; 0 for a plain topic."""
+    return dead.partitions if dead.partitioned else 0
 
 
 def number_of_topics(topology: Topology) -> int:

@@ -125,10 +125,12 @@ class Expansion:
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
         """Path in the file of the number of partitions of a topic; there may be no value at it, if the default applies."""
+        is_plain = not topic.resource.partitions
+        key = "partitioned" if is_plain else "partitions"
         if topic.state is State.DEAD and topic.subscription is not None:
-            return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
-        own = self.topology.spec.topics[topic.ground].partitions is not None
-        return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
+            return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", key)
+        own = is_plain or self.topology.spec.topics[topic.ground].partitions is not None
+        return ("topics", topic.ground, key) if own else ("defaults", key)
 
     def is_draining(self, topic: FamilyTopic) -> bool:
         """True if the topic belongs to a draining state or level: workers read it and nobody writes to it."""
@@ -190,7 +192,8 @@ def _family(
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            group.start(sub, dead.partitions, (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter")))
+            layers = (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter"))
+            group.start(sub, defaults.dead_letter_partitions(dead), layers)
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
             group.start(sub, parts, (*common, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))

@@ -7,6 +7,7 @@ code may *guess* level or state from a name: the topology has them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -16,7 +17,9 @@ from typing import Final
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _IN_PATH: Final = re.compile(r"(?!\.\.?$)[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
-_LAST_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
+_LAST_PARTITION: Final = re.compile(r"-partition-(\d+)$", re.ASCII)
+PLAIN: Final = -1
+"""Number that stands for a topic without partitions where one of a partition is wanted, as in Pulsar's message ids."""
 RESERVED_PREFIX: Final = "kodo-"  # of names that no file and no message may choose
 RESERVED_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant
 HOLDER: Final = "kodo-hold"
@@ -165,12 +168,28 @@ class TopicName:
     def __hash__(self) -> int:
         return hash(self.full)
 
-    def partition(self, index: int) -> str:
-        """Full name of partition number `index`, from 0."""
-        return f"{self.full}-partition-{index}"
+    def partition(self, number: int) -> str:
+        """Full name of partition `number`, from 0; with PLAIN the name of the topic itself."""
+        return partition_name(self.full, number)
 
     def __str__(self) -> str:
         return self.full
+
+
+def partition_numbers(count: int) -> Sequence[int]:
+    """Numbers of the partitions of a topic with `count` partitions; only PLAIN for a plain topic, whose count is 0."""
+    return range(count) or (PLAIN,)
+
+
+def partition_name(topic: str, number: int) -> str:
+    """Name of partition `number` of a topic, or of the topic itself (PLAIN). `topic`: any form of a topic's name."""
+    return topic if number == PLAIN else f"{topic}-partition-{number}"
+
+
+def partition_number(name: str) -> int:
+    """Number at the end of a partition's name; PLAIN for a name without one."""
+    found = _LAST_PARTITION.search(name)
+    return int(found.group(1)) if found else PLAIN
 
 
 def whole_topic(name: str) -> str:

@@ -50,8 +50,8 @@ class NamespaceResource:
 
 @dataclass(frozen=True)
 class TopicResource:
-    """A partitioned topic (also with one partition) and its policies. Only a live topic may have 0 partitions (a plain
-    topic), or `missing`: numbers of partitions that its metadata counts and that do not exist.
+    """A topic and its policies. `partitions`: 0 for a plain topic; `missing`: only of live topics, numbers of partitions
+    that its metadata counts and that do not exist.
     """
 
     kind: Literal["topic"] = field(default="topic", kw_only=True, compare=False, repr=False)

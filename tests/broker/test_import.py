@@ -109,11 +109,11 @@ def test_a_subscription_that_one_partition_lacks_is_found_and_healed(by_hand: Wo
 
 def test_what_the_format_cannot_say_is_listed_with_the_reason_and_stays_unmanaged(by_hand: Workspace) -> None:
     by_hand.make_topic("J", 1, "s")
-    by_hand.admin("PUT", by_hand.path("plain"))
+    by_hand.admin("PUT", by_hand.path("plain-L2"))
     by_hand.make_topic("odd-DLQ", 1)
     text = _imported(by_hand).read_text(encoding="utf-8")
     left_out = [line for line in text.splitlines() if line.startswith("#")]
-    assert any("/ns/plain" in line and "a plain topic" in line for line in left_out), text
+    assert any("/ns/plain-L2" in line and "does not fit a family" in line for line in left_out), text
     assert any("/ns/odd-DLQ" in line for line in left_out), text
     by_hand.apply()
     by_hand.assert_settled()
@@ -151,7 +151,7 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
         by_hand.make_topic(f"J{number}", 2, "s")
         by_hand.make_topic(f"J{number}-s-RETRYING", 2, "s")
     by_hand.make_topic("K", 1, "t", namespace="other")
-    by_hand.admin("PUT", by_hand.path("plain", "other"))
+    by_hand.admin("PUT", by_hand.path("odd-DLQ", "other"))
     files = by_hand.folder / "topologies"
     found = by_hand.run("import", by_hand.tenant, "--out", str(files))
     assert {file.name for file in files.iterdir()} == {"ns.yaml", "other.yaml", "topology.v1.json"}
@@ -167,7 +167,7 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
     assert again.err.count("file exists [K021]") == 2  # and nothing was written beside them
     nothing = by_hand.run("import", by_hand.tenant, "--out", "again").err
     assert f"{by_hand.tenant}/other: nothing to adopt, 1 left out; no file" in nothing
-    assert "/other/plain: a plain topic; the format knows partitioned ones" in nothing
+    assert "/other/odd-DLQ: it ends in -DLQ and does not fit a family" in nothing
     assert not (by_hand.folder / "again").exists()
 
 

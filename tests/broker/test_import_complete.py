@@ -63,14 +63,12 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
         "ns": (
             "producers: [shop]",
             f"#   grant.{here}/orders/report: a grant on a topic",
-            f"#   grant.{here}/plain/app: a grant on a topic",
+            "plain:\n    partitioned: false\n    producers: [app]\n    subscriptions:\n      reader:",
             f"#   schema.{here}/orders: a schema (JSON)",
             f"#   subscription.{here}/orders-billing-DLQ/people: it reads a -DLQ topic",
             f"#   subscription.{here}/orders/shop/front: its name: ",
-            f"#   subscription.{here}/plain/reader: its topic is left out",
             f"#   topic.non-{here}/beats: a non-persistent topic",
             f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
-            f"#   topic.{here}/plain: a plain topic",
         ),
         "bare": (
             "ttl: 1m",

@@ -24,7 +24,8 @@ def create_topics(broker: Broker, path: str, environment: str | None = None) -> 
     """Topics and subscriptions of a topology, by plain admin calls; no policies."""
     resources = expand(load_topology(path, environment)).resources.values()
     for topic in (resource for resource in resources if isinstance(resource, TopicResource)):
-        _create(broker, f"{_path(topic.name.full)}/partitions", topic.partitions)
+        path = _path(topic.name.full)
+        _create(broker, *((f"{path}/partitions", topic.partitions) if topic.partitions else (path, {})))
     for resource in resources:
         if isinstance(resource, SubscriptionResource):
             position = EARLIEST if resource.start == "earliest" else LATEST
@@ -44,6 +45,8 @@ def _create(broker: Broker, path: str, body: object) -> None:
 def backlog(broker: Broker, topic: str, subscription: str) -> int:
     """Entries a subscription has not acknowledged; 0 means that nothing is left."""
     answer = broker.admin("GET", f"{_path(topic)}/partitioned-stats", perPartition="false", getPreciseBacklog="true")
+    if answer.status_code == 404:
+        answer = broker.admin("GET", f"{_path(topic)}/stats", getPreciseBacklog="true")
     return int(answer.json()["subscriptions"][subscription]["msgBacklog"])
 
 

@@ -44,10 +44,12 @@ with Producer.load(file, topic="jobs", admin_url=admin, broker_url=broker, envir
 class Judged(Setting):
     """A consumer's traffic, and what the pipeline makes of it. Begun by a reading before the first message, unless told not to."""
 
+    topology = AUDITED
+
     def __init__(self, spark, broker, tenant, folder, *, look=True):
         super().__init__(broker, tenant, folder)
         self.spark, self.namespace = spark, f"{tenant}/ns"
-        self.declare(AUDITED.format(tenant=tenant))
+        self.declare(self.topology.format(tenant=tenant))
         create_topics(broker, str(self.file))
         self.landing = Landing(str(folder / "landing"), self.expansion.name, None)
         self.part = f"persistent/{self.namespace}/jobs-partition-0"

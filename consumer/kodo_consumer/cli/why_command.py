@@ -132,9 +132,8 @@ def _read_messages(
     for part in partitions_of(admin, TopicName.parse(searched.topic)):
         facts = read_facts(admin, part)
         cursor = facts.cursors.get(subscription)
-        number = facts.partition if part != searched.topic else -1
         for found in read_all(client, facts, unread, since=moment):
-            position = f"{found.ledger}:{found.entry}:{number}:{found.batch}"
+            position = f"{found.ledger}:{found.entry}:{facts.partition}:{found.batch}"
             gone = cursor is not None and cursor.has((found.ledger, found.entry))
             yield FoundMessage(
                 searched.topic, position, found.payload, found.properties, found.publish_time, gone, found.key

@@ -31,6 +31,7 @@ from kodo_consumer.runtime.start_checks import fold_findings, missing_resources
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import Diagnostic, KodoctlError
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Cluster
@@ -241,9 +242,8 @@ class WorkerSupervisor:
         connected = reader.long_connected(stats.took + _SETTLED)
         unknown = [number for number, names in stats.readers.items() if number in connected and self.name not in names]
         for partition in unknown:
-            log.warning(
-                "%s, partition %s: the broker knows of no such consumer: connecting anew", lane.topic, partition
-            )
+            part = partition_name(lane.topic, int(partition))
+            log.warning("%s: the broker knows of no such consumer: connecting anew", part)
             reader.reconnect(0.0, 0.0, partition)
         if unknown and self.stats is not None:
             self.stats.all_next = True

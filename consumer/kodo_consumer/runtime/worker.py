@@ -26,6 +26,7 @@ from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import message_fields
 from kodo_consumer.runtime.worker_connections import WorkerConnections
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiters import Limiter
@@ -185,7 +186,7 @@ class Worker:
         """Notes that a lane, or one `partition` of it, lost its connection: the broker redelivers its unacknowledged
         messages.
         """
-        lost = "" if partition is None else f" (partition {partition})"
+        lost = "" if partition in (None, str(PLAIN)) else f" (partition {partition})"
         log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
             self.engine.on_disconnect(index, partition)

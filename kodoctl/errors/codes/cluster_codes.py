@@ -33,7 +33,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Declare it in one file only; after a rename write `formerly`; --take-over takes it."),
         "K411": Code("partitions would shrink", "Pulsar cannot: keep the number, or make a new topic."),
         "K412": Code("plain topic in the place of a partitioned one",
-                     "Drain and delete the plain topic, then plan again."),
+                     "Write `partitioned: false`, or move to a new topic, in the steps that the finding lists."),
         "K413": Code("Pulsar tenant not found", "Write `create_tenant`, or have it made by an administrator."),
         "K414": Code("applied in another environment", "Use --env with the environment it names, or --take-over."),
         "K415": Code("applied from another source", "Rename this file's topology, or --take-over."),
@@ -65,6 +65,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K435": Code("a source's database could not be read",
                      "Set the variable that it names, or let the server be reached; until then nothing there is changed."),
         "K436": Code("a slot that the first run makes", "Nothing: start `kodo-consumer source run` after the apply."),
+        "K437": Code("partitioned topic in the place of a plain one",
+                     "Leave `partitioned` out, or move to a new topic, in the steps that the finding lists."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

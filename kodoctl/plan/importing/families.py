@@ -49,7 +49,7 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """Objects of a namespace without an owner. `topics`: partitioned topics by local name; `subscriptions`: names by
+    """Objects of a namespace without an owner. `topics`: topics by local name; `subscriptions`: names by
     local name of their topic; `grants`: actions on the namespace by role; `cluster`: name of the cluster; `producers`:
     roles that may produce, and nothing else, by local name of their topic.
     """

@@ -129,8 +129,6 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
         foreign = sorted(name for name, value in topic.policies.items() if isinstance(value, Foreign))
         if why := live.unread.get(topic.name):
             yield address, f"it cannot be read: {why}"
-        elif not topic.partitions:
-            yield address, "a plain topic; the format knows partitioned ones"
         elif foreign:
             yield address, "; ".join(f"{name}: {topic.policies[name].reason}" for name in foreign)
 
@@ -143,7 +141,7 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
     policies: Policies = {}
     for address, found in live.objects.items():
         match found.resource:
-            case TopicResource(name=name, partitions=count) as topic if name.namespace == namespace and count:
+            case TopicResource(name=name) as topic if name.namespace == namespace and name not in live.unread:
                 odd = any(isinstance(value, Foreign) for value in topic.policies.values())
                 if name.local not in excluded and not odd and claim(address, found, live).owner is None:
                     topics[name.local] = topic

@@ -54,8 +54,7 @@ def _namespace(seen: UnownedObjects) -> Json:
 
 def _ground(ground: str, family: ImportedFamily) -> Json:
     found: Json = {}
-    if family.topic.partitions != 1:
-        found["partitions"] = family.topic.partitions
+    found |= _partitions(family.topic)
     found |= _levels(family.levels)
     policies = {name: value for name, value in family.topic.policies.items() if not is_equal(name, value, None)}
     if policies:
@@ -75,6 +74,13 @@ def _ground(ground: str, family: ImportedFamily) -> Json:
     if family.readers:
         found["subscriptions"] = {name: _reader(reader, policies) for name, reader in family.readers.items()}
     return found
+
+
+def _partitions(topic: TopicResource) -> Json:
+    """`partitions` or `partitioned` as people write them; neither for one partition."""
+    if not topic.partitions:
+        return {"partitioned": False}
+    return {"partitions": topic.partitions} if topic.partitions != 1 else {}
 
 
 def _levels(levels: Iterable[Level]) -> Json:
@@ -118,8 +124,7 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
         found["dead_letter"] = False
     else:
         own = _own(reader.dead_letter, ground, DERIVED_DEAD_LETTER)
-        if reader.dead_letter.partitions != 1:
-            own = {"partitions": reader.dead_letter.partitions, **own}
+        own = {**_partitions(reader.dead_letter), **own}
         if own:
             found["dead_letter"] = own
     if reader.audit is not None:

@@ -9,11 +9,13 @@ from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.pulsar.admin.missing_right import missing_right
+from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
     from kodoctl.topology.names import NamespaceName, TopicName
 
+JSON: Final = "application/json"
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that creates a partitioned topic together with its properties."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
@@ -123,7 +125,7 @@ class Admin(Protocol):
         body: Any = NOT_SENT,
         *,
         query: dict[str, str] | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
@@ -186,8 +188,8 @@ def topic_path(topic: TopicName) -> str:
 
 
 def partition_path(topic: TopicName, index: int) -> str:
-    """Path of one partition of a topic below `/admin/v2/`."""
-    return f"{topic_path(topic)}-partition-{index}"
+    """Path of one partition of a topic below `/admin/v2/`; with PLAIN that of the topic itself."""
+    return partition_name(topic_path(topic), index)
 
 
 def namespace_path(namespace: NamespaceName) -> str:

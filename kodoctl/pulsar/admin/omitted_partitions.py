@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, partition_path
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName
@@ -34,8 +35,7 @@ class UnknownPartitionsError(ClusterError):
     """
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
-        parts = ", ".join(map(str, numbers))
-        self.topic, self.reason = topic, f"nothing is known of partition {parts}: {why}"
+        self.topic, self.reason = topic, f"nothing is known of {_which(numbers)}: {why}"
         advice = f"no waiting mends this; `--exclude topic.{topic}` plans without it" if lasting else _ADVICE
         super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {advice}"))
 
@@ -46,10 +46,15 @@ class NotAwaitedError(UnknownPartitionsError):
     """
 
 
+def _which(numbers: Iterable[int]) -> str:
+    parts = [str(number) for number in numbers if number != PLAIN]
+    return f"partition {', '.join(parts)}" if parts else "it"
+
+
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
-    """Sends `GET …-partition-N/<what>` for each partition. Returns the decoded answers by partition number, without
-    absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers nor is absent, AdminError if
-    the role lacks the right.
+    """Sends `GET …-partition-N/<what>` for each partition, for PLAIN `GET …/<what>`. Returns the decoded answers by
+    partition number, without absent partitions. Raises UnknownPartitionsError as soon as a partition neither answers
+    nor is absent, AdminError if the role lacks the right.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):

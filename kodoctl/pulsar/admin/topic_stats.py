@@ -3,23 +3,28 @@
 `partitioned-stats?perPartition=true` contains all of this, and is as fast as the bare list of subscriptions, which does
 not show that some partitions lack a subscription (docs/explanation/pulsar.md). Partitions that the answer omits are
 requested one by one (kodoctl.pulsar.admin.omitted_partitions), so that a reading is complete or raises an error.
+
+For a plain topic, which Pulsar answers in another form, the answer is made the same: its only "partition" has the
+topic's name and the number PLAIN. Its marker is one more GET.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
-from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.admin import Admin, Reply, must, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, ask_each
 from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
+from kodoctl.topology.names import PLAIN, partition_number, partition_numbers
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName
+    from kodoctl.topology.resources import TopicResource
 
 Stats = dict[str, Any]
 COMPACTION: Final = (
@@ -41,8 +46,9 @@ class SubscriptionReading:
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """One partitioned topic, by its metadata and its partitions. `marker`: name of the topology that owns it, None
-    without a marker; `missing`: numbers of partitions that the metadata counts and that do not exist.
+    """One topic, by its metadata and its partitions. `partitions`: their number, 0 for a plain topic; `marker`: name of
+    the topology that owns it, None without a marker; `missing`: numbers of partitions that the metadata counts and that
+    do not exist.
     """
 
     name: TopicName
@@ -54,7 +60,7 @@ class TopicReading:
 
 
 def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
-    """Reads a topic; None if there is no such partitioned topic. Raises ClusterError if any part of it is unknown.
+    """Reads a topic; None if there is no such topic. Raises ClusterError if any part of it is unknown.
 
     `of`: names of topologies that concern the caller, None: all. If the answer omits partitions and the topic's marker
     names none of these topologies, NotAwaitedError is raised at once, and the partitions are not requested.
@@ -67,31 +73,74 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
     return parse(topic, _fill_partitions(admin, topic, answer, {}))
 
 
+def read_plain_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
+    """Does the same as `read_topic` for a topic that a list of the namespace names as a plain one, with fewer requests.
+    With `of`, NotAwaitedError is raised at once if the broker does not answer, because no marker is known yet.
+    """
+    answer = _plain(admin, topic, {}, is_awaited=of is None)
+    return None if answer is None else parse(topic, answer)
+
+
+def read_same_kind(admin: Admin, topic: TopicResource) -> TopicReading | None:
+    """Reads a topic; None if there is no such topic, or if a plain one took the place of a partitioned one or the
+    reverse: a client brings a deleted topic back as a plain one. Raises ClusterError.
+    """
+    found = read_topic(admin, topic.name)
+    return found if found is not None and bool(found.partitions) == bool(topic.partitions) else None
+
+
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
-    """Reads the JSON of `partitioned-stats`, completed with partitions that the answer omits; None if there is no such
-    partitioned topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that the metadata
-    counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
+    """Reads the JSON of `partitioned-stats`, completed with partitions that the answer omits, also of a plain topic;
+    None if there is no such topic. `query`: more query parameters. Raises UnknownPartitionsError if a partition that
+    the metadata counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
     """
     answer = _answer(admin, topic, query)
     return None if answer is None else _fill_partitions(admin, topic, answer, query)
 
 
-def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
-    """Reads the answer about the whole topic, which may omit partitions; None: no such partitioned topic."""
+def ask_stats(admin: Admin, topic: TopicName, query: dict[str, str]) -> Reply:
+    """Reply about a whole topic in the form of `partitioned-stats`, which may omit partitions; for a plain topic without
+    its metadata. Meant for figures that are read again and again.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:
-        return None
+        reply = admin.call("GET", f"{topic_path(topic)}/stats", query=query)
+        return replace(reply, data={"partitions": {topic.full: reply.data}}) if reply.ok else reply
+    return reply
+
+
+def _answer(admin: Admin, topic: TopicName, query: dict[str, str]) -> Stats | None:
+    """Reads the answer about the whole topic, which may omit partitions; None: no such topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
+    if reply.missing:
+        is_plain = not admin.call("GET", f"{topic_path(topic)}/partitions").missing
+        return _plain(admin, topic, query) if is_plain else None
     found: Stats = must(reply, f"reading {topic}")
     if not isinstance(found, dict):
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
     parts = (found.get("partitions") or {}).items()
-    answered = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
+    answered = {name: part for name, part in parts if isinstance(part, dict) and partition_number(name) != PLAIN}
     return {**found, "partitions": answered}
 
 
+def _plain(admin: Admin, topic: TopicName, query: dict[str, str], *, is_awaited: bool = True) -> Stats | None:
+    """The answer about a plain topic, in the form of a partitioned one; None: no such topic."""
+    if not is_awaited:
+        reply = admin.call("GET", f"{topic_path(topic)}/stats", patient=False)
+        if not (reply.ok or reply.missing or reply.forbidden):
+            raise NotAwaitedError(topic, (PLAIN,), f"{reply}")
+    if not (parts := ask_each(admin, topic, (PLAIN,), "stats", **query)):
+        return None
+    reply = admin.call("GET", f"{topic_path(topic)}/properties")
+    if reply.missing:
+        return None
+    properties = must(reply, f"reading properties of {topic}")
+    return {"metadata": {"partitions": 0, "properties": properties}, "partitions": {topic.full: parts[PLAIN]}}
+
+
 def _lacking(answer: Stats) -> list[int]:
-    known = {_index(name) for name in answer["partitions"]}
-    return [index for index in range(_count(answer)) if index not in known]
+    known = {partition_number(name) for name in answer["partitions"]}
+    return [number for number in partition_numbers(_count(answer)) if number not in known]
 
 
 def _fill_partitions(admin: Admin, topic: TopicName, answer: Stats, query: dict[str, str]) -> Stats:
@@ -105,24 +154,18 @@ def _marker(stats: Stats) -> str | None:
 
 
 def _count(stats: Stats) -> int:
-    return int((stats.get("metadata") or {}).get("partitions") or len(stats.get("partitions") or {}))
+    count = (stats.get("metadata") or {}).get("partitions")
+    return int(len(stats.get("partitions") or {}) if count is None else count)
 
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
     """Converts a complete answer of `read_stats` to our types. A partition that the answer lacks counts as missing."""
     count = _count(stats)
-    by_index = {
-        index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
-    }
-    missing = tuple(index for index in range(count) if index not in by_index)
-    there = [index for index in range(count) if index in by_index]
+    by_index = {partition_number(name): part for name, part in (stats.get("partitions") or {}).items()}
+    missing = tuple(number for number in partition_numbers(count) if number not in by_index)
+    there = [number for number in partition_numbers(count) if number in by_index]
     subscriptions = tuple(_subscriptions(by_index, there))
     return TopicReading(topic, count, _marker(stats), _topic_facts(stats, by_index), subscriptions, missing)
-
-
-def _index(name: str) -> int | None:
-    number = name.rpartition("-partition-")[2]
-    return int(number) if number.isdigit() else None
 
 
 def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:

@@ -21,7 +21,7 @@ from kodoctl.pulsar.binary.undeliverable_entries import (
     without_message,
 )
 from kodoctl.pulsar.connection.native_border import NativeMessage
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import TopicName, partition_number, partition_numbers
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BoundedReader, BrokerClient
@@ -98,13 +98,12 @@ def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
-    if count:
-        return [topic.partition(index) for index in range(count)]
-    reply = admin.call("GET", f"{topic_path(topic)}/internalStats")
-    if reply.missing:
-        raise UsageError(error("K560", "topic not found on the cluster", f"{topic}"))
-    must(reply, f"looking for {topic}")
-    return [topic.full]
+    if not count:
+        reply = admin.call("GET", f"{topic_path(topic)}/internalStats")
+        if reply.missing:
+            raise UsageError(error("K560", "topic not found on the cluster", f"{topic}"))
+        must(reply, f"looking for {topic}")
+    return [topic.partition(number) for number in partition_numbers(count)]
 
 
 def read_facts(admin: Admin, part: str) -> PartitionFacts:
@@ -122,19 +121,13 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
     cursors = data.get("cursors") or {}
     return PartitionFacts(
         topic=part,
-        partition=number_of(part),
+        partition=partition_number(part),
         first_ledger=min(ledgers, default=-1),
         last=place_of(str(data.get("lastConfirmedEntry", "-1:-1"))),
         deduplicates="pulsar.dedup" in cursors,
         cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
         ledgers=ledgers_of(data),
     )
-
-
-def number_of(part: str) -> int:
-    """Number of a partition, from its full name; 0 for a topic without partitions."""
-    head, _, number = part.rpartition("-partition-")
-    return int(number) if head and number.isdigit() else 0
 
 
 def place_of(text: str) -> Place:
@@ -188,7 +181,7 @@ class Unread:
         with `sure`, and counts as one without.
         """
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
-        found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
+        found = [without_message(self._client, part, partition_number(part), run, ledgers) for run in runs]
         return all(one or (one is None and not self._sure) for one in found)
 
     def lines(self) -> list[str]:
@@ -251,7 +244,7 @@ def _read_partition(
 
     if until[1] < 0:
         return
-    number = number_of(part)
+    number = partition_number(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
         with client.reader(part, start, part, bulk=True) as reader:
@@ -274,7 +267,7 @@ def _messages(
     """Yields the stored messages up to the entry `until`, with their positions. The client may report more messages and
     return none: this ends early if `watch` shows that none can come, else raises ClusterError after 15 s.
     """
-    reached, quiet, number, at = False, False, number_of(part), (-1, -1)
+    reached, quiet, number, at = False, False, partition_number(part), (-1, -1)
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:
             if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):

@@ -22,11 +22,10 @@ from kodoctl.pulsar.binary.message_reader import (
     Place,
     ReadMessage,
     copy_message,
-    number_of,
     position_of,
     read_stored,
 )
-from kodoctl.topology.names import whole_topic
+from kodoctl.topology.names import partition_number, whole_topic
 
 _LOCK_WAIT: Final = (
     15.0  # seconds: a broker frees what a killed process held within moments, over a network within these
@@ -130,7 +129,7 @@ class DeadLetterConsumer:
         """Yields (message, token, position) up to the entry `until`; ends early after `stop`. Raises ClusterError."""
         import pulsar
 
-        number, reached = number_of(self._part), False
+        number, reached = partition_number(self._part), False
         while True:
             try:
                 if self._next is not None:

@@ -20,11 +20,11 @@ from kodoctl.pulsar.binary.message_reader import (
     ReadMessage,
     Unread,
     copy_message,
-    number_of,
     partitions_of,
     position_of,
 )
 from kodoctl.pulsar.binary.undeliverable_entries import EntryRun, Expected, runs_text
+from kodoctl.topology.names import partition_number
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
@@ -95,7 +95,7 @@ class TopicFollower:
         if end is None:
             self._parts[part] = _Followed(topic, part, None, Expected([], open_=True))
         else:
-            last = number_of(part), end.ledger, end.last, _WHOLE_ENTRY
+            last = partition_number(part), end.ledger, end.last, _WHOLE_ENTRY
             self._parts[part] = _Followed(topic, part, last, _entries_after(end.ledger, end.last))
 
     def _open(self, one: _Followed) -> None:
@@ -129,7 +129,7 @@ class TopicFollower:
         """Copies a message, and reports the entries before it that gave none. None: a reader gives the entry where it
         begins as a whole, so the message came before.
         """
-        position = position_of(message.message_id(), number_of(one.part))
+        position = position_of(message.message_id(), partition_number(one.part))
         if one.last is not None and position <= one.last:
             return None
         if one.last is not None and position[1] != one.last[1]:

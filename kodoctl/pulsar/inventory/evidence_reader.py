@@ -12,6 +12,7 @@ from kodoctl.pulsar.admin.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.values.evidence import Evidence
+from kodoctl.topology.names import partition_number
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read_evidence(
 
 def _read_evidence(admin: Admin, live: Live, address: Address, *, ledgers: bool) -> Evidence | None:
     match live.objects[address].resource:
-        case TopicResource(name=topic, partitions=count) if count:
+        case TopicResource(name=topic):
             stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
             return None if stats is None else _of_topic(admin, topic, stats, ledgers=ledgers)
         case SubscriptionResource(topic=topic, name=name):
@@ -106,7 +107,7 @@ def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) ->
 
 
 def _parts(stats: Stats) -> dict[int, Stats]:
-    return {int(name.rpartition("-partition-")[2]): part for name, part in (stats.get("partitions") or {}).items()}
+    return {partition_number(name): part for name, part in (stats.get("partitions") or {}).items()}
 
 
 def _producers(stats: Stats) -> Iterator[str]:

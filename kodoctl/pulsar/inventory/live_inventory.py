@@ -20,7 +20,7 @@ from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
-from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
+from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
@@ -130,9 +130,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 
 def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> None:
-    """Notes the schema of every topic that could be read, and the topics whose schema cannot be read."""
+    """Notes the schema of every topic that could be read, and the topics whose schema cannot be read. No request can
+    name the schema of a topic with a slash in its name, which clients may bring into being as a plain one.
+    """
     topics = [found.resource for found in reading.objects.values() if isinstance(found.resource, TopicResource)]
-    names = [topic.name for topic in topics if topic.partitions]
+    named = [topic.name for topic in topics if "/" not in topic.name.local and _is_readable(topic.name)]
+    names = [topic for topic in named if topic not in reading.unread]
     for name, schema in zip(names, pool.map(lambda topic: _readable_schema(admin, topic), names), strict=True):
         if isinstance(schema, str):
             reading.undeclarable[f"schema.{name}"] = f"it cannot be read: {schema}"
@@ -267,14 +270,18 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     partitioned, plain = list_topics(reader.admin, namespace)
     declared = {topic for topic in scope.declared if topic.namespace == namespace}
     foreign = _owned_by_others(reading.ledgers[namespace], scope)
-    for topic in plain:
-        _add(reading, [LiveObject(TopicResource(topic, 0, {}))])
-    wanted = [t for t in partitioned if t in declared or scope.everything or topic_address(t) not in foreign]
+    unreadable = [topic for topic in plain if not _is_readable(topic)]
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unreadable))
+    readable = frozenset(plain) - frozenset(unreadable)
+    topics = (*partitioned, *sorted(readable))
+    wanted = [t for t in topics if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
     owned = _owned_topics(reading.ledgers[namespace], scope)
     ours = {topic for topic in wanted if topic in declared or topic.full in owned}
-    asked = {topic: _submit(reader, topic, scope, is_ours=topic in ours) for topic in wanted}  # beside the policies
+    asked = {  # beside the policies
+        topic: _submit(reader, topic, scope, is_ours=topic in ours, is_plain=topic in readable) for topic in wanted
+    }
     left_out = [topic for topic in wanted if not scope.selection.names(topic_address(topic))]
     known, unread = _left_out({topic: asked.pop(topic) for topic in left_out})
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
@@ -287,7 +294,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         reading.how.add(policies.how)
     if scope.everything:
         reading.undeclarable.update(_topic_settings(namespace, policies))
-        for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), plain):
+        for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):
             reading.undeclarable |= subscriptions
     others, not_needed = _all_known(
         asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
@@ -313,14 +320,16 @@ def _topic_settings(namespace: NamespaceName, reading: TopicPolicyReading) -> It
             yield f"{topic_address(topic)} {name}", beyond_format(value)
 
 
-def _submit(reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool) -> Future[TopicReading | None]:
+def _submit(
+    reader: _Reader, topic: TopicName, scope: ReadScope, *, is_ours: bool, is_plain: bool
+) -> Future[TopicReading | None]:
     """Submits the read of one topic. Omitted partitions of a topic that is not ours are asked individually only for an
     import, which would adopt the topic; those of an excluded topic never.
     """
     of = None if is_ours or scope.everything else scope.names
     if scope.selection.excluded(topic_address(topic)):
         of = frozenset()
-    return reader.pool.submit(read_topic, reader.admin, topic, of=of)
+    return reader.pool.submit(read_plain_topic if is_plain else read_topic, reader.admin, topic, of=of)
 
 
 def _all_known(
@@ -391,6 +400,11 @@ def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName]
             plain.add(TopicName.listed(name))
     partitioned -= plain
     return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
+
+
+def _is_readable(topic: TopicName) -> bool:
+    """False for plain topics that no file can declare because requests about them fail, or concern a partition."""
+    return _NUL not in topic.local and whole_topic(topic.local) == topic.local
 
 
 def _is_system(topic: TopicName) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
 from kodoctl.recall.plan.recall_plan import SourceKind, ledger_key
-from kodoctl.text.formatting import many
+from kodoctl.text.formatting import partitions_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 
@@ -122,7 +122,7 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Recall
         ground=topic,
         subscription=subscription,
         source_topic=TopicName(namespace, state_name(topic, Level.L1, subscription, State.DEAD)).full,
-        source_partitions=dead.partitions,
+        source_partitions=defaults.dead_letter_partitions(dead),
         fair_by=ground.fair_by,
         payload_type=payload.type if payload else None,
         retrying=retrying,
@@ -198,5 +198,5 @@ def fits(
         if lane is None or lane.ready is not ready:
             problems.append(f"{topic} is no lane of {family.ground} / {family.subscription} that takes letters")
         elif lane.partitions != partitions:
-            problems.append(f"{topic} had {many(partitions, 'partition')}, now {lane.partitions:,}")
+            problems.append(f"{topic} had {partitions_text(partitions)}, now {lane.partitions:,}")
     return problems

@@ -15,6 +15,7 @@ from kodoctl.errors import Diagnostic, RefusedError, error
 from kodoctl.protocol import properties
 from kodoctl.recall.plan.recall_plan import RecallAction
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import partition_name, partition_numbers
 
 if TYPE_CHECKING:
     from kodoctl.recall.cluster import RecallCluster
@@ -107,8 +108,8 @@ def _unacknowledged_letters(plan: RecallPlan, cluster: RecallCluster) -> Iterato
     """Yields the messages for the subscription that it has not acknowledged, in their order."""
     from kodoctl.recall.cluster import letter_of
 
-    for number in range(plan.source_partitions):
-        facts = cluster.facts(f"{plan.source_topic}-partition-{number}")
+    for number in partition_numbers(plan.source_partitions):
+        facts = cluster.facts(partition_name(plan.source_topic, number))
         cursor = facts.cursors.get(plan.holder)
         if cursor is None:
             continue
@@ -139,7 +140,7 @@ def _partition_arrivals(
     from kodoctl.recall.cluster import letter_of
 
     came: dict[str, list[Position]] = {}
-    for stored in cluster.read_all(cluster.facts(f"{plan.source_topic}-partition-{number}"), after):
+    for stored in cluster.read_all(cluster.facts(partition_name(plan.source_topic, number)), after):
         letter = letter_of(stored, plan.source_topic, None)
         key = order_key(letter)
         if letter.properties.get(plan.kind.mark) in sent:

@@ -102,10 +102,9 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
                 target = TargetPartition(made.source_topic, level, ready=False, partitions=parts)
                 yield replace(made, own=target) if takes else made
         if (dead := defaults.dead_letter(spec)) is not None:
-            made = lane(State.DEAD.value, None, State.DEAD, None, dead.partitions)
-            yield replace(
-                made, own=TargetPartition(made.source_topic, Level.L1, ready=False, partitions=dead.partitions)
-            )
+            count = defaults.dead_letter_partitions(dead)
+            made = lane(State.DEAD.value, None, State.DEAD, None, count)
+            yield replace(made, own=TargetPartition(made.source_topic, Level.L1, ready=False, partitions=count))
 
     return list(lanes())
 

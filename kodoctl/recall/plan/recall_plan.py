@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties
-from kodoctl.topology.names import HOLDER, State
+from kodoctl.topology.names import HOLDER, PLAIN, State, partition_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +79,9 @@ class ExclusionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition to which letters are sent. `ready`: of a ready topic; `partitions`: their number when planned."""
+    """A partition to which letters are sent, PLAIN for a plain topic. `ready`: of a ready topic; `partitions`: their
+    number when planned.
+    """
 
     topic: str
     partition: int
@@ -89,7 +91,7 @@ class PlannedPartition:
     @property
     def part(self) -> str:
         """The partition's full name."""
-        return f"{self.topic}-partition-{self.partition}"
+        return partition_name(self.topic, self.partition)
 
 
 class LetterRef(NamedTuple):
@@ -250,8 +252,10 @@ def recall_id(source_topic: str, position: Position, published: int, run: str = 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
     """Target partition of a dead letter: its original partition, so that its key stays there; if that is unknown or too
-    high, one by its key.
+    high, one by its key; PLAIN in a plain topic, which has no `partitions`.
     """
+    if not partitions:
+        return PLAIN
     if origin_partition is not None and 0 <= origin_partition < partitions:
         return origin_partition
     return int(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) % partitions

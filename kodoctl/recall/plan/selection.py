@@ -27,6 +27,7 @@ from kodoctl.recall.plan.recall_plan import (
     recall_id,
 )
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import partition_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,7 +226,7 @@ class LetterSelection:
                 letters, settle = _in_memory(self._plan_rows(lanes, counts))
             else:
                 letters, settle = (), ()
-                share = max(1, SEGMENT // self._asked.family.source_partitions)
+                share = max(1, SEGMENT // len(partition_numbers(self._asked.family.source_partitions)))
                 with LetterTableWriter(table) as writer:
                     for row in self._plan_rows(lanes, counts, share):
                         writer.add(row)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import SourceKind
+from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.message_reader import ReadMessage
@@ -164,4 +165,4 @@ class DeadLetterPartitions:
         }
 
     def _part(self, number: int) -> str:
-        return f"{self._plan.source_topic}-partition-{number}"
+        return partition_name(self._plan.source_topic, number)

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.binary.message_reader import number_of, place_of
+from kodoctl.pulsar.binary.message_reader import place_of
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.message.stored_message import Position, digest
 from kodoctl.recall.plan.recall_plan import LetterRef, RecallAction, UnsentCopy
-from kodoctl.topology.names import whole_topic
+from kodoctl.topology.names import partition_number, whole_topic
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.message_reader import PartitionFacts, Place, ReadMessage
@@ -128,7 +128,7 @@ class LaneDuplicates:
         return {
             one.lane
             for one in known
-            if whole_topic(one.lane) == self._plan.source_topic and number_of(one.lane) in numbers
+            if whole_topic(one.lane) == self._plan.source_topic and partition_number(one.lane) in numbers
         }
 
     def _in_stretch(
@@ -149,7 +149,7 @@ class LaneDuplicates:
         for name, every in copies.items():
             for one in _second_copies(every, known[name].receipt, exclusive=exclusive):
                 if cursor is None or not cursor.has((one.ledger, one.entry)):
-                    position = Position(number_of(stretch.part), one.ledger, one.entry)
+                    position = Position(partition_number(stretch.part), one.ledger, one.entry)
                     yield Duplicate(chosen[name], stretch.part, position, one.publish_time, exclusive)
 
     def _is_sent(self, stored: ReadMessage, letter: PlannedLetter) -> bool:

@@ -14,7 +14,7 @@ from kodoctl.pulsar.binary.message_reader import place_of
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.ledger.recovery import LaneScan, Recovery, recover
 from kodoctl.recall.send.ledger_entries import recovery_entry
-from kodoctl.text.formatting import many
+from kodoctl.text.formatting import partitions_text
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
     if grown:
         differences = [
-            f"{topic} has {many(now, 'partition')}, {topics[topic]:,} when planned" for topic, now in grown.items()
+            f"{topic} has {partitions_text(now)}, {topics[topic]:,} when planned" for topic, now in grown.items()
         ]
         detail = "\n".join([*differences, "plan again; nothing more was sent"])
         raise RefusedError(error("K822", "a lane has other partitions than planned", detail))

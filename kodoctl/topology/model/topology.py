@@ -119,11 +119,32 @@ class LandedPayloads(FileModel):
     """JSON paths whose values are replaced by *** before they land. With any, a payload that is no JSON does not land."""
 
 
+def _not_zero(raw: Any) -> Any:
+    if raw == 0 and raw is not False:
+        raise wrong_value("0: a plain topic, without partitions, is written `partitioned: false`")
+    return raw
+
+
+Partitions = Annotated[PositiveInt, BeforeValidator(_not_zero)]
+
+
+def _check_partitions(topic: DeadLetter | GroundTopic) -> None:
+    if not topic.partitioned and "partitions" in topic.model_fields_set:
+        raise wrong_value("`partitions` and `partitioned: false` stand here: a plain topic has none; write one of them")
+
+
 class DeadLetter(TopicPolicies):
     """The dead letter topic of a subscription; takes any topic policy."""
 
-    partitions: PositiveInt = Field(default=1, examples=[1])
+    partitions: Partitions = Field(default=1, examples=[1])
     """Partitions of the dead letter topic."""
+    partitioned: StrictBool = Field(default=True, examples=[False])
+    """false: a plain topic, without partitions, as Pulsar creates by itself."""
+
+    @model_validator(mode="after")
+    def _partitions_fit(self) -> Self:
+        _check_partitions(self)
+        return self
 
 
 class Audit(TopicPolicies):
@@ -239,8 +260,10 @@ class GroundTopic(FileModel):
 
     description: StrictStr = Field(default="", examples=["one message for each order"])
     """A text for people."""
-    partitions: PositiveInt | None = optional_like(4)
+    partitions: Partitions | None = optional_like(4)
     """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
+    partitioned: StrictBool = Field(default=True, examples=[False])
+    """false: plain topics, without partitions, as Pulsar creates by itself; the whole family but the dead letters. For good."""
     levels: Annotated[
         Annotated[Literal["single", "double"], Tag("word")] | Annotated[tuple[Level, ...], Tag("map")],
         Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
@@ -282,6 +305,11 @@ class GroundTopic(FileModel):
         default_factory=dict, examples=[{"billing": {"states": ["retrying"]}}]
     )
     """Subscriptions by name."""
+
+    @model_validator(mode="after")
+    def _partitions_fit(self) -> Self:
+        _check_partitions(self)
+        return self
 
     @model_validator(mode="after")
     def _replication_once(self) -> Self:

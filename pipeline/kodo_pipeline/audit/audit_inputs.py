@@ -33,7 +33,7 @@ from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, latest
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import ledger_key, lost_key
 from kodoctl.text.formatting import many
-from kodoctl.topology.names import WAITING_STATES, State, TopicName
+from kodoctl.topology.names import WAITING_STATES, State, TopicName, partition_number, whole_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
         for part, stats in ((read_stats(admin, name) or {}).get("partitions") or {}).items():
             for subscription, one in (stats.get("subscriptions") or {}).items():
                 if 0 < int(one.get("msgBacklog") or 0) <= int(one.get("msgDelayed") or 0):
-                    found.add((topic, int(part.rpartition("-partition-")[2]), subscription))
+                    found.add((topic, partition_number(part), subscription))
     return frozenset(found)
 
 
@@ -209,16 +209,15 @@ def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
 def _settled_letters(entries: Iterable[RecallEntry], topic: str, holder: str) -> Iterator[RecalledLetter]:
     for recall_id, one in latest_status(entries).items():
         if one.event in _SETTLED:
-            lane, _, part = one.lane.rpartition("-partition-")
             yield RecalledLetter(
                 topic,
                 *Position.parse(one.position),
                 published=one.published,
                 settled=_SETTLED[one.event],
                 recall_id=recall_id,
-                sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
-                lane_topic=lane,
-                lane_part=int(part or -1),
+                sending=f"{one.run} {one.number} {one.lane}" if one.lane else recall_id,
+                lane_topic=whole_topic(one.lane),
+                lane_part=partition_number(one.lane),
                 receipt=one.receipt,
                 holder=holder,
             )

@@ -52,6 +52,7 @@ from kodo_pipeline.evidence.partition_history import Key, read_tables
 from kodo_pipeline.evidence.readings import AuditScope, audit_scope
 from kodo_pipeline.spark.concurrent_queries import collect_all, run_queries
 from kodo_pipeline.spark.spark_session import small_table
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -414,6 +415,8 @@ def _unverified_topics(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]
 
 def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGap:
     topic, partition = row["msg_topic"], row["seq_partition"]
+    if any((part.topic, part.partition) == (topic, PLAIN) for part in ground.parts):
+        partition = PLAIN  # a producer counts the only partition of a plain topic as its first
     overdue = 0 if topic in unverified else row["overdue"]
     firm = any(
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)

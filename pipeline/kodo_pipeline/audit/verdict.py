@@ -23,6 +23,7 @@ from kodo_pipeline.evidence.audit_evidence import (
     UndatedMessages,
 )
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import PLAIN, partition_name
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
@@ -119,7 +120,7 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
         if part.read_before_cursors:
             text = f"{part.name} was read up to a moment before the cursors were: its last messages are missing"
             yield _doubt("lag", text)
-        if part.unrecorded and part.partition == 0:
+        if part.unrecorded and part.partition in (0, PLAIN):
             text = (
                 f"{part.topic}: at the last ingest a worker of {part.unrecorded} was connected that does not say that it keeps "
                 "records: what it acknowledges is not judged. Restart the workers that began before `audit: true`, then ingest again"
@@ -184,7 +185,7 @@ def _mode(tally: SubscriptionTotals) -> Iterator[Reason]:
 
 def _of_gaps(gaps: Iterable[SequenceGap]) -> Iterator[Reason]:
     for gap in gaps:
-        where = f"{gap.topic}-partition-{gap.partition}, producer run {gap.run}"
+        where = f"{partition_name(gap.topic, gap.partition)}, producer run {gap.run}"
         if gap.overdue and gap.firm:
             yield Reason("producer", Outcome.LOSS, f"{where}: {many(gap.overdue, 'message')} sent and stored nowhere")
         elif gap.overdue:

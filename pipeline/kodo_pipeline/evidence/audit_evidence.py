@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from kodo_pipeline.evidence.reading_clock import ReadingClock
+from kodoctl.topology.names import partition_name
 
 
 class MessageStatus(StrEnum):
@@ -84,7 +85,7 @@ class PartitionCoverage:
     @property
     def name(self) -> str:
         """Full name of the partition, as reasons and notes print it."""
-        return f"{self.topic}-partition-{self.partition}"
+        return partition_name(self.topic, self.partition)
 
     @property
     def full(self) -> bool:

@@ -12,9 +12,9 @@ from kodo_pipeline.evidence.cursors import partition_histories
 from kodo_pipeline.landing.landing_commits import HISTORY
 from kodo_pipeline.landing.tables import CURSORS
 from kodo_pipeline.source.partition_stats import PartitionMetadata, histories
-from kodo_pipeline.source.splits import part_name
 from kodoctl.errors import KodoctlError, error
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,14 +43,14 @@ def same_partitions(landing: Landing, admin: Admin, expansion: Expansion, found:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         known = list(pool.map(lambda one: histories(admin, *one) if one[1] else {}, listed))
     now = {
-        part_name(topic.full, number): made
+        partition_name(topic.full, number): made
         for (topic, _), parts in zip(listed, known, strict=True)
         for number, made in parts.items()
     }
     looks = _newest_look(landing)
     _check(landing, looks, now)
     others = {part for part, made in now.items() if made.is_another_than(looks.get(part))}
-    return {key: fact for key, fact in found.items() if part_name(*key) not in others}
+    return {key: fact for key, fact in found.items() if partition_name(*key) not in others}
 
 
 def _newest_look(landing: Landing) -> dict[str, PartitionMetadata]:

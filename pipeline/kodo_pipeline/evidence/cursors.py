@@ -16,10 +16,9 @@ from kodo_pipeline.evidence.start_positions import UNRECORDED
 from kodo_pipeline.landing.landing_commits import read_at
 from kodo_pipeline.landing.tables import CURSORS
 from kodo_pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats, map_concurrently
-from kodo_pipeline.source.splits import part_name
 from kodoctl.pulsar.admin.admin import Admin, must, topic_path
 from kodoctl.pulsar.binary.message_reader import cursor_of
-from kodoctl.topology.names import HOLDER, State
+from kodoctl.topology.names import HOLDER, State, partition_name
 
 if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing
@@ -74,7 +73,7 @@ def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
 def partition_histories(rows: Iterable[Row]) -> dict[str, PartitionMetadata]:
     """Metadata of partitions by full name, from rows of `read_cursors`."""
     return {
-        part_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
+        partition_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
         for row in rows
         if row["subscription"] == NAMELESS
     }

@@ -26,7 +26,7 @@ from kodo_pipeline.evidence.start_positions import (
 )
 from kodo_pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
-from kodoctl.topology.names import HOLDER, Level, State
+from kodoctl.topology.names import HOLDER, Level, State, partition_numbers
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def audit_scope(
     last = max(looks, default=0)
     topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
     for topic in topics:
-        for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
+        for number in partition_numbers(max(topic.resource.partitions, there.get(topic.name.full, 0))):
             reading = readings.get((topic.name.full, number), PartitionHistory())
             part, covered = _part(expansion, topic, number, reading, last)
             part = replace(part, left=left.get(part.name, ""))

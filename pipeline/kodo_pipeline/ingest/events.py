@@ -91,9 +91,8 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     properties, schema = _BatchProperties(batch.column("properties")), EVENTS.arrow()
-    places = [batch.column(name).cast(pa.string()) for name in ("ledger", "entry")]
-    partition = pc.max_element_wise(batch.column("partition"), 0).cast(pa.string())
-    own = pc.binary_join_element_wise(*places, partition, batch.column("batch_index").cast(pa.string()), ":")
+    places = [batch.column(name).cast(pa.string()) for name in ("ledger", "entry", "partition", "batch_index")]
+    own = pc.binary_join_element_wise(*places, ":")
     published = batch.column("publish_ts")
     origin = properties.numbers(headers.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
     made = {

@@ -26,14 +26,13 @@ from kodo_pipeline.landing.payload_policy import payload_policies, policies_to_t
 from kodo_pipeline.landing.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodo_pipeline.source.options import connection_options
 from kodo_pipeline.source.partition_stats import each_internal_stats, to_text
-from kodo_pipeline.source.splits import part_name
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodo_pipeline.upkeep.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.cluster_clock import ClusterClock, read_clock
 from kodoctl.text.formatting import many
-from kodoctl.topology.names import State
+from kodoctl.topology.names import State, partition_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -223,7 +222,7 @@ def _begin(
         start = max(now, last + 1)
         rows = read_cursors(admin, request.expansion, request.run, start)
     must_be_same_cluster(request.landing, partition_histories(rows))
-    rows = [row for row in rows if part_name(row["msg_topic"], row["msg_partition"]) not in left]
+    rows = [row for row in rows if partition_name(row["msg_topic"], row["msg_partition"]) not in left]
     looked = request.landing.write_rows(CURSORS, request.run, rows)
     known = ReadingClock(clock.ahead, start - now).to_facts()
     facts = {"begun": start, "topics": [topic.name.full for topic in topics]} | known

@@ -177,7 +177,7 @@ def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dic
 def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
     """Makes a DeadLetter of a row with the columns `_RAW`. `publish_ts` and `event_ts` are ms since the epoch."""
     properties, key = dict(row["properties"] or ()), row["key"] or ""
-    place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
+    place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])
     return DeadLetter(
         row["topic"],
         place,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
 from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.binary.message_reader import ReadMessage
-from kodoctl.topology.names import State
+from kodoctl.topology.names import State, partition_name, partition_numbers
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -89,7 +89,8 @@ class LandedMessages:
         Raises LockedError while another attempt has the lock.
         """
         if not self._locked:
-            lock = self._cluster.lane(f"{self._plan.source_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
+            part = partition_name(self._plan.source_topic, partition_numbers(self._plan.source_partitions)[0])
+            lock = self._cluster.lane(part, f"{LOCK}-{self._plan.subscription}")
             stack.callback(lock.close)
             self._locked = True
         self._positions = sorted(set(positions))

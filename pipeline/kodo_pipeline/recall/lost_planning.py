@@ -140,10 +140,7 @@ def _lanes(
         names = [one.lane for one in lanes if counts.get((one.source_topic, subscription))] if name is None else [name]
         if not names and asked.topic and asked.subscription:
             names = [lanes[0].lane]  # a plan of nothing says so
-        found += [
-            lost_lane(loaded, topic, subscription, one, lambda full: cluster.facts(f"{full}-partition-0").deduplicates)
-            for one in names
-        ]
+        found += [lost_lane(loaded, topic, subscription, one, cluster.deduplicates) for one in names]
     return found
 
 

@@ -14,14 +14,14 @@ from kodo_pipeline.landing.tables import EVENTS
 from kodo_pipeline.recall.unacknowledged import join_rows, unacknowledged_ranges
 from kodo_pipeline.source.options import connection_options
 from kodo_pipeline.source.partition_stats import internal_stats
-from kodo_pipeline.source.splits import part_name, stored_partition
+from kodo_pipeline.source.splits import stored_partition
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.binary.message_reader import cursor_of
 from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.recall.recall_planner import no_holder
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import TopicName, partition_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -120,7 +120,7 @@ def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
     for number, data in sorted(stats.items()):
         cursor = (data.get("cursors") or {}).get(family.holder)
         if cursor is None:
-            raise no_holder(part_name(family.source_topic, number), family.holder)
+            raise no_holder(partition_name(family.source_topic, number), family.holder)
         runs = list(unacknowledged_ranges(stored_partition(data).pieces, cursor_of(cursor)))
         entries += sum(run.entries for run in runs)
         made.extend(join_rows(number, runs))
@@ -156,7 +156,7 @@ class CandidateRow(DeadLetter):
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     """Makes a CandidateRow of a row of kodo_pipeline.recall.dead_letter_rows.slips."""
     properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
-    place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
+    place = Position(row["partition"], row["ledger"], row["entry"], row["batch_index"])
     return candidate_of(row, family, place, properties)
 
 

@@ -14,6 +14,7 @@ from kodoctl import __version__
 from kodoctl.render.html_page import page
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import duration_text, many, time_text, window_text
+from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,7 +168,7 @@ def _coverage(audit: AuditDocument) -> list[list[str]]:
     found, empty = [], 0
     for one in audit["coverage"]:
         if one["entries_planned"] or one["entries_seen"] or not one["from_creation"] or one["problems"]:
-            name = f"{one['topic']}-partition-{one['partition']}"
+            name = partition_name(one["topic"], one["partition"])
             whole = "yes" if one["from_creation"] else "no"
             found.append([name, f"{one['entries_planned']:,}", f"{one['entries_seen']:,}", whole])
         else:

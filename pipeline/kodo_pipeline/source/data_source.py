@@ -35,7 +35,6 @@ from kodo_pipeline.source.splits import (
     LedgerRange,
     Split,
     StoredPartition,
-    part_name,
     splits_each,
     splits_of,
     trim_ranges,
@@ -46,7 +45,7 @@ from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.connection.native_border import NATIVE_VARIABLE
 from kodoctl.pulsar.connection.secret import text_of_variable
 from kodoctl.text.formatting import many
-from kodoctl.topology.names import whole_topic
+from kodoctl.topology.names import partition_name, partition_number, whole_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +188,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
             return self.now
         found = self.ask(Pruning())
         self.parts = {
-            name: (topic, number) for topic, number in found if (name := part_name(topic.full, number)) not in self.left
+            name: (topic, number)
+            for topic, number in found
+            if (name := partition_name(topic.full, number)) not in self.left
         }
         return {name: found[part] for name, part in self.parts.items()}
 
@@ -268,8 +269,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
 def _parse_part(part: str) -> tuple[str, int]:
     """Topic and number of a partition that may not be there any more."""
-    number = part.removeprefix(topic := whole_topic(part)).removeprefix("-partition-")
-    return topic, int(number) if number else -1
+    return whole_topic(part), partition_number(part)
 
 
 def _hole_error(gone: Mapping[str, str]) -> ClusterError:

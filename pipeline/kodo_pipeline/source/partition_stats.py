@@ -16,13 +16,13 @@ from kodo_pipeline.source.splits import Place, StoredPartition, nothing_deleted,
 from kodoctl.errors import UsageError, error
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import ask_each
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import PLAIN, TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Part = tuple[TopicName, int]
-"""(topic, number of its partition); -1: the topic has no partitions."""
+"""(topic, number of its partition); PLAIN: the topic has no partitions."""
 
 
 class PartitionMetadata(NamedTuple):
@@ -74,7 +74,7 @@ def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> 
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
-    """Reads the statistics of a topic by partition; the key is -1 for a topic without partitions. None if the topic
+    """Reads the statistics of a topic by partition; the key is PLAIN for a plain topic. None if the topic
     does not exist. Partitions that the topic's metadata counts and that do not exist are left out. Raises ClusterError
     if a partition does not answer, because it may exist.
     """
@@ -82,7 +82,7 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
     if not count:
         plain = admin.call("GET", f"{topic_path(topic)}/internalStats")
-        return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
+        return None if plain.missing else {PLAIN: must(plain, f"looking at {topic}")}
     found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
     parts = found.get("partitions") or {}
     answered = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
@@ -97,7 +97,7 @@ def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int,
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
     each = answer.get("partitions") or {}
-    return {part: _history(answer if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
+    return {part: _history(answer if part == PLAIN else each.get(topic.partition(part)) or {}) for part in parts}
 
 
 def _history(info: Mapping[str, Any]) -> PartitionMetadata:
@@ -134,7 +134,7 @@ def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
     there is none.
     """
     topic, number = part
-    path = topic_path(topic) if number < 0 else partition_path(topic, number)
+    path = partition_path(topic, number)
     reply = admin.call("GET", f"{path}/messageid/{moment}")
     if not reply.ok or not isinstance(reply.data, dict):
         return None

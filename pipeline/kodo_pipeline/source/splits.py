@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kodoctl.topology.names import partition_name
+
 Place = tuple[int, int]
 START: Final[Place] = (-1, -1)  # before everything
 
@@ -194,7 +196,7 @@ class Split:
     @property
     def part(self) -> str:
         """Full name of the partition."""
-        return part_name(self.topic, self.partition)
+        return partition_name(self.topic, self.partition)
 
     @property
     def first(self) -> Place:
@@ -221,11 +223,6 @@ class Split:
         """Partition and range as text: the same whenever the same range is planned."""
         first, last = self.first, self.last
         return f"{self.part}@{first[0]}:{first[1]}..{last[0]}:{last[1]}"
-
-
-def part_name(topic: str, partition: int) -> str:
-    """Full name of a partition; for -1, a topic without partitions, the name of the topic."""
-    return topic if partition < 0 else f"{topic}-partition-{partition}"
 
 
 def splits_of(topic: str, partition: int, pieces: Sequence[LedgerRange], most: int) -> list[Split]:

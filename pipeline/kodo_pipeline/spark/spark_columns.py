@@ -11,7 +11,7 @@ from typing import Final
 
 from kodoctl.protocol.error_causes import MAX_CAUSE, REPLACEMENTS
 
-POSITION: Final = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
+POSITION: Final = "concat_ws(':', `ledger`, `entry`, `partition`, `batch_index`)"
 """SQL expression over the columns of kodo_pipeline.landing.tables.MESSAGES."""
 
 

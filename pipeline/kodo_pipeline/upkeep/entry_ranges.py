@@ -25,7 +25,7 @@ class NumberRange(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
     """Positions of the entries of a batch's rows: one value per row, null if the row names no entry. `partition`: topic
-    and partition number in one text, as `partition_name` makes it.
+    and partition number in one text, as `partition_key` makes it.
     """
 
     partition: pa.Array
@@ -150,7 +150,7 @@ def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
     return found
 
 
-def partition_name(topic: str, partition: int) -> str:
+def partition_key(topic: str, partition: int) -> str:
     """Text for a partition, as in `EntryColumns.partition`."""
     return f"{topic}\t{partition}"
 

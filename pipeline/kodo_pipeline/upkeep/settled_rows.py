@@ -28,7 +28,7 @@ from kodo_pipeline.upkeep.entry_ranges import (
     NumberRange,
     RangeIndex,
     join_ranges,
-    partition_name,
+    partition_key,
     ranges_of,
 )
 from kodoctl.protocol.sequence_numbers import NOBODY
@@ -154,7 +154,7 @@ class _KeptEntries:
     def __init__(self, bounds: RemovalBounds) -> None:
         self._bounds = bounds
         self._limits = {
-            partition_name(*key): (ledger, entry + 1) for key, (ledger, entry) in bounds.ends.items()
+            partition_key(*key): (ledger, entry + 1) for key, (ledger, entry) in bounds.ends.items()
         }  # of partitions that were judged, and of audit topics
         self._judged = set(self._limits)
         self._keys: set[str] = set()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_topic
+from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_topic, what_is_left
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
 from kodoctl.plan.changes import ChangeContext, Delete, PolicyChange
@@ -256,3 +256,36 @@ def test_a_quota_is_unset_part_by_part() -> None:
 def test_a_web_page_that_says_404_is_not_a_delete_that_was_done(delete: Callable[[HttpAdmin], None]) -> None:
     with _admin(Cluster(answer_html("<html>404</html>", 404))) as admin, pytest.raises(WriteFailedError, match="404"):
         delete(admin)
+
+
+@pytest.mark.parametrize(("subscription", "why"), [({}, ""), ({"consumers": [{}]}, "clients are connected: stop them")])
+def test_a_plain_topic_is_deleted_by_its_own_name_unless_somebody_uses_it(
+    subscription: dict[str, Any], why: str
+) -> None:
+    deleted: list[str] = []
+
+    def answered(request: Request) -> Answer:
+        if request.method == "DELETE":
+            deleted.append(request.path)
+            return Answer(204)
+        if "partitioned-stats" in request.path:
+            return Answer(404)
+        last = request.path.partition("?")[0].rpartition("/")[2]
+        return answer_json(
+            {"partitions": {"partitions": 0}, "properties": {"kodoctl": "trade"}}.get(
+                last, {"subscriptions": {"s": subscription}}
+            )
+        )
+
+    about = ChangeContext("trade", "no longer declared")
+    change = Delete(TopicResource(TOPIC, 0, {}), about)
+    with serving(answered) as server:
+        admin = HttpAdmin(Connection(server.url))
+        if why:
+            with pytest.raises(WriteFailedError, match=why):
+                delete_topic(admin, change, marker="trade", allowed=False)
+            assert what_is_left(admin, TopicResource(TOPIC, 0, {})) == "the topic is still there"
+        else:
+            delete_topic(admin, change, marker="trade", allowed=False)
+        assert what_is_left(admin, TopicResource(TOPIC, 1, {})) == "the topic is gone", "it is another kind"
+    assert deleted == ([] if why else ["/admin/v2/persistent/acme/ns/orders"])

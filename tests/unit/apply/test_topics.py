@@ -73,6 +73,31 @@ def test_an_empty_topic_that_replication_made_since_the_plan_gets_the_marker(
     assert marked == ["trade"] * is_replica
 
 
+@pytest.mark.parametrize("quicker", [False, True])
+def test_a_plain_topic_that_a_client_makes_at_the_same_moment_gets_the_marker_afterwards(quicker: bool) -> None:
+    """As measured: of a PUT that meets the creation by a client the broker may keep no properties, and answer 204."""
+    writes: list[tuple[str, str]] = []
+    properties: dict[str, str] = {}
+
+    def answered(request: Request) -> Answer:
+        if request.is_write:
+            writes.append((request.method, request.path.rpartition("/ns/")[2]))
+            if not quicker or request.path.endswith("/properties"):
+                properties.update(json.loads(request.body))
+            return Answer(204)
+        if request.path.endswith("/partitions"):
+            return answer_json({"partitions": 0})
+        if request.path.endswith("/properties"):
+            return answer_json(properties)
+        return answer_json({}, 404 if "partitioned-stats" in request.path else 200)
+
+    with serving(answered) as server:
+        admin = HttpAdmin(Connection(server.url))
+        create_topic(admin, TopicResource(SUB.topic, 0, {}), "trade", PolicyLevels({}, {}, {}))
+    assert writes == [("PUT", "J"), ("PUT", "J/properties")][: 1 + quicker]
+    assert properties == {OWNER_PROPERTY: "trade"}
+
+
 class Marked:
     """A topic with an owner's marker, or none; `gone`: no topic."""
 

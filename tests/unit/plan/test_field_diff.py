@@ -81,6 +81,10 @@ def test_a_subscription_that_some_partitions_lack_is_put_again() -> None:
     assert _fields(topology(), half) == [("missing_on", (1, 2), ())]
 
 
+def test_a_plain_topic_that_is_there_as_declared_changes_nothing() -> None:
+    assert _fields(topology("{J: {partitioned: false}}"), LiveObject(TopicResource(J, 0, {}), "trade")) == []
+
+
 def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
     text = topology("{J: {partitions: 4}}")
     assert _fields(text, LiveObject(TopicResource(J, 2, {}), "trade")) == [("partitions", 2, 4)]
@@ -88,19 +92,30 @@ def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live_partitions", "code", "said"),
-    [(8, "K411", "partitions never shrink. Write 8"), (0, "K412", "is a plain topic and cannot become partitioned")],
-)
+    ("declared", "live_partitions", "code", "said"),
+    [
+        ("partitions: 4", 8, "K411", "partitions never shrink. Write 8"),
+        ("partitions: 4", 0, "K412", "is a plain topic and cannot become partitioned. Write `partitioned: false`, or move to a new topic:"),
+        ("partitioned: false", 1, "K437", "has 1 partition and cannot become a plain topic. Leave `partitioned` out, or move to a new topic:"),
+    ],
+)  # fmt: skip
 def test_what_pulsar_cannot_do_is_refused_with_the_way_to_do_it_by_hand(
-    live_partitions: int, code: str, said: str
+    declared: str, live_partitions: int, code: str, said: str
 ) -> None:
-    text = topology("{J: {partitions: 4}}")
+    text = topology(f"{{J: {{{declared}}}}}")
     there = changed(applied(wanted(text)), LiveObject(TopicResource(J, live_partitions, {}), "trade"))
     found = difference(wanted(text), there)
     [refusal] = found.conflicts
     assert refusal.code == code
     assert said in refusal.detail
     assert not found.changes
+
+
+def test_the_steps_to_the_other_kind_are_listed_once() -> None:
+    text = topology("{J: {}, K: {}}")
+    both = [LiveObject(TopicResource(TopicName(HERE, local), 0, {}), "trade") for local in ("J", "K")]
+    details = [one.detail for one in difference(wanted(text), changed(applied(wanted(text)), *both)).conflicts]
+    assert ["1. declare" in detail for detail in details] == [True, False]
 
 
 def test_a_new_version_of_a_payload_schema_is_an_update_and_one_without_owner_stays() -> None:

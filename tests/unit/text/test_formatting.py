@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.text.formatting import age_text, duration_text, many, shorten_lines, size_text, time_text
+from kodoctl.text.formatting import age_text, duration_text, many, partitions_text, shorten_lines, size_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,10 @@ def test_a_time_is_utc_and_a_number_beyond_every_calendar_stands_as_it_is():
 @pytest.mark.parametrize(("number", "text"), [(0, "0 entries"), (1, "1 entry"), (2_000, "2,000 entries")])
 def test_a_noun_agrees_with_its_number(number, text):
     assert many(number, "entry", "entries") == text
+
+
+def test_a_plain_topic_has_no_partitions() -> None:
+    assert [partitions_text(one) for one in (0, 1, 4)] == ["no partitions", "1 partition", "4 partitions"]
 
 
 def test_sizes():

@@ -82,6 +82,19 @@ def test_the_whole_family_has_the_partitions_of_the_ground_and_dead_letters_thei
     assert topic_of(family(rest="defaults: {partitions: 3}\n"), "J-s-DLQ").partitions == 1
 
 
+def test_a_plain_topic_makes_its_family_plain_and_dead_letters_say_their_own() -> None:
+    expansion = family("partitioned: false, ", "audit: true", "defaults: {partitions: 3}\n")
+    partitions = {topic.name.local: topic.resource.partitions for topic in expansion.topics}
+    assert {local: number for local, number in partitions.items() if number} == {"J-s-DLQ": 1}
+    both = family("partitions: 2, ", "dead_letter: {partitioned: false}")
+    assert topic_of(both, "J").partitions == 2
+    assert topic_of(both, "J-s-DLQ").partitions == 0
+    paths = {topic.name.local: plain.partitions_path(topic) for plain in (expansion, both) for topic in plain.topics}
+    assert paths["J-s-RETRYING"] == ("topics", "J", "partitions")
+    assert paths["J-s-AUDIT"] == ("topics", "J", "partitioned")
+    assert paths["J-s-DLQ"] == ("topics", "J", "subscriptions", "s", "dead_letter", "partitioned")
+
+
 MERGING = """\
 defaults:
   policies: {max_producers: 1, ttl: 1d, deduplication: false, retention: {time: 1d, size: 1GiB}, schema_validation: true}

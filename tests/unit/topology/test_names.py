@@ -7,12 +7,16 @@ from hypothesis import strategies as st
 
 from kodoctl.pulsar.admin.admin import path_part, topic_path
 from kodoctl.topology.names import (
+    PLAIN,
     InvalidNameError,
     Level,
     NamespaceName,
     State,
     TopicName,
     audit_name,
+    partition_name,
+    partition_number,
+    partition_numbers,
     produced_topic,
     ready_name,
     reserved_suffix,
@@ -58,6 +62,17 @@ def test_topics_read_long_and_short(text: str) -> None:
     assert str(topic) == topic.full == "persistent://kodo/trade/orders"
     assert topic.partition(3) == "persistent://kodo/trade/orders-partition-3"
     assert {topic: 1}[TopicName(TRADE, "orders")] == 1
+
+
+def test_a_plain_topic_counts_as_one_partition_that_has_its_name() -> None:
+    assert [*partition_numbers(0)] == [PLAIN]
+    assert [*partition_numbers(2)] == [0, 1]
+    assert partition_name("persistent://kodo/trade/orders", PLAIN) == "persistent://kodo/trade/orders"
+    assert [partition_number(name) for name in ("orders-partition-12", "orders", "orders-partition-x")] == [
+        12,
+        PLAIN,
+        PLAIN,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.state.in_flight import Stage
 from kodo_consumer.core.values.effects import Alarm
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import LaneState
@@ -185,7 +186,7 @@ def _partition(sight: RestingWorker) -> Iterator[RestReason]:
     now = sight.worker.clock.now()
     for lane, lane_state in sight.lanes:
         for number, why in lane_state.active.waiting(now) if lane_state.active is not None else ():
-            about = f"{lane.topic}, partition {number}"
+            about = lane.topic if number == str(PLAIN) else f"{lane.topic}, partition {number}"
             yield RestReason(RestKind.PARTITION, f"{about}: {why}", about, fault=True)
 
 

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin.admin import Admin, must, topic_path
-from kodoctl.topology.names import TopicName
+from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
+from kodoctl.pulsar.admin.topic_stats import ask_stats
+from kodoctl.topology.names import TopicName, partition_number, partition_numbers
 
 ASKING: Final = (
     1.0,
@@ -30,7 +31,7 @@ _LATEST: Final = (
 _GRACE: Final = 0.1  # seconds for those that did not answer last
 _ALONE_FOR: Final = 30.0  # seconds until the one request for all is tried again: the time of a broker's session
 _Answer = tuple[int | None, dict[str, Any] | None]  # of a partition, or (None) of all; None: no answer
-_WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
+_WITHOUT_PUBLISHERS: Final = {"excludePublishers": "true"}
 
 
 class ActiveConsumerReader:
@@ -49,10 +50,10 @@ class ActiveConsumerReader:
         or none answered. Raises ClusterError, also if the topic does not exist. Waits 1.2 s at most, besides one
         request for the number of partitions.
         """
-        path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
+        answers = SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST
         if self._now() >= self._alone_until.get(topic, 0.0):
-            self._ask(f"{path}/partitioned-stats", None, answers)
+            self._ask(TopicName.parse(topic), None, answers)
             with suppress(Empty):
                 _, whole = answers.get(timeout=_SOON)
                 if whole is not None:
@@ -63,15 +64,16 @@ class ActiveConsumerReader:
     def _one_by_one(
         self, topic: str, subscription: str, answers: SimpleQueue[_Answer], latest: float
     ) -> dict[str, str] | None:
-        path = topic_path(TopicName.parse(topic))
-        count = int(must(self._admin.call("GET", f"{path}/partitions"), f"reading {topic}")["partitions"])
+        name = TopicName.parse(topic)
+        reply = self._admin.call("GET", f"{topic_path(name)}/partitions")
+        numbers = set(partition_numbers(int(must(reply, f"reading {topic}")["partitions"])))
         silent = self._silent.get(topic, set())
-        for number in sorted(range(count), key=lambda number: (number in silent, number)):
-            self._ask(f"{path}-partition-{number}/stats", number, answers)
+        for number in sorted(numbers, key=lambda number: (number in silent, number)):
+            self._ask(name, number, answers)
         found: dict[int, dict[str, Any] | None] = {}
         with suppress(Empty):
-            while len(found) < count:
-                if found.keys() >= set(range(count)) - silent:
+            while len(found) < len(numbers):
+                if found.keys() >= numbers - silent:
                     latest = min(latest, time.monotonic() + _GRACE)
                 asked, stats = answers.get(timeout=max(0.0, latest - time.monotonic()))
                 if asked is not None:
@@ -79,11 +81,11 @@ class ActiveConsumerReader:
                 elif stats is not None:  # a broker that is slow, and not silent
                     del self._alone_until[topic]
                     return active_consumers(stats, subscription)
-        parts = {f"{topic}-partition-{number}": stats for number, stats in found.items() if stats is not None}
-        self._silent[topic] = {number for number in range(count) if found.get(number) is None}
+        parts = {name.partition(number): stats for number, stats in found.items() if stats is not None}
+        self._silent[topic] = {number for number in numbers if found.get(number) is None}
         return active_consumers({"partitions": parts}, subscription)
 
-    def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:
+    def _ask(self, topic: TopicName, number: int | None, answers: SimpleQueue[_Answer]) -> None:
         """Sends one request on a new thread, which puts the result into `answers`: the request may take as long as the
         limits of the admin API allow. `number`: the partition, None for all of the topic.
         """
@@ -91,7 +93,10 @@ class ActiveConsumerReader:
         def ask() -> None:
             stats = None
             with suppress(ClusterError):
-                reply = self._admin.call("GET", path, query=_WITHOUT_SUMS if number is None else None)
+                if number is None:
+                    reply = ask_stats(self._admin, topic, _WITHOUT_PUBLISHERS)
+                else:
+                    reply = self._admin.call("GET", f"{partition_path(topic, number)}/stats")
                 stats = reply.data if reply.ok and isinstance(reply.data, dict) else None
             answers.put((number, stats))
 
@@ -103,7 +108,7 @@ def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str
     statistics; "" for a partition without one. None if no partition has the subscription. The broker omits partitions
     that it cannot judge.
     """
-    parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
+    parts = {str(partition_number(name)): part for name, part in (answer.get("partitions") or {}).items()}
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
     if not any(sub is not None for sub in subs.values()):
         return None

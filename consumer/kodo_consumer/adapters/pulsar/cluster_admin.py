@@ -14,9 +14,10 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import must, namespace_path, topic_path
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
+from kodoctl.pulsar.admin.topic_stats import ask_stats
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.inventory.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import TopicName, partition_number
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
@@ -31,7 +32,7 @@ _CONSUMERS: Final = {
 """Limits on consumers by their names in the file: as a topic has them, and as its namespace has them."""
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
-_PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
+_PRECISE: Final = {"getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
 
 
 def log_wait(what: str, seconds: float, limit: float) -> None:
@@ -59,11 +60,9 @@ class AdminCluster:
             admin.close()
 
     def partitions(self, topic: str) -> int | None:
-        """Number of partitions of a topic; None: it is not partitioned, or does not exist. Raises ClusterError."""
+        """Number of partitions of a topic, 0 of a plain one; None: there is no such topic. Raises ClusterError."""
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/partitions")
-        if reply.missing:
-            return None
-        return int(must(reply, f"reading {topic}")["partitions"]) or None
+        return None if reply.missing else int(must(reply, f"reading {topic}")["partitions"])
 
     def subscriptions(self, topic: str) -> frozenset[str]:
         """Names of all subscriptions of a topic. Raises ClusterError, also if the topic does not exist."""
@@ -75,8 +74,7 @@ class AdminCluster:
         request during a fail-over, because the caller asks every few seconds. None: there is no such topic or
         subscription. Raises ClusterError.
         """
-        path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
-        reply = self._looking.call("GET", path, query=_PER_PARTITION)
+        reply = ask_stats(self._looking, TopicName.parse(topic), _PRECISE)
         if reply.missing:
             return None
         found = lane_stats(must(reply, f"reading {topic}"), subscription)
@@ -113,9 +111,7 @@ class AdminCluster:
         """
         name = TopicName.parse(topic)
         limits = {policy: limit for policy in _CONSUMERS if (limit := self._consumer_limit(name, policy))}
-        reply = (
-            self._looking.call("GET", f"{topic_path(name)}/partitioned-stats", query=_PER_PARTITION) if limits else None
-        )
+        reply = ask_stats(self._looking, name, _PRECISE) if limits else None
         parts = reply.data.get("partitions") or {} if reply and reply.ok and isinstance(reply.data, dict) else {}
         for part in parts.values():
             each = {one: len(sub.get("consumers") or []) for one, sub in (part.get("subscriptions") or {}).items()}
@@ -209,7 +205,7 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         partitions=count,
         whole=len(parts) == count,
         readers={
-            name.rpartition("-")[2]: frozenset(consumer["consumerName"] for consumer in sub.get("consumers") or [])
+            str(partition_number(name)): frozenset(consumer["consumerName"] for consumer in sub.get("consumers") or [])
             for name, part in (answer.get("partitions") or {}).items()
             if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None
         },

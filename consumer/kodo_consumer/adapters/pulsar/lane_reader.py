@@ -75,7 +75,7 @@ class PulsarLaneReader:
         self._on_plan = on_plan
         self._subscriber, self._request, self._sink = subscriber, request, sink
         self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
-        self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
+        self._consumers: dict[str, PartitionConsumer] = {}  # by number of the partition
         self._stopped = threading.Event()
         self._go_on = threading.Event()
         self._leave: list[tuple[float, float, str | None]] = []  # when, for how many seconds, what: None is everything
@@ -100,12 +100,12 @@ class PulsarLaneReader:
         """Numbers (as texts) of the partitions whose consumers have been connected for more than so many seconds."""
         since = time.monotonic() - seconds
         consumers = list(self._consumers.items())
-        return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
+        return frozenset(number for number, one in consumers if one.connected_since < since)
 
     def seconds_since_empty(self) -> Mapping[str, float]:
         """See LaneReader."""
         now, consumers = time.monotonic(), list(self._consumers.items())
-        return {number: now - one.permits.empty_at for number, one in consumers if number is not None}
+        return {number: now - one.permits.empty_at for number, one in consumers}
 
     def reads(self, partition: str | None) -> bool:
         """True if messages of a partition can come now; None: of any."""

@@ -24,6 +24,7 @@ from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, 
 from kodo_consumer.adapters.pulsar.refusals import consumer_refusal
 from kodo_consumer.adapters.pulsar.silent_arrivals import LOOK_EVERY
 from kodo_consumer.runtime.threads import begin, leave
+from kodoctl.topology.names import partition_number
 
 if TYPE_CHECKING:
     from kodo_fast._native import Reader
@@ -66,8 +67,8 @@ class Arrival:
 
 
 class PartitionConsumer:
-    """One consumer of one partition, or of a topic that has none. `request.topic` is the partition's name, `number` its number
-    as a text, None where there are no partitions. Thread-safe, but `take` and `look` are for one thread.
+    """One consumer of one partition, or of a plain topic. `request.topic` is the partition's name, `number` its number
+    as a text, PLAIN of a plain topic. Thread-safe, but `take` and `look` are for one thread.
 
     Arrivals come to `inbox`. Never a negative acknowledgement, never the client's own dead letters: neither is safe.
     """
@@ -75,8 +76,7 @@ class PartitionConsumer:
     def __init__(
         self, subscriber: Subscriber, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink
     ) -> None:
-        base, mark, number = request.topic.rpartition("-partition-")
-        self.number = number if base and mark and number.isdecimal() else None
+        self.number = str(partition_number(request.topic))
         self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
         self.first_try = threading.Event()  # it was opened, or refused

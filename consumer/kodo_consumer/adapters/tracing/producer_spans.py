@@ -18,6 +18,7 @@ from opentelemetry.trace import (
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, context_properties, present, read_context
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import position
+from kodoctl.topology.names import PLAIN, partition_number
 
 SYSTEM: Final = {"messaging.system": "pulsar"}
 _SEND: Final = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
@@ -60,10 +61,10 @@ class Sends:
             case Confirmed(token):
                 if span.is_recording():
                     ledger, entry, *_, index = position(token).split(":")
-                    partition = topic.rpartition("-partition-")[2] if "-partition-" in topic else "-1"
+                    partition = partition_number(topic)
                     span.set_attribute("messaging.message.id", f"{ledger}:{entry}:{partition}:{index}")
-                    if partition != "-1":
-                        span.set_attribute("messaging.destination.partition.id", partition)
+                    if partition != PLAIN:
+                        span.set_attribute("messaging.destination.partition.id", str(partition))
                 with HARMLESS:
                     span.end()
             case Unconfirmed(reason):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.state.failover_partitions import VALID, Change
 from kodo_consumer.core.state.in_flight import InFlight, LaneState, Stage
+from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine.message_flow import MessageFlow
@@ -91,8 +92,8 @@ class HandOver:
             what = f"{topic}: the admin API does not name the active consumer of {_partitions_text(change.untold)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
-            text = "%s: partition %s is read anew: what came of it cannot be told from what another worker has handled"
-            log.info(text, topic, partition)
+            text = "%s: %s is read anew: what came of it cannot be told from what another worker has handled"
+            log.info(text, topic, _partitions_text([partition]))
             self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
             gone = self.drop_unstarted(lane, partition)
@@ -130,5 +131,7 @@ class HandOver:
 
 
 def _partitions_text(partitions: Sequence[str]) -> str:
+    if str(PLAIN) in partitions:
+        return "the topic"
     in_order = sorted(partitions, key=lambda number: (len(number), number))
     return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(in_order)}"

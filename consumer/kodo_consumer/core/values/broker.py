@@ -255,7 +255,7 @@ class Cluster(Protocol):
     """Requests of a worker to the admin API. Each call blocks for one request or two, and may raise ClusterError."""
 
     def partitions(self, topic: str) -> int | None:
-        """Number of partitions of a topic; None: it has none, or there is no topic of this name."""
+        """Number of partitions of a topic, 0 of a plain one; None: there is no topic of this name."""
 
     def subscriptions(self, topic: str) -> frozenset[str]:
         """Names of all subscriptions of a topic; ClusterError if the topic does not exist."""

@@ -15,7 +15,7 @@ from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
-from kodoctl.topology.names import State, TopicName, produced_topic
+from kodoctl.topology.names import State, TopicName, partition_numbers, produced_topic
 from kodoctl.topology.route_conditions import condition_of, properties_of
 
 
@@ -187,7 +187,7 @@ def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
 def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds more expected workers than can work: one for each partition (failover), or one in all (exclusive)."""
     for expansion, path, ground, subscription in scope.subscriptions():
-        parts = defaults.partitions(expansion.topology.spec, ground)
+        parts = len(partition_numbers(defaults.partitions(expansion.topology.spec, ground)))
         most = {"failover": parts, "exclusive": 1}.get(subscription.type)
         if most is not None and subscription.expected_workers > most:
             detail = f"{subscription.expected_workers} workers expected, at most {most} can have work on a {subscription.type} subscription"

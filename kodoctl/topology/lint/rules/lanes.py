@@ -11,7 +11,7 @@ from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimit, Isolate, Limit, RateLimit
-from kodoctl.topology.names import Level, State
+from kodoctl.topology.names import Level, State, partition_numbers
 from kodoctl.topology.units import UNLIMITED
 from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
 
@@ -243,7 +243,11 @@ def too_many_topics(scope: LintScope) -> Iterator[RuleMatch]:
         limit = namespace.policies.get("max_topics")
         if limit is None or limit == UNLIMITED:
             continue
-        need = sum(topic.resource.partitions or 1 for topic in scope.topics.values() if topic.name.namespace == name)
+        need = sum(
+            len(partition_numbers(topic.resource.partitions))
+            for topic in scope.topics.values()
+            if topic.name.namespace == name
+        )
         if limit < need:
             detail = f"{name}: max_topics {limit}, and the files declare {need}, each partition counted"
             yield RuleMatch(expansion.topology.where("namespace_policies", "max_topics"), detail)

@@ -107,18 +107,20 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
         }  # fmt: skip
         return {"msgRateIn": 4.0, "subscriptions": {"s": sub, "other": {"msgBacklog": 9}}}
 
-    answer = {"partitions": {"p-0": part("a", 50, blocked=True), "p-1": part("a", 40, blocked=False)}}
+    answer = {
+        "partitions": {"p-partition-0": part("a", 50, blocked=True), "p-partition-1": part("a", 40, blocked=False)}
+    }
     assert lane_stats(answer, "s") == LaneStats(
         workers=frozenset("abc"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
         dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
         partitions=2,
     )  # fmt: skip
-    answer["partitions"]["p-1"]["msgChunkPublished"] = True
+    answer["partitions"]["p-partition-1"]["msgChunkPublished"] = True
     assert (found := lane_stats(answer, "s")) is not None
     assert found.chunks
     assert lane_stats(answer, "nobody") is None
     assert lane_stats({}, "s") is None
-    quiet = lane_stats({"partitions": {"p-0": {"subscriptions": {"s": {"msgBacklog": 0}}}}}, "s")
+    quiet = lane_stats({"partitions": {"p-partition-0": {"subscriptions": {"s": {"msgBacklog": 0}}}}}, "s")
     assert quiet == LaneStats()
 
 
@@ -134,7 +136,9 @@ def test_a_count_below_none_is_no_count_also_where_the_sum_hides_it() -> None:
 def test_of_partitions_that_could_not_be_asked_a_reading_knows() -> None:
     """What is the same on all of them is known by one; sums are not."""
     sub = {"msgBacklog": 3, "consumers": [{"consumerName": "a"}], "subscriptionProperties": {"kodo-steer": "{}"}}
-    found = lane_stats({"metadata": {"partitions": 3}, "partitions": {"p-0": {"subscriptions": {"s": sub}}}}, "s")
+    found = lane_stats(
+        {"metadata": {"partitions": 3}, "partitions": {"p-partition-0": {"subscriptions": {"s": sub}}}}, "s"
+    )
     assert found is not None
     assert (found.whole, found.partitions, found.workers) == (False, 3, {"a"})
     assert found.properties == {"kodo-steer": "{}"}

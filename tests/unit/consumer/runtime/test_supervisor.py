@@ -312,7 +312,7 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     assert anew == ["1"], "of partition 2 the broker could not tell, and 3 has just been connected"
     assert place.service.stats is not None
     assert place.service.stats.all_next
-    assert "partition 1: the broker knows of no such consumer" in caplog.text
+    assert "-partition-1: the broker knows of no such consumer" in caplog.text
     place.service._notice_unknown(lane, None)
     place.service.stop()
     place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))

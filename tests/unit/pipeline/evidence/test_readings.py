@@ -11,6 +11,7 @@ from kodo_pipeline.evidence.readings import GRACE, _whole, audit_scope
 
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
+from kodoctl.topology.names import PLAIN
 
 FILE = """
 version: 1
@@ -187,6 +188,16 @@ def test_a_topology_that_nobody_read(expansion):
     assert not any(part.read for part in found.parts)
     assert not any(lane["proved"] for lane in found.lanes)
     assert {lane["mark_ledger"] for lane in found.lanes} == {None}
+
+
+def test_a_plain_topic_is_one_partition_read_or_not(tmp_path):
+    file = tmp_path / "plain.yaml"
+    file.write_text(FILE.replace("orders:\n", "orders:\n    partitioned: false\n"), encoding="utf-8")
+    plain = expand(load_topology(str(file)))
+    unread = audit_scope(plain, {})
+    assert {part.partition for part in unread.parts if not part.topic.endswith("DLQ")} == {PLAIN}
+    read = audit_scope(plain, {(READY, PLAIN): PartitionHistory((span((7, 0), (7, 4)),), (mark((7, -1)),), None)})
+    assert [(one.partition, one.name) for one in read.parts if one.topic == READY] == [(PLAIN, READY)]
 
 
 def test_a_partition_may_be_read_by_a_run_that_was_cut_short_before_its_cursors(expansion):

@@ -49,8 +49,8 @@ def test_a_plain_message_is_its_own_first_hop() -> None:
     }  # fmt: skip
 
 
-def test_a_topic_without_partitions_has_the_ids_of_partition_0() -> None:
-    assert column("id", {}, partition=-1, batch_index=4) == ["7:0:0:4"]
+def test_a_plain_topic_has_the_ids_that_workers_write_as_origins() -> None:
+    assert column("id", {}, partition=-1, batch_index=4) == ["7:0:-1:4"]
 
 
 def test_a_moved_message_says_where_it_came_from() -> None:

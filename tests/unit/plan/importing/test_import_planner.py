@@ -145,18 +145,39 @@ def test_namespace_policies_and_grants_are_written_but_not_what_every_namespace_
     assert ("adopt", "grant.acme/ns/anna") in changes
 
 
-def test_plain_topics_and_odd_names_are_listed_and_left_alone() -> None:
+def test_odd_names_are_listed_and_left_alone() -> None:
     there = _by_hand(
-        {"J": (1, {"s"}), "plain": (0, set()), "we ird": (1, set()), "nl\nx": (1, set()), "x-L2": (1, set())}
+        {"J": (1, {"s"}), "a-partition-0": (0, set()), "we ird": (1, set()), "nl\nx": (1, set()), "x-L2": (1, set())}
     )
     found, changes = _imported(there)
     assert dict(found.left_out).keys() == {
-        f"topic.persistent://acme/ns/{n}" for n in ("plain", "we ird", "nl\nx", "x-L2")
+        f"topic.persistent://acme/ns/{n}" for n in ("a-partition-0", "we ird", "nl\nx", "x-L2")
     }
-    assert not any("plain" in address or "ird" in address for _, address in changes)
-    assert "#   topic.persistent://acme/ns/plain: a plain topic" in found.text
+    assert not any("ird" in address for _, address in changes)
     assert "ends in -L2 and does not fit a family" in found.text
     assert "\nx" not in found.text.replace("\\nx", "")  # a name cannot end the comment
+
+
+def test_plain_topics_and_their_families_are_imported_as_such() -> None:
+    plain = {local: (0, subscriptions) for local, (_, subscriptions) in FAMILY.items()}
+    found, changes = _imported(_by_hand(plain))
+    assert found.left_out == ()
+    assert found.text.count("partitioned: false") == 2, "of the family, and of its dead letters"
+    assert "partitions:" not in found.text
+    assert _only_adopts(changes)
+
+
+def test_a_plain_dead_letter_topic_of_a_partitioned_family_is_imported_with_it() -> None:
+    found, changes = _imported(_by_hand({**FAMILY, "J-s-DLQ": (0, set())}))
+    assert found.left_out == ()
+    assert _only_adopts(changes)
+
+
+def test_a_state_topic_of_another_kind_than_its_family_stays_outside() -> None:
+    found, _ = _imported(_by_hand({"J": (0, {"s"}), "J-s-RETRYING": (1, {"s"})}))
+    assert [name for name, _ in found.left_out if name.startswith("topic.")] == [
+        "topic.persistent://acme/ns/J-s-RETRYING"
+    ]
 
 
 def test_no_answer_of_the_cluster_goes_on_as_a_part_of_the_file() -> None:
@@ -238,14 +259,14 @@ def test_roles_that_produce_to_every_level_are_producers_and_other_grants_are_li
     topics = {"J": (1, {"s"}), "J-L2": (1, {"s"}), "K": (1, set[str]())}
     grants = [
         _grant("J", "web", "produce"), _grant("J-L2", "web", "produce"), _grant("J", "half", "produce"),
-        _grant("K", "reader", "consume"), _grant("plain", "app", "produce"),
+        _grant("K", "reader", "consume"), _grant("a b", "app", "produce"),
     ]  # fmt: skip
-    plain = LiveObject(TopicResource(TopicName(HERE, "plain"), 0, {}))
-    found, changes = _imported(changed(_by_hand(topics), plain, *grants))
+    odd = LiveObject(TopicResource(TopicName(HERE, "a b"), 0, {}))
+    found, changes = _imported(changed(_by_hand(topics), odd, *grants))
     assert "producers: [web]" in found.text
     assert _only_adopts(changes)
     listed = {name for name in dict(found.left_out) if name.startswith("grant.")}
-    assert {name.rpartition("/ns/")[2] for name in listed} == {"J/half", "K/reader", "plain/app"}
+    assert {name.rpartition("/ns/")[2] for name in listed} == {"J/half", "K/reader", "a b/app"}
 
 
 def test_schemas_and_odd_subscriptions_are_listed_with_their_reason() -> None:
@@ -262,7 +283,7 @@ def test_schemas_and_odd_subscriptions_are_listed_with_their_reason() -> None:
 def test_many_objects_with_one_reason_are_counted_and_each_is_named() -> None:
     plain = [LiveObject(TopicResource(TopicName(HERE, f"p{number:02}\n"), 0, {})) for number in range(21)]
     found, _ = _imported(changed(_by_hand({"J": (1, set())}), *plain))
-    assert "#   21 of topic.persistent://acme/ns/…: a plain topic; the format knows partitioned ones\n" in found.text
+    assert "#   21 of topic.persistent://acme/ns/…: its name: it holds '\\n': letters" in found.text
     lines = found.text.splitlines()
     names = " ".join(line.lstrip("# ") for line in lines if line.startswith("#     ")).split()
     assert names == [f"p{number:02}\\n" for number in range(21)]

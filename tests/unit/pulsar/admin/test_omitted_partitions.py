@@ -182,7 +182,8 @@ def test_figures_of_what_is_at_stake_are_unknown_as_well(said: Answer) -> None:
 
 
 def test_what_is_left_of_a_topic_is_not_told_where_it_is_unknown() -> None:
+    doomed = TopicResource(TOPIC, 3, {})
     with admin_of(Cluster({1: UNKNOWN["moves"]})) as admin:
-        assert "cannot be read" in what_is_left(admin, TOPIC)
+        assert "cannot be read" in what_is_left(admin, doomed)
     with admin_of(Cluster({1: GONE}, {0, 2})) as admin:
-        assert what_is_left(admin, TOPIC) == "partitions 1 are gone, the others are there"
+        assert what_is_left(admin, doomed) == "partitions 1 are gone, the others are there"

@@ -21,7 +21,8 @@ from kodoctl.pulsar.admin.admin import (
     topic_path,
 )
 from kodoctl.pulsar.admin.broker_info import read_bookies, read_server, read_version
-from kodoctl.pulsar.admin.topic_stats import parse
+from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError
+from kodoctl.pulsar.admin.topic_stats import parse, read_plain_topic, read_same_kind, read_topic
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
@@ -38,7 +39,7 @@ from kodoctl.pulsar.inventory.live_inventory import (
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json
-from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.names import PLAIN, NamespaceName, TopicName
 from kodoctl.topology.resources import SchemaResource, TopicResource
 from kodoctl.topology.target_flags import TargetFlags
 from tests.samples.inventories import HERE
@@ -101,6 +102,36 @@ def _part(subscriptions: dict[str, Any] | None = None, **more: Any) -> dict[str,
 def _stats(*parts: dict[str, Any] | None, **metadata: Any) -> dict[str, Any]:
     named = {f"persistent://acme/ns/J-partition-{index}": part for index, part in enumerate(parts) if part is not None}
     return {"metadata": {"partitions": len(parts), **metadata}, "partitions": named}
+
+
+def _book_of_plain(**answers: Any) -> Book:
+    part = _part({"s": {"msgBacklog": 2, "consumers": [{}]}}, storageSize=100)
+    found = {"partitions": {"partitions": 0}, "stats": part, "properties": {"kodoctl": "trade"}, **answers}
+    return Book(**{f"persistent_acme_ns_J_{name}": answer for name, answer in found.items()})
+
+
+def test_a_plain_topic_is_read_as_one_partition_with_its_name() -> None:
+    admin = _book_of_plain()
+    for found in (read_topic(admin, J), read_plain_topic(admin, J), read_plain_topic(admin, J, of=frozenset())):
+        assert found is not None
+        assert (found.partitions, found.marker, found.missing) == (0, "trade", ())
+        assert [(one.name, one.missing_on, one.facts.backlog_entries) for one in found.subscriptions] == [("s", (), 2)]
+        assert (found.facts.storage_bytes, found.facts.busy_partitions) == (100, (PLAIN,))
+
+
+@pytest.mark.parametrize("gone", ["partitions", "stats", "properties"])
+def test_a_plain_topic_that_goes_meanwhile_is_absent(gone: str) -> None:
+    assert read_topic(_book_of_plain(**{gone: 404}, persistent=[]), J) is None
+
+
+def test_a_plain_topic_that_is_not_ours_is_not_waited_for() -> None:
+    with pytest.raises(NotAwaitedError, match="nothing is known of it"):
+        read_plain_topic(_book_of_plain(stats=500), J, of=frozenset({"trade"}))
+
+
+def test_a_topic_of_the_other_kind_in_its_place_is_another_topic() -> None:
+    assert read_same_kind(_book_of_plain(), TopicResource(J, 1, {})) is None
+    assert read_same_kind(_book_of_plain(), TopicResource(J, 0, {})) is not None
 
 
 def test_sizes_backlogs_and_clients_are_summed_over_partitions() -> None:

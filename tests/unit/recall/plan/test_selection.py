@@ -16,11 +16,18 @@ from kodoctl.recall.message.payload_patch import Edit
 from kodoctl.recall.message.recall_headers import recalled_properties, trusted_letter
 from kodoctl.recall.message.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.recall.plan.destinations import check_target, family_of, fits
-from kodoctl.recall.plan.recall_plan import ExclusionReason, LetterRef, RecallAction, partition_of, recall_id
+from kodoctl.recall.plan.recall_plan import (
+    ExclusionReason,
+    LetterRef,
+    PlannedPartition,
+    RecallAction,
+    partition_of,
+    recall_id,
+)
 from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest, age_of
 from kodoctl.render.recall import recall_plan_lines
 from kodoctl.topology.load import load_topology
-from kodoctl.topology.names import Level
+from kodoctl.topology.names import PLAIN, Level
 from tests.unit.recall.letters import DEAD, NOW, family, letter
 
 DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: uid\n"
@@ -388,3 +395,8 @@ def test_lost_messages_that_are_not_landed_are_named(tmp_path: Path) -> None:
     summary = selection.finish()[3]
     assert summary["not_landed"] == ["orders 1:2:0:-1"]
     assert sum(summary["left_out"].values()) == 2
+
+
+def test_a_letter_for_a_plain_topic_goes_to_the_topic_itself() -> None:
+    assert partition_of(3, "k", 0) == PLAIN
+    assert PlannedPartition("persistent://t/n/J", PLAIN, ready=True, partitions=0).part == "persistent://t/n/J"

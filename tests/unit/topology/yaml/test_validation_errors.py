@@ -44,7 +44,7 @@ CASES = [
     ("topics: §[]", "K004 topics: a list, should be a map"),
     ("topics: {orders: §5}", "K004 topics.orders: the number 5, should be a map"),
     ("topics: {orders: {partitions: §'4'}}", "K004 topics.orders.partitions: the text '4', should be a whole number"),
-    ("topics: {orders: {partitions: §0}}", "K004 topics.orders.partitions: the number 0 is out of bounds: it should be greater than or equal to 1"),
+    ("topics: {orders: {partitions: §-1}}", "K004 topics.orders.partitions: the number -1 is out of bounds: it should be greater than or equal to 1"),
     ("topics: {orders: {partitions: §4.5}}", "K004 topics.orders.partitions: the number 4.5, should be a whole number"),
     ("topics: {orders: {backup: §yes}}", "K004 topics.orders.backup: the text 'yes', should be true or false"),
     ("topics: {orders: {description: §[a]}}", "K004 topics.orders.description: a list, should be a text such as one message for each order"),
@@ -68,6 +68,9 @@ CASES = [
     (SUB % "routes: [{when: {property: a, at_least: §.nan}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.at_least: the number nan, should be a number"),
     (POLICY % "persistence: {mark_delete_rate: §'1'}", "K004 defaults.policies.persistence.mark_delete_rate: the text '1', should be a number"),
     ("topics: {orders: §{policies: {replication: [a]}, replication: [b]}}", "K004 topics.orders: `replication` stands here and in `policies`: write it once"),
+    ("topics: {orders: {partitions: §0}}", "K004 topics.orders.partitions: 0: a plain topic, without partitions, is written `partitioned: false`"),
+    ("topics: {orders: §{partitioned: false, partitions: 4}}", "K004 topics.orders: `partitions` and `partitioned: false` stand here: a plain topic has none; write one of them"),
+    (SUB % "dead_letter: §{partitioned: false, partitions: 1}", "dead_letter: `partitions` and `partitioned: false` stand here: a plain topic has none; write one of them"),
     ("topics: {}\nallow_destroy: [§orders]", "K004 allow_destroy[0]: the text 'orders', should be a text"),
     # words that are nearly right
     ("topics: {orders: {levels: §doubl}}", "K004 topics.orders.levels: the text 'doubl', should be one of single, double, or a list such as [L1, L2]; did you mean 'double'?"),

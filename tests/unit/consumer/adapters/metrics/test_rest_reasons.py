@@ -301,7 +301,8 @@ def test_slots_that_are_taken_are_no_rest_while_handlers_start() -> None:
     assert at.worker.alarms.counts["rests"] == 0
 
 
-def test_a_partition_that_no_answer_names_is_not_ready() -> None:
+@pytest.mark.parametrize(("number", "named"), [("0", ", partition 0"), ("-1", "")])
+def test_a_partition_that_no_answer_names_is_not_ready(number: str, named: str) -> None:
     at = Standing(subscription_type="failover", ordered=True)
     active = at.engine.lanes[0].active = ActivePartitions(at.policy, "w0")
     assert at.sight.not_ready() == []
@@ -309,12 +310,12 @@ def test_a_partition_that_no_answer_names_is_not_ready() -> None:
     at.clock.advance(2.0)
     (problem,) = at.sight.not_ready()
     assert problem.endswith("partition any: the admin API does not name the active consumers")
-    active.on_active_consumers({"0": "w0"}, at.clock.now(), at.clock.now(), {})
+    active.on_active_consumers({number: "w0"}, at.clock.now(), at.clock.now(), {})
     assert at.sight.not_ready() == []
     at.clock.advance(2.0)
-    assert active.lapse(at.clock.now()) == ["0"]
+    assert active.lapse(at.clock.now()) == [number]
     (problem,) = at.sight.not_ready()
-    assert problem.endswith("partition 0: the admin API does not name its active consumer")
+    assert problem.endswith(f"{at.policy.lanes[0].topic}{named}: the admin API does not name its active consumer")
 
 
 def test_reasons_are_looked_at_while_nobody_changes_the_engine() -> None:

@@ -104,3 +104,24 @@ def test_an_answer_for_all_that_comes_late_counts(silent: Silent, monkeypatch: p
     reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
     assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
     silent.gate.set()
+
+
+class PlainTopic:
+    """An admin API with one plain topic; `slow`: the requests for the whole topic do not answer."""
+
+    def __init__(self) -> None:
+        self.slow = False
+
+    def call(self, method: str, path: str, query: dict[str, str] | None = None, **_: Any) -> Reply:
+        if self.slow and query:
+            raise ClusterError(error("K514", "no answer", "of anybody"))
+        if path.endswith("partitioned-stats"):
+            return Reply(method, path, 404)
+        return Reply(method, path, 200, {"partitions": 0} if path.endswith("/partitions") else _of("w0"))
+
+
+def test_a_plain_topic_has_one_active_consumer(silent: Silent) -> None:
+    admin = PlainTopic()
+    assert ActiveConsumerReader(admin).read(TOPIC, "s") == {"-1": "w0"}  # type: ignore[arg-type]
+    admin.slow = True
+    assert ActiveConsumerReader(admin).read(TOPIC, "s") == {"-1": "w0"}  # type: ignore[arg-type]

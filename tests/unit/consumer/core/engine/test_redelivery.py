@@ -359,10 +359,11 @@ def test_where_several_workers_are_expected_nobody_counts() -> None:
     assert bench.engine.counts.released == 1
 
 
-@pytest.mark.parametrize("text", ["partition 0", "partitions 0, 1, 10"])
-def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("partition 0", ["0"]), ("partitions 0, 1, 10", ["0", "1", "10"]), ("the topic", ["-1"])]
+)
+def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str, numbers: list[str]) -> None:
     caplog.set_level("INFO", "kodo.consumer")
-    numbers = text.partition(" ")[2].split(", ")
     bench = Failover()
     bench.answers(dict.fromkeys(numbers, WE), HAND_OVER)
     assert f"active for {text}" in caplog.text
