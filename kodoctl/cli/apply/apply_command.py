@@ -181,7 +181,7 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
             refuse_reduced(plan, file)
         if fleet.only is not None and fleet.refused:
             if not approval.json_output:
-                show_plan(fleet, shown_targets(sessions))
+                show_plan(fleet, shown_targets(sessions), verbose=approval.verbose)
             raise _plan_refusal(file)
         show_reviewed(sessions, fleet, approval)
         for plan in {plan.digest: plan for plan in fleet.plans.values()}.values():

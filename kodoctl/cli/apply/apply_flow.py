@@ -250,7 +250,7 @@ def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: A
     the output is JSON (text shows them in the plan).
     """
     if not approval.json_output:
-        show_plan(fleet, shown_targets(sessions))
+        show_plan(fleet, shown_targets(sessions), verbose=approval.verbose)
     if fleet.refused:
         findings = [finding for plan in fleet.plans.values() for finding in plan.all_findings()]
         raise RefusedError(*(findings if approval.json_output else ()))

@@ -48,7 +48,9 @@ def drift(
         else:
             targets = shown_targets(sessions)
             show_results(
-                results, lambda name, one: show_lines(drift_lines(to_json(one), targets[name])), "not compared"
+                results,
+                lambda name, one: show_lines(drift_lines(to_json(one), targets[name], verbose=verbose)),
+                "not compared",
             )
     if any(one.refused for one in found.values()):
         finish(ExitCode.REFUSED)

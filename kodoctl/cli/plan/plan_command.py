@@ -54,7 +54,7 @@ def plan(
         fleet = plan_all(sessions, paths, env, given, verbose=verbose, may_reduce=not reach.several).fleet
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(fleet, out)
-        show_plan(fleet, shown_targets(sessions), output)
+        show_plan(fleet, shown_targets(sessions), output, verbose=verbose)
     if out is not None:
         then = "it is refused, to be read only" if fleet.refused else f"carry it out with: kodoctl apply {out}"
         tell(f"Plan written to {out}; {then}")
