@@ -78,7 +78,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     pattern that matches nothing, and if nothing is left; ClusterError (K580) if the part needs a topic that cannot be
     read.
     """
-    known = _known_addresses(desired, live)
+    known = known_addresses(desired, live)
     _must_fit(selection, known)
     needs = _Needs(desired, live, known)
     excluded = {address for address in known if selection.excluded(address)}
@@ -101,7 +101,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     return TargetedObjects(addresses, known, portion)
 
 
-def _known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
+def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
     """Addresses that the files declare, or that ledger entries of their topologies list."""
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     return frozenset(desired.objects).union(*entries)

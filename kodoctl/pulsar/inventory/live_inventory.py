@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
@@ -71,6 +71,7 @@ class ReadScope:
     bookies: bool = False  # whether their number matters
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
     selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
+    lenient: bool = False  # every topic may be unreadable
 
 
 @dataclass(slots=True)
@@ -104,10 +105,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        wanted = [schema for schema in scope.schemas if schema.topic not in reading.unread]
-        for schema in pool.map(lambda schema: read_schema(admin, schema.topic, schema), wanted):
-            if schema is not None:
-                _add(reading, [LiveObject(schema)])
+        _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
     return Live(
@@ -129,22 +127,50 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     )
 
 
+def _read_declared_schemas(admin: Admin, pool: ThreadPoolExecutor, scope: ReadScope, reading: _Reading) -> None:
+    """Reads the declared schemas that the flags choose. Raises one ClusterError for all that cannot be read; in a
+    lenient read their topics are unread.
+    """
+    wanted = [one for one in scope.schemas if one.topic not in reading.unread and scope.selection.names(one.address)]
+    findings = []
+    for schema, found in zip(
+        wanted, pool.map(lambda one: _readable_schema(admin, one.topic, one), wanted), strict=True
+    ):
+        if isinstance(found, str) and scope.lenient:
+            reading.unread[schema.topic] = found
+        elif isinstance(found, str):
+            way_out = f"`plan` and `apply` go on without it by --exclude {schema.address}"
+            findings.append(error("K580", "part of a topic cannot be read", f"{found}\n{way_out}"))
+        elif found is not None:
+            _add(reading, [LiveObject(found)])
+    if findings:
+        raise ClusterError(*findings)
+
+
 def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> None:
     """Notes the schema of every topic that could be read, and the topics whose schema cannot be read."""
     topics = [found.resource for found in reading.objects.values() if isinstance(found.resource, TopicResource)]
     names = [topic.name for topic in topics if topic.partitions]
-    for name, schema in zip(names, pool.map(lambda topic: _readable_schema(admin, topic), names), strict=True):
+    for name, schema in zip(
+        names, pool.map(lambda topic: _readable_schema(admin, topic, patient=False), names), strict=True
+    ):
         if isinstance(schema, str):
             reading.undeclarable[f"schema.{name}"] = f"it cannot be read: {schema}"
         elif schema is not None:
             _add(reading, [LiveObject(schema)])
 
 
-def _readable_schema(admin: Admin, topic: TopicName) -> SchemaResource | str | None:
-    """The topic's schema, None without one; the reason as text if it cannot be read."""
+def _readable_schema(
+    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
+) -> SchemaResource | str | None:
+    """The result of `read_schema`; the reason as text if it failed. For a declared schema, raises ClusterError if no
+    broker answers, or the role lacks the right.
+    """
     try:
-        return read_schema(admin, topic)
+        return read_schema(admin, topic, declared, patient=patient)
     except ClusterError as problem:
+        if declared is not None and not (isinstance(problem, AdminError) and not problem.reply.forbidden):
+            raise
         return problem.diagnostics[0].detail
 
 
@@ -290,7 +316,10 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), plain):
             reading.undeclarable |= subscriptions
     others, not_needed = _all_known(
-        asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
+        asked,
+        lambda topic, why: (
+            scope.lenient or (topic not in ours and (scope.everything or isinstance(why, NotAwaitedError)))
+        ),
     )
     reading.unread |= unread | not_needed
     _add(
@@ -329,7 +358,7 @@ def _all_known(
 ) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
     """Waits for the reads. Returns the readings, and the reasons by topic for unreadable topics that `may_lack` allows.
     After the first other unreadable topic, cancels the reads that have not begun, and raises one error for all such
-    topics.
+    topics, with the flag that plans without each.
     """
     known: list[TopicReading | None] = []
     unread: dict[TopicName, str] = {}
@@ -342,9 +371,15 @@ def _all_known(
                 found = [
                     one for one in unknown if isinstance(one, UnknownPartitionsError) and not may_lack(one.topic, one)
                 ]
-                raise ClusterError(*(finding for one in found for finding in one.diagnostics)) from None
+                raise ClusterError(*(_with_way_out(one) for one in found)) from None
             unread[topic] = problem.reason
     return known, unread
+
+
+def _with_way_out(problem: UnknownPartitionsError) -> Diagnostic:
+    [finding] = problem.diagnostics
+    flag = f"--exclude {topic_address(problem.topic)}"
+    return replace(finding, detail=f"{finding.detail}\n`plan`, `apply` and `destroy` go on without it by {flag}")
 
 
 def _left_out(
@@ -406,14 +441,17 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
     _add(reading, objects)
 
 
-def read_schema(admin: Admin, topic: TopicName, declared: SchemaResource | None = None) -> SchemaResource | None:
+def read_schema(
+    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
+) -> SchemaResource | None:
     """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
     schema begins with its type, so that it never equals a declared one. Raises ClusterError.
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
-    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas).
+    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
+    as in `Admin.call`.
     """
-    reply = admin.call("GET", f"{schema_path(topic)}/schema")
+    reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
     if reply.missing:
         return None
     latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
