@@ -102,9 +102,18 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
 
 
 def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
-    """Addresses that the files declare, or that ledger entries of their topologies list."""
+    """Addresses that the files declare, or that ledger entries of their topologies list, and the slots of publications
+    among these.
+    """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
-    return frozenset(desired.objects).union(*entries)
+    known = frozenset(desired.objects).union(*entries)
+    return known | {slot for address in known if (slot := _slot_of(address)) in live.objects}
+
+
+def _slot_of(address: Address) -> Address:
+    """The address of the slot that goes with a publication; "" for any other object."""
+    name = address.removeprefix("publication.")
+    return f"slot.{name}" if name != address else ""
 
 
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
@@ -200,6 +209,8 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{name}")
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
+            case None if (slot := _slot_of(address)) in self._live.objects:
+                yield slot  # a slot that stays keeps WAL, and who has the publication is who knows of it
             case _:
                 pass
 

@@ -64,6 +64,7 @@ def destroy(
         if fleet.empty:
             for session in sessions.values() if approval.verbose else ():
                 command_target.tell_total(session)
+            carry_out(sessions, fleet, approval, waiting=())
             return
         waiting = confirm_changes(sessions, fleet, approval, question="Destroy all of this?")
         carry_out(sessions, fleet, approval, waiting=waiting, verb="destroy")

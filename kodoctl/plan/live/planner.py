@@ -170,7 +170,8 @@ def plan_inventory(
     missed: Severity = Severity.NOTE,
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if
+    `selection` names nothing in the inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
