@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,9 +130,8 @@ def send(
         if target is None:
             target = _target_on_cluster(admin, name)
             messages = _encode(target, typed, arguments)
-        limits = filter(None, (target.largest.get(name.full), largest_message(admin, name.full)))
-        too_large = size_findings(target, messages, arguments, min(limits, default=0))
-        _refuse(too_large if levels else [(line, _with_way_out(finding)) for line, finding in too_large], typed)
+        limit = min(filter(None, (target.largest.get(name.full), largest_message(admin, name.full))), default=0)
+        _refuse(size_findings(target, messages, arguments, limit, has_file=topology is not None), typed)
         # without numbers: the mark of their end would be one more stored message for each call
         producer = Producer.to(
             target,
@@ -221,11 +220,6 @@ def _refuse(findings: Sequence[tuple[int, Diagnostic]], typed: Sequence[TypedMes
     refused = "" if 0 in lines else f": {len(lines):,} of {many(len(typed), 'message')} refused"
     tell(f"Nothing was sent{refused}.")
     finish(ExitCode.USAGE)
-
-
-def _with_way_out(too_large: Diagnostic) -> Diagnostic:
-    """The finding about a message that goes uncompressed, because no file says how, with the option that names one."""
-    return replace(too_large, detail=f"{too_large.detail}; --topology FILE compresses as the file declares")
 
 
 def _check_exists(admin: Admin, file: str, topic: str) -> None:

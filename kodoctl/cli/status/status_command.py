@@ -65,8 +65,8 @@ def status(
 ) -> None:
     """Show levels and states and their waiting messages.
 
-    Exits 1 when a declared lane is missing or cannot be read (0 with --watch). Marks of producers, which are no messages,
-    are left out.
+    Exits 1 when a declared lane is missing or cannot be read (0 with --watch). Marks of producers, which are no
+    messages, are left out.
     """
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_status

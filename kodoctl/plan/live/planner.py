@@ -49,7 +49,7 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 
 class Tolerance(Enum):
-    """What a plan does about an object that cannot be read."""
+    """Ways of a plan to treat an object that cannot be read."""
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
