@@ -80,7 +80,7 @@ def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
         "anchor": anchor,
         "name": words.name_of(first[0], len(groups)) if len(groups) > 1 or not topic else one_line(topic),
         "topics": [one_line(name) for name in names_of(groups)] if len(groups) > 1 else [],
-        "objects": len(groups) * len(first),
+        "number": len(groups),
         "fields": "; ".join(f"{name} {text}" for change in found for name, text in change["fields"]),
         "changes": found,
         "actions": sorted({change["action"] for change in found}),
