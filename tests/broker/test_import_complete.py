@@ -30,6 +30,9 @@ def grown(workspace: Workspace) -> Workspace:
         space.admin("PUT", f"namespaces/{tenant}/{namespace}")
     space.make_topic("orders", 2, "billing", "shop/front")
     space.make_topic("orders-billing-DLQ", 1, "people")
+    space.make_topic("orders-billing-RETRY", 1)
+    space.make_topic("closed", 2)
+    space.admin("POST", f"{space.path('closed')}/terminate/partitions")
     space.admin("PUT", space.path("plain"))
     space.admin("PUT", f"{space.path('plain')}/subscription/reader", "latest")
     space.admin("PUT", f"non-persistent/{tenant}/ns/beats/partitions", 3)
@@ -71,6 +74,8 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
             f"#   topic.non-{here}/beats: a non-persistent topic",
             f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
             f"#   topic.{here}/plain: a plain topic",
+            f"#   topic.{here}/closed terminated: it takes no more messages",
+            f"#   topic.{here}/orders-billing-RETRY as a retry topic: Java clients name theirs so",
         ),
         "bare": (
             "ttl: 1m",

@@ -79,6 +79,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
             excluded.add(found.local)
             left_out[f"topic.{found}"] = reason
     members = {member for family in families.values() for member in family.members}
+    left_out.update(_java_retries(seen, families))
     for local, topic in seen.topics.items():
         if local not in members:
             left_out.setdefault(f"topic.{topic.name}", _why_not(local))
@@ -166,6 +167,17 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
                 pass
     names_by_topic = {local: frozenset(names) for local, names in subscriptions.items()}
     return UnownedObjects(namespace, topics, names_by_topic, policies, grants, live.identity.cluster, producers)
+
+
+def _java_retries(seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Iterator[tuple[str, str]]:
+    """Yields (printed name, reason) of ground topics of the file with the name that Java clients give a retry topic."""
+    for ground in families:
+        name = ground.removesuffix("-RETRY")
+        if name != ground and any(name.startswith(f"{other}-") for other in seen.topics):
+            yield (
+                f"topic.persistent://{seen.namespace}/{ground} as a retry topic",
+                "Java clients name theirs so; it is a ground topic of its own in the file",
+            )
 
 
 def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:

@@ -24,7 +24,7 @@ from kodoctl.pulsar.admin.topic_stats import TopicReading, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
-from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable
+from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable, termination
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
@@ -108,6 +108,9 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
+            topics = [one.resource for one in reading.objects.values() if isinstance(one.resource, TopicResource)]
+            for found in pool.map(lambda topic: termination(admin, topic.name, topic.partitions), topics):
+                reading.undeclarable |= found
     return Live(
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
