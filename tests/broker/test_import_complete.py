@@ -105,3 +105,11 @@ def test_a_plan_that_needs_a_topic_which_cannot_be_loaded_says_so_at_once_and_ho
     )
     assert "Waiting for the cluster" not in refused.err
     grown.run("plan", str(path), "--exclude", f"topic.persistent://{grown.tenant}/cold/old*")
+
+
+def test_a_plan_warns_where_a_topic_forbids_the_type_of_its_workers(grown: Workspace) -> None:
+    grown.topology("{orders: {partitions: 2, subscriptions: {billing: {states: [], dead_letter: false}}}}")
+    findings = {finding["code"]: finding["detail"] for finding in grown.plan_json(code=0)["findings"]}
+    assert findings["K439"] == (
+        f"{grown.full('orders')}: the topic allows Failover only: no worker of type shared can subscribe"
+    )

@@ -65,6 +65,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K435": Code("a source's database could not be read",
                      "Set the variable that it names, or let the server be reached; until then nothing there is changed."),
         "K436": Code("a slot that the first run makes", "Nothing: start `kodo-consumer source run` after the apply."),
+        "K439": Code("a forbidden subscription type",
+                     "Declare an allowed `type`, or allow the type that workers use (`pulsar-admin … set-subscription-types-enabled`)."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -82,6 +82,7 @@ class _Reading:
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
     delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
+    subscription_types: dict[NamespaceName | TopicName, frozenset[str]] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
@@ -119,6 +120,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         broker_defaults=server.defaults,
         delays=reading.delays,
         default_delays=server.delays,
+        subscription_types=reading.subscription_types,
         clusters=server.clusters,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
@@ -262,6 +264,8 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
     reading.policies[namespace] = policies
     if delays := dump.get("delayed_delivery_policies"):
         reading.delays[namespace] = read_delayed_delivery(delays)
+    if types := dump.get("subscription_types_enabled"):
+        reading.subscription_types[namespace] = frozenset(types)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
@@ -314,6 +318,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )
     if wanted:
         reading.how.add(policies.how)
+    for topic, settings in (policies.others or {}).items():
+        if types := settings.get("subscriptionTypesEnabled"):
+            reading.subscription_types[topic] = frozenset(types)
     if scope.everything:
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), plain):
