@@ -146,6 +146,8 @@ _HABITS: Final = (
     ("-y", "--auto-approve"),
     ("-auto-approve", "--auto-approve"),
     ("-out", "--out"),
+    ("-o", "--format"),
+    ("--output", "--format"),
     ("--output", "--out"),
     ("--json", "--format", "json"),
 )

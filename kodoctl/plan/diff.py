@@ -258,7 +258,9 @@ class _Diff:
         """Deletes the slot of a publication that is no longer ours: without a reader it would keep WAL for ever."""
         place = database_of(publication)
         found = self._live.objects.get(f"slot.{publication.removeprefix('publication.')}") if place else None
-        if found is not None and found.resource.address not in self._desired.objects:
+        if found is None or not self._includes(found.resource.address):
+            return
+        if found.resource.address not in self._desired.objects:
             about = ChangeContext(owner, "its source is no longer declared")
             self._changes.append(Delete(found.resource, about))
 

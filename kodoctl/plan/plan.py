@@ -15,6 +15,7 @@ from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
+from kodoctl.plan.danger.forbidden_types import forbidden_types
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
@@ -129,6 +130,7 @@ def make_plan(  # the parts of a plan are what they are
             *blast_radius(desired, live, changes, allowances.share),
             *(unedited_warning(changes, against) if against is not None else ()),
             *delayed_delivery_findings(part, live),
+            *forbidden_types(part, live),
             *broker_config_findings(part, live, changes),
             *unmet_needs(live, changes),
             *stopped_clients(live, changes),

@@ -78,7 +78,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     pattern that matches nothing, and if nothing is left; ClusterError (K580) if the part needs a topic that cannot be
     read.
     """
-    known = _known_addresses(desired, live)
+    known = known_addresses(desired, live)
     _must_fit(selection, known)
     needs = _Needs(desired, live, known)
     excluded = {address for address in known if selection.excluded(address)}
@@ -101,10 +101,19 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     return TargetedObjects(addresses, known, portion)
 
 
-def _known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
-    """Addresses that the files declare, or that ledger entries of their topologies list."""
+def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
+    """Addresses that the files declare, or that ledger entries of their topologies list, and the slots of publications
+    among these.
+    """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
-    return frozenset(desired.objects).union(*entries)
+    known = frozenset(desired.objects).union(*entries)
+    return known | {slot for address in known if (slot := _slot_of(address)) in live.objects}
+
+
+def _slot_of(address: Address) -> Address:
+    """The address of the slot that goes with a publication; "" for any other object."""
+    name = address.removeprefix("publication.")
+    return f"slot.{name}" if name != address else ""
 
 
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
@@ -200,6 +209,8 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{name}")
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
+            case None if (slot := _slot_of(address)) in self._live.objects:
+                yield slot  # a slot that stays keeps WAL, and who has the publication is who knows of it
             case _:
                 pass
 

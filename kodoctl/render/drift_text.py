@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.render.plan_folding import alike
-from kodoctl.render.plan_text import also_lines, change_lines, finding_lines
+from kodoctl.render.plan_text import change_lines, finding_lines, topic_lines
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
 from kodoctl.text.line import Line
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import DriftDocument
 
 
-def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
-    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached."""
+def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
+    """Lines of all groups that are not empty, then the verdict. `target`: text that says how the cluster was reached;
+    `verbose`: every topic with the same changes is named.
+    """
     yield Line(target, "bold")
     yield Line()
-    yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red", by_hand=True)
+    by_hand = "Changed by hand (the next apply puts it back):"
     either = "Different, by hand or by the file, which changed since its last apply:"
-    yield from _changes(either, document["either"], "bold yellow")
-    yield from _changes("File not applied yet:", document["not_applied"], "bold")
+    yield from _changes(by_hand, document["by_hand"], "bold red", verbose=verbose, by_hand=True)
+    yield from _changes(either, document["either"], "bold yellow", verbose=verbose)
+    yield from _changes("File not applied yet:", document["not_applied"], "bold", verbose=verbose)
     beyond = "Changed by hand, and no apply can put it back:"
     yield from _findings(beyond, document["beyond_repair"], "bold red")
     yield from _findings("Not compared:" if document["refused"] else "Notes:", document["conflicts"], "bold")
@@ -35,16 +38,18 @@ def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
     yield Line(_verdict(document), "bold green" if clean else "bold red")
 
 
-def _changes(title: str, changes: list[ChangeRow], style: str, *, by_hand: bool = False) -> Iterator[Line]:
+def _changes(
+    title: str, changes: list[ChangeRow], style: str, *, verbose: bool, by_hand: bool = False
+) -> Iterator[Line]:
     if not changes:
         return
     yield Line(title, style)
-    for first, *others in alike([[change] for change in changes]):
-        [change] = first
-        yield from change_lines(change)
+    for groups in alike([[change] for change in changes]):
+        [change] = groups[0]
+        yield from change_lines(change, len(groups))
         if by_hand and change["action"] == "create":
             yield Line(f"      {_created_again(change['after'] or {})}", hang=6)
-        yield from also_lines(others)
+        yield from topic_lines(groups, verbose=verbose)
     if any(change["action"] == "update" for change in changes):
         yield Line("  (what is there now → what the next apply writes)", "dim")
     yield Line()

@@ -38,15 +38,17 @@ _SAME = (
 )
 
 
-def fleet_lines(document: FleetDocument, targets: Mapping[str, str]) -> Iterator[Line]:
-    """Lines of the plan of several clusters; `targets`: context -> text that says how its cluster was reached."""
+def fleet_lines(document: FleetDocument, targets: Mapping[str, str], *, verbose: bool = False) -> Iterator[Line]:
+    """Lines of the plan of several clusters; `targets`: context -> text that says how its cluster was reached; `verbose`:
+    every topic with the same changes is named.
+    """
     yield Line(_head(document), "bold")
     yield Line()
     for plans in _groups(document):
         yield Line(f"--- {_context_names(plans)}", "bold cyan")
         for context, plan in plans.items():
             yield Line(words.cluster_line(plan, targets[context]), "bold")
-        yield from body_lines(_common(plans))
+        yield from body_lines(_common(plans), verbose=verbose)
         yield Line()
     for member in _unreached_clusters(document):
         yield Line(f"--- {one_line(member['context'])}: not planned", "bold red")
@@ -168,7 +170,9 @@ def _target_names(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
 
 def _markdown_rest(document: FleetDocument) -> Iterator[str]:
     for member in _unreached_clusters(document):
-        problems = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
+        problems = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"]).replace(
+            "\n", "; "
+        )
         yield f"**{markdown(member['context'])} not planned**: {markdown(problems)}"
     if _unreached_clusters(document) and not document["refused"]:
         yield markdown(_without(document))

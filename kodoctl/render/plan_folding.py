@@ -8,18 +8,21 @@ folded.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.text.formatting import shorten_lines
+from kodoctl.text.formatting import many, shorten_lines
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, FindingRow
     from kodoctl.plan.plan_document import PlanDocument
 
 FOLDED_FROM: Final = 5  # alike groups; fewer are quicker read than counted
+SEVERITIES: Final = ("error", "warning", "note")  # the highest first
 _LOSSES: Final = frozenset({"K401", "K402", "K408", "K409"})  # still a loss when a flag allows it
+_TOPIC: Final = re.compile(r"(?:\b[a-z]+\.)?persistent://[^\s,;:'\"`()]+")  # a topic, or an object of one
 _HOLDING: Final = ("topic.", "subscription.")  # objects whose deletion is always shown
 _Group = list["ChangeRow"]
 
@@ -31,7 +34,8 @@ def loses(change: ChangeRow) -> bool:
 
 def gather_warnings(document: PlanDocument) -> PlanDocument:
     """The plan, in which a warning that several changes have in the same words is moved from these changes to the
-    findings, with a list of their addresses.
+    findings, with a list of their addresses. FOLDED_FROM or more findings that differ only in the names of topics are
+    one, with the addresses of the others. The findings with the highest severity come first.
     """
     shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
     for change, danger in _warnings(document):
@@ -41,7 +45,28 @@ def gather_warnings(document: PlanDocument) -> PlanDocument:
         words.with_dangers(change, [one for one in change["dangers"] if _cause(change, one) not in shared])
         for change in document["changes"]
     ]
-    return {**document, "changes": changes, "findings": [*document["findings"], *map(_shared_finding, shared.items())]}
+    findings = [*_one_per_cause(document["findings"]), *map(_shared_finding, shared.items())]
+    return {**document, "changes": changes, "findings": sorted(findings, key=_severity)}
+
+
+def _one_per_cause(findings: list[FindingRow]) -> Iterator[FindingRow]:
+    causes: dict[tuple[str, str, str, bool], list[FindingRow]] = {}
+    for finding in findings:
+        alone = words.has_remedy_line(finding)  # its flags are listed with the value of each
+        text = finding["detail"] if alone else _TOPIC.sub("", finding["detail"])
+        causes.setdefault((finding["code"], finding["summary"], text, alone), []).append(finding)
+    for same in causes.values():
+        first, *others = same
+        names = [found[0] for other in others if (found := _TOPIC.search(other["detail"]))]
+        if len(same) < FOLDED_FROM or len(names) < len(others):
+            yield from same
+        else:
+            lines = [first["detail"], f"the same for {many(len(others), 'more object')}:", *shorten_lines(names)]
+            yield {**first, "detail": "\n".join(lines)}
+
+
+def _severity(finding: FindingRow) -> int:
+    return SEVERITIES.index(finding["severity"])
 
 
 def _warnings(document: PlanDocument) -> Iterator[tuple[ChangeRow, FindingRow]]:
@@ -54,8 +79,7 @@ def _warnings(document: PlanDocument) -> Iterator[tuple[ChangeRow, FindingRow]]:
 def _cause(change: ChangeRow, danger: FindingRow) -> tuple[str, str, str]:
     """Code, summary and detail, without the names of the object and of its topic."""
     detail = danger["detail"].removeprefix(f"{change['address']}: ")
-    topic = words.topic_of(change["address"])
-    return danger["code"], danger["summary"], detail.replace(topic, "this topic") if topic else detail
+    return danger["code"], danger["summary"], words.of_any_topic(detail, change["address"])
 
 
 def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> FindingRow:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
 from kodoctl.render.github_annotations import annotation
-from kodoctl.render.plan_folding import gather_warnings
+from kodoctl.render.plan_folding import SEVERITIES, gather_warnings
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _LONGEST: Final = 2_000
-_SEVEREST: Final = ("error", "warning", "note")  # forges show the first ten of a kind
 
 
 def plan_github(document: PlanDocument, target: str) -> str:
-    """One annotation for each danger or finding, the severest first; then lines for the log: the cluster and the
-    summary. `target`: text that says how the cluster was reached.
+    """One annotation for each danger or finding, the severest first, because forges show the first ten of a kind; then
+    lines for the log: the cluster and the summary. `target`: text that says how the cluster was reached.
     """
-    found = sorted(_annotations(gather_warnings(document)), key=lambda item: _SEVEREST.index(item[0]))
+    found = sorted(_annotations(gather_warnings(document)), key=lambda item: SEVERITIES.index(item[0]))
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
     return "\n".join(
         [

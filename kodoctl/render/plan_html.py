@@ -50,6 +50,7 @@ def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") ->
         "part_lists": words.part_lists(document),
         "not_compared": words.not_compared(document),
         "refused": document["refused"],
+        "refused_by": words.refusing_codes(document),
         "counts": document["summary"],
         "sections": sections,
         "findings": [page_finding(finding) for finding in document["findings"]],
@@ -62,21 +63,25 @@ def plan_parts(document: PlanDocument, target: str, *, anchor: str = "plan-") ->
         ],
         "unmanaged": [one_line(name) for name in document["unmanaged"]],
         "elsewhere": words.elsewhere_line(document),
+        "legend": words.LEGEND,
         "order": words.rollout_notes(document),
         "remedies": words.remedies(document) if document["refused"] else [],
     }
 
 
 def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
-    """Values of one topic with its objects, or of one other object, and the names of the topics with the same changes."""
-    first, *others = groups
-    found = [_change(change) for change in first]
-    topic = words.topic_of(first[0]["address"])
+    """Values of one topic with its objects, or of one other object, or of several topics with the same changes.
+    `topics`: their names, [] for a single object.
+    """
+    first = groups[0]
+    found = [_change(change, len(groups)) for change in first]
+    topic = words.topic_of(first[0]["address"]).removeprefix("persistent://")
     return {
         "anchor": anchor,
-        "name": one_line(topic.removeprefix("persistent://") or first[0]["address"]),
-        "also": [one_line(name) for name in names_of(others)],
-        "told": "; ".join(f"{name} {text}" for change in found for name, text in change["fields"]) if others else "",
+        "name": words.name_of(first[0], len(groups)) if len(groups) > 1 or not topic else one_line(topic),
+        "topics": [one_line(name) for name in names_of(groups)] if len(groups) > 1 else [],
+        "number": len(groups),
+        "fields": "; ".join(f"{name} {text}" for change in found for name, text in change["fields"]),
         "changes": found,
         "actions": sorted({change["action"] for change in found}),
         "at_stake": any(change["loses"] for change in found),
@@ -84,15 +89,16 @@ def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
     }
 
 
-def _change(change: ChangeRow) -> Json:
-    where = change["where"]
+def _change(change: ChangeRow, topics: int) -> Json:
+    where = change["where"] if topics == 1 else None
+    reason = change["reason"] if topics == 1 else words.of_any_topic(change["reason"], change["address"])
     return {
         "action": change["action"],
         "symbol": words.symbol(change),
-        "address": one_line(change["address"]),
+        "address": words.name_of(change, topics),
         "verb": words.VERBS[change["action"]],
         "where": f"{where[0]}:{where[1]}" if where and where[1] else "",
-        "text": words.created_text(change["after"]) if change["action"] == "create" else one_line(change["reason"]),
+        "text": words.created_text(change["after"]) if change["action"] == "create" else one_line(reason),
         "unload": change.get("unload", False),
         "fields": [
             (words.field_name(field["name"]), words.field_text(field) + words.drift_mark(change, field))

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import gather_warnings
+from kodoctl.render.plan_folding import alike, gather_warnings, names_of
+from kodoctl.render.plan_text import group_changes
 from kodoctl.text.escaping import code, markdown, one_line
 from kodoctl.text.formatting import many
 
@@ -25,14 +26,17 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
-    """The plan as Markdown of at most `limit` bytes: head, destructive changes, findings, then details folded by
-    namespace. Parts that do not fit are counted. `target`: text that says how the cluster was reached.
+    """The plan as Markdown of at most `limit` bytes: head, errors, destructive changes, other findings, then details
+    folded by namespace, in which many topics with the same changes are one entry. Parts that do not fit are counted.
+    `target`: text that says how the cluster was reached.
     """
     document = gather_warnings(document)
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
+    errors = [finding for finding in document["findings"] if finding["severity"] == "error"]
+    page.add_while_it_fits(map(_finding, errors), "finding")
     _destructive(page, document)
-    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "finding")
+    page.add_while_it_fits(map(_finding, document["findings"][len(errors) :]), "finding")
     for title, rows in _sections(document):
         page.fold(title, rows)
     for title, changes in words.by_origin(document):
@@ -160,8 +164,7 @@ def _with_reasons(changes: list[ChangeRow]) -> Iterator[str]:
         drift = ", not by these edits (drift)" if change["origin"] == "drift" else ""
         yield f"- {code(change['address'])} {words.VERBS[change['action']]}{drift}"  # a sign first would begin a list in the list
         for danger in change["dangers"]:
-            detail = markdown(danger["detail"].replace("\n", "; "), _DETAIL)
-            yield f"  - {markdown(danger['code'])} {danger['severity']}: {detail}"
+            yield f"  - {markdown(danger['code'])} {danger['severity']}: {_detail(danger)}"
 
 
 def _by_address(changes: list[ChangeRow]) -> Iterator[str]:
@@ -182,8 +185,11 @@ def _by_name(changes: list[ChangeRow]) -> Iterator[str]:
 
 
 def _finding(finding: FindingRow) -> str:
-    text = f"{markdown(finding['summary'])}: {markdown(finding['detail'], _DETAIL)}"
-    return f"- **{finding['severity']}** {markdown(finding['code'])} {text}"
+    return f"- **{finding['severity']}** {markdown(finding['code'])} {markdown(finding['summary'])}: {_detail(finding)}"
+
+
+def _detail(finding: FindingRow) -> str:
+    return markdown(finding["detail"].replace("\n", "; "), _DETAIL)
 
 
 def _sections(document: PlanDocument) -> Iterator[tuple[str, list[str]]]:
@@ -212,12 +218,20 @@ def _by_namespace(changes: list[ChangeRow]) -> list[tuple[str, list[ChangeRow]]]
 
 
 def _diff_rows(changes: list[ChangeRow]) -> list[str]:
-    return [_fenced_line(line) for change in changes for line in _diff(change)]
+    rows = [
+        _fenced_line(line)
+        for groups in alike(group_changes(changes))
+        for line in (
+            *(line for change in groups[0] for line in _diff(change, len(groups))),
+            *(f"#         {name}" for name in names_of(groups) if len(groups) > 1),
+        )
+    ]
+    return [*rows, f"# {words.LEGEND}"] if any(map(words.fields_of, changes)) else rows
 
 
-def _diff(change: ChangeRow) -> Iterator[str]:
+def _diff(change: ChangeRow, topics: int) -> Iterator[str]:
     mark = {"create": "+", "delete": "-", "update": "!", "adopt": "#", "forget": "#"}[change["action"]]
-    yield f"{mark} {change['address']} {words.VERBS[change['action']]}"
+    yield f"{mark} {words.name_of(change, topics)} {words.VERBS[change['action']]}"
     if change["action"] == "create" and (text := words.created_text(change["after"])):
         yield f"{mark}     {text}"
     for field in words.fields_of(change):

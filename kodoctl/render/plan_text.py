@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
 from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of
@@ -16,27 +16,35 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
+_FEW: Final = 8  # topics with the same changes that are all named
+_FIRST: Final = 3  # of more, so many are
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
 
 
-def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
-    """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached."""
+def plan_lines(document: PlanDocument, target: str, *, verbose: bool = False) -> Iterator[Line]:
+    """Lines of the whole plan, from its JSON form; `target`: text that says how the cluster was reached; `verbose`: every
+    topic with the same changes is named.
+    """
     yield Line(words.cluster_line(document, target), "bold")
-    yield from body_lines(document)
+    yield from body_lines(document, verbose=verbose)
 
 
-def body_lines(document: PlanDocument) -> Iterator[Line]:
-    """Lines of the plan below the line that names the cluster."""
+def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Line]:
+    """Lines of the plan below the line that names the cluster. `verbose`: see `plan_lines`."""
     document = gather_warnings(document)
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
     yield Line()
+    errors = [finding for finding in document["findings"] if finding["severity"] == "error"]
+    yield from _findings(errors)
     for title, changes in words.by_origin(document):
         if title:
             yield Line(title, "bold")
-        for first, *others in alike(group_changes(changes)):
-            yield from _group(first)
-            yield from also_lines(others)
+        for groups in alike(group_changes(changes)):
+            yield from _group(groups[0], len(groups))
+            yield from topic_lines(groups, verbose=verbose)
+        if any(map(words.fields_of, changes)):
+            yield Line(f"  {words.LEGEND}", "dim")
         yield Line()
     yield from _part(document)
     yield from _consumers(document)
@@ -44,7 +52,7 @@ def body_lines(document: PlanDocument) -> Iterator[Line]:
     if elsewhere := words.elsewhere_line(document):
         yield Line(elsewhere, "dim")
         yield Line()
-    yield from _findings(document)
+    yield from _findings(document["findings"][len(errors) :])
     yield from _order(document)
     yield from _verdict(document)
 
@@ -70,13 +78,17 @@ def _urgency(group: list[ChangeRow]) -> tuple[bool, bool]:
     return not any(map(loses, group)), not any(change["dangers"] for change in group)
 
 
-def also_lines(others: list[list[ChangeRow]]) -> Iterator[Line]:
-    """One line with the names of the topics that have the same changes as the topic above."""
-    if others:
-        names = [one_line(name) for name in names_of(others)]
-        rest = f" and {len(names) - MAX_LISTED} more (--format json lists all)" if len(names) > MAX_LISTED else ""
-        lead = f"      the same for {many(len(names), 'more topic')}: "
-        yield Line(f"{lead}{', '.join(names[:MAX_LISTED])}{rest}", "", 8)
+def topic_lines(groups: list[list[ChangeRow]], *, verbose: bool) -> Iterator[Line]:
+    """Lines with the names of the topics whose changes are shown as one: the first of them, or with `verbose` a line for
+    each. None for a single topic.
+    """
+    names = [one_line(name) for name in names_of(groups)]
+    if len(names) > 1 and verbose:
+        yield from (Line(f"        {name}", "dim") for name in names)
+    elif len(names) > 1:
+        shown = names if len(names) <= _FEW else names[:_FIRST]
+        rest = f" and {len(names) - _FIRST:,} more (--verbose names all)" if len(names) > _FEW else ""
+        yield Line(f"      {', '.join(shown)}{rest}", "dim", 8)
 
 
 def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
@@ -84,9 +96,9 @@ def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
     return not change["address"].startswith("topic."), change["address"], change["action"] != "adopt"
 
 
-def _group(changes: list[ChangeRow]) -> Iterator[Line]:
-    """Lines of one group: a topic's own changes in full. If the topic is created or deleted, each of its
-    objects is one short line right below.
+def _group(changes: list[ChangeRow], topics: int) -> Iterator[Line]:
+    """Lines of one group, or of the first of `topics` groups that are alike: a topic's own changes in full. If the topic
+    is created or deleted, each of its objects is one short line right below.
 
     Objects with dangers are printed in full after these: a short line belongs to the nearest line above that is
     indented less.
@@ -94,12 +106,12 @@ def _group(changes: list[ChangeRow]) -> Iterator[Line]:
     own = [change for change in changes if change["address"].startswith("topic.")]
     hanging = [change for change in changes if _hangs(change, own)]
     for change in own:
-        yield from change_lines(change)
+        yield from change_lines(change, topics)
     for change in hanging:
         yield Line(f"      {words.symbol(change)} {words.short_address(change)}", _STYLES[change["action"]], 10)
     for change in changes:
         if change not in own and change not in hanging:
-            yield from change_lines(change)
+            yield from change_lines(change, topics)
 
 
 def _hangs(change: ChangeRow, own: list[ChangeRow]) -> bool:
@@ -108,28 +120,34 @@ def _hangs(change: ChangeRow, own: list[ChangeRow]) -> bool:
     return whole and change not in own and change["action"] == own[0]["action"] and not change["dangers"]
 
 
-def change_lines(change: ChangeRow) -> Iterator[Line]:
-    """Lines of one change with its fields and dangers."""
+def change_lines(change: ChangeRow, topics: int = 1) -> Iterator[Line]:
+    """Lines of one change with its fields and dangers; it stands for `topics` topics with the same change."""
     style = _STYLES[change["action"]]
-    where = f"  ({change['where'][0]}:{change['where'][1]})" if change["where"] and change["where"][1] else ""
-    address = one_line(change["address"])
+    place = change["where"] if topics == 1 else None
+    where = f"  ({place[0]}:{place[1]})" if place and place[1] else ""
+    address = words.name_of(change, topics)
     match change["action"]:
         case "create":
             yield Line(f"  + {address}", style)
             if text := words.created_text(change["after"]):
                 yield Line(f"      {text}")
+        case "update" if topics > 1 and len(change["fields"]) == 1:
+            [field] = change["fields"]
+            text = f"{words.field_name(field['name'])} {words.field_text(field)}{words.drift_mark(change, field)}"
+            yield Line(f"  ~ {address}: {text}", style, 4)
         case "update":
             yield Line(f"  ~ {address}{where}", style, 4)
             width = max(len(words.field_name(field["name"])) for field in change["fields"])
             for field in change["fields"]:
                 name = f"      {words.field_name(field['name']):<{width}}  "
                 yield Line(f"{name}{words.field_text(field)}{words.drift_mark(change, field)}", hang=len(name))
-            if change["unload"]:
-                yield Line("      the topic is unloaded once: its consumers reconnect")
         case _:
             yield Line(f"  {words.symbol(change)} {address}{where}", style, 4)
-            if change["reason"]:
-                yield Line(f"      {one_line(change['reason'])}")
+            reason = change["reason"] if topics == 1 else words.of_any_topic(change["reason"], change["address"])
+            if reason:
+                yield Line(f"      {one_line(reason)}")
+    if change.get("unload"):
+        yield Line("      the topic is unloaded once: its consumers reconnect")
     for danger in change["dangers"]:
         color = "red" if loses(change) else "yellow"
         yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", f"bold {color}", 8)
@@ -181,8 +199,8 @@ def _unmanaged_lines(document: PlanDocument) -> Iterator[Line]:
     yield Line()
 
 
-def _findings(document: PlanDocument) -> Iterator[Line]:
-    for finding in document["findings"]:
+def _findings(findings: list[FindingRow]) -> Iterator[Line]:
+    for finding in findings:
         yield from finding_lines(finding)
         yield Line()
 
@@ -208,7 +226,8 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
         rest = f" {many(left, 'object')} left out." if left else ""
         yield Line(f"No changes{' in this part' * bool(left)}. {as_said}".rstrip() + rest, "bold green")
     if document["refused"]:
-        yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
+        codes = words.refusing_codes(document)
+        yield Line(f"This plan is refused by {codes}: nothing can be applied until that is settled.", "bold red")
         yield from _allowing(document)
 
 

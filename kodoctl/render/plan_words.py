@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import PlanDocument
 
 Json = dict[str, Any]
+LEGEND: Final = "(what is there now → what the plan writes)"
 VERBS = {
     "create": "will be created",
     "update": "will be updated",
@@ -51,6 +54,17 @@ def fields_of(change: ChangeRow) -> list[FieldRow]:
 def with_dangers(change: ChangeRow, dangers: list[FindingRow]) -> ChangeRow:
     """The change with these dangers instead of its own."""
     return cast("ChangeRow", {**change, "dangers": dangers})
+
+
+def name_of(change: ChangeRow, topics: int = 1) -> str:
+    """Text that names the object of a change: its address; for `topics` topics with the same change, their number, as in
+    `240 topics` or `subscription billing of 240 topics`.
+    """
+    if topics == 1:
+        return one_line(change["address"])
+    kind, _, name = change["address"].partition(".")
+    rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
+    return many(topics, "topic") if kind == "topic" else one_line(f"{kind} {rest}".strip() + f" of {topics:,} topics")
 
 
 def cluster_line(document: PlanDocument, target: str) -> str:
@@ -148,20 +162,44 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """Both values of a field: `7d → 3d`; an unset value is followed by the level and value that applies."""
+    """Both values of a field: `7d → 3d`; of maps only the keys that differ; an unset value is followed by the level and
+    value that applies.
+    """
+    if _both_maps(field["before"], field["after"]):
+        return _map_text(field["before"], field["after"])
     before = _side(field["name"], field["before"], field.get("effective_before"))
     return f"{before} → {_side(field['name'], field['after'], field.get('effective_after'))}"
 
 
 def setting_text(before: Any, after: Any) -> str:
-    """Both values of a consumer's setting: `1m → 5m`; for lists of maps only the members that are added (+) and removed
-    (-).
+    """Both values of a consumer's setting: `1m → 5m`; of maps only the keys that differ; of lists of maps only the
+    members that are added (+) and removed (-).
     """
+    if _both_maps(before, after):
+        return _map_text(before, after)
     if _maps(before) and _maps(after):
         gone = [f"- {value_text(_in_order_of(member, after))}" for member in before if member not in after]
         come = [f"+ {value_text(member)}" for member in after if member not in before]
         return "  ".join([*gone, *come]) or "in another order"
     return " → ".join("default" if side is None else value_text(side) for side in (before, after))
+
+
+def _both_maps(before: Any, after: Any) -> bool:
+    return all(isinstance(side, dict) and set(side) != {"foreign"} for side in (before, after))
+
+
+def _map_text(before: Json, after: Json) -> str:
+    """Text of the keys with different values: `time 7d → 3d, size unset → 1GiB`; an inner map's key as `outer.key`."""
+    return ", ".join(f"{key} {value_text(old)} → {value_text(new)}" for key, old, new in _differing(before, after))
+
+
+def _differing(before: Json, after: Json, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differing(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}", old, new
 
 
 def _maps(value: Any) -> bool:
@@ -183,6 +221,12 @@ def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
     if effective["value"] is None:
         return f"{text} ({effective['from']})"
     return f"{text} ({effective['from']}: {value_text(effective['value'])})"
+
+
+def of_any_topic(text: str, address: str) -> str:
+    """The text about the object with this address, without the name of its topic."""
+    topic = topic_of(address)
+    return text.replace(topic, "this topic") if topic else text
 
 
 def topic_of(address: str) -> str:
@@ -274,6 +318,17 @@ def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
     return [(lead, list(dict.fromkeys(flags))) for lead, flags in found.items()]
 
 
+def refusing_codes(document: PlanDocument) -> str:
+    """Codes of the errors that refuse a plan, for one line: `K413, K402 (3 times)`."""
+    found = Counter(
+        finding["code"]
+        for findings in (document["findings"], *(change["dangers"] for change in document["changes"]))
+        for finding in findings
+        if finding["severity"] == "error"
+    )
+    return ", ".join(one_line(code) + (f" ({count:,} times)" if count > 1 else "") for code, count in found.items())
+
+
 def stake_lines(danger: FindingRow, address: str) -> list[str]:
     """Lines of a danger's detail without its address; the remedy is left out, because the plan lists it once at its
     end.
@@ -286,6 +341,11 @@ def detail_lines(finding: FindingRow) -> list[str]:
     """The lines of a finding's detail, without the last one if that is the remedy; renderers show the remedy elsewhere."""
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if _own_remedy(finding) else lines
+
+
+def has_remedy_line(finding: FindingRow) -> bool:
+    """True if the remedy of a finding has a line of its own, which views print at their end."""
+    return _own_remedy(finding) is not None
 
 
 def _own_remedy(finding: FindingRow) -> RemedyRow | None:

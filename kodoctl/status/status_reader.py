@@ -4,44 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError
 from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.pulsar.admin.admin import AdminError
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats, replications
 from kodoctl.pulsar.inventory.evidence_reader import count_messages
 from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
 from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.names import HOLDER, State, TopicName, partition_number
+from kodoctl.topology.names import HOLDER, State, partition_number
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
 
 
-def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
-    """Reads the lanes of a topology, undeclared subscriptions and replication. `exact`: also counts messages, by
-    reading each backlog.
+def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> tuple[TopologyStatus, list[UnreadTopic]]:
+    """Reads the lanes of a topology, undeclared subscriptions and replication, and returns (status, topics that the
+    broker cannot tell about, with its answer). `exact`: also counts messages, by reading each backlog.
 
     Sends one GET for each topic, and some for each partition with a backlog, to leave out the marks of producers.
-    Blocks; raises KodoctlError if a topic cannot be read.
+    Blocks; raises KodoctlError if no broker answers, or a right is missing.
     """
-    names = [topic.name for topic in expansion.topics]
+
+    def ask(topic: FamilyTopic) -> _TopicStatus | UnreadTopic:
+        try:
+            stats = read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
+            lanes = tuple(_add_counts(admin, *row, exact=exact) for row in _lanes(expansion, topic, stats))
+            return _TopicStatus(topic, stats, lanes, _other_backlogs(admin, expansion, topic, stats))
+        except (AdminError, UnknownPartitionsError) as problem:
+            if isinstance(problem, AdminError) and problem.reply.forbidden:
+                raise
+            reason = problem.diagnostics[0].detail
+            return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
+
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
-        answers = pool.map(lambda name: read_stats(admin, name, getEarliestTimeInBacklog="true"), names)
-        stats = dict(zip(names, answers, strict=True))
-        rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
-        lanes = list(pool.map(lambda row: _add_counts(admin, *row, exact=exact), rows))
-        others = tuple(_others(admin, expansion, stats))
-    return TopologyStatus(
+        answers = list(pool.map(ask, expansion.topics))
+    read = [answer for answer in answers if isinstance(answer, _TopicStatus)]
+    status = TopologyStatus(
         expansion.name,
         str(expansion.namespace),
-        tuple(lanes),
-        others,
-        tuple(_replications(expansion, stats)),
+        tuple(lane for one in read for lane in one.lanes),
+        tuple(_others(read)),
+        tuple(_replications(read)),
     )
+    return status, [answer for answer in answers if isinstance(answer, UnreadTopic)]
 
 
 def read_lanes(
@@ -70,6 +81,16 @@ def read_lanes(
 
 
 _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicStatus:
+    """One topic as it was read. `stats`: None if it does not exist; `others`: entries by undeclared subscription."""
+
+    topic: FamilyTopic
+    stats: Stats | None
+    lanes: tuple[LaneStatus, ...]
+    others: dict[str, int]
 
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
@@ -141,21 +162,29 @@ def _parts(stats: Stats | None) -> list[Stats]:
     return list((stats.get("partitions") or {}).values()) if stats else []
 
 
-def _others(admin: Admin, expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[OtherReaders]:
-    for ground, topics in expansion.by_ground().items():
-        found: dict[str, int] = {}
-        for topic in topics:
-            expected = {reader for reader, _ in _readers(expansion, topic)}
-            subs = [one for part in _parts(stats[topic.name]) for one in (part.get("subscriptions") or {}).items()]
-            for name in {name for name, sub in subs if name not in expected and sub.get("isDurable", True)}:
-                entries = sum(one.entries for one in _backlogs(admin, topic, name, stats[topic.name]))
-                found[name] = found.get(name, 0) + entries
-        if found:
-            yield OtherReaders(ground, tuple(sorted(found)), sum(found.values()))
+def _other_backlogs(admin: Admin, expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> dict[str, int]:
+    """Entries in the backlogs of the durable subscriptions of a topic that no file declares, by name."""
+    expected = {reader for reader, _ in _readers(expansion, topic)}
+    subs = [one for part in _parts(stats) for one in (part.get("subscriptions") or {}).items()]
+    names = {name for name, sub in subs if name not in expected and sub.get("isDurable", True)}
+    return {name: sum(one.entries for one in _backlogs(admin, topic, name, stats)) for name in names}
 
 
-def _replications(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[Replication]:
-    for ground, topics in expansion.by_ground().items():
-        parts = [part for topic in topics for part in _parts(stats[topic.name])]
+def _by_ground(read: Iterable[_TopicStatus]) -> dict[str, list[_TopicStatus]]:
+    found: dict[str, list[_TopicStatus]] = {}
+    for one in read:
+        found.setdefault(one.topic.ground, []).append(one)
+    return found
+
+
+def _others(read: Iterable[_TopicStatus]) -> Iterator[OtherReaders]:
+    for ground, topics in _by_ground(read).items():
+        if found := {name for one in topics for name in one.others}:
+            yield OtherReaders(ground, tuple(sorted(found)), sum(sum(one.others.values()) for one in topics))
+
+
+def _replications(read: Iterable[_TopicStatus]) -> Iterator[Replication]:
+    for ground, topics in _by_ground(read).items():
+        parts = [part for one in topics for part in _parts(one.stats)]
         for cluster, (entries, connected) in replications(parts).items():
             yield Replication(ground, cluster, entries, connected)

@@ -21,7 +21,8 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
     """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
-    and `unread` of each lane (no consumers, although other lanes have some).
+    and `unread` of each lane (no consumers, although other lanes have some). The list `unread` has the topics that
+    could not be read, whose lanes are in no other list.
     """
     topologies = [
         {
@@ -31,7 +32,8 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
         }
         for status in reading.topologies
     ]
-    return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies}
+    unread = [asdict(topic) for topic in reading.unread]
+    return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies, "unread": unread}
 
 
 def status_lines(reading: StatusReading) -> Iterator[Line]:
@@ -67,6 +69,10 @@ def status_lines(reading: StatusReading) -> Iterator[Line]:
             are = "is" if topology.missing == 1 else "are"
             advice = "`kodoctl plan` shows what apply would create."
             yield Line(f"{many(topology.missing, 'lane')} {are} MISSING: {advice}", "bold red")
+        yield Line()
+    for topic in reading.unread:
+        yield Line(f"persistent://{topic.namespace}/{one_line(topic.topic)}: NOT READ", "bold red")
+        yield Line(f"  {one_line(topic.reason, 1_000)}")
         yield Line()
     counted = (
         "messages; of a batch that is partly acknowledged, all"

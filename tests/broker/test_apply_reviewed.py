@@ -66,6 +66,18 @@ def test_a_plan_file_is_carried_out_exactly_and_only_once(planned: Workspace) ->
     assert planned.full("K") in planned.run(*told[1].split()).out
 
 
+@pytest.mark.parametrize("name", ["next.plan", "plan"])
+def test_a_plan_file_of_any_name_is_known_by_its_content_and_nothing_to_do_is_a_report(
+    planned: Workspace, name: str
+) -> None:
+    planned.plan("--out", name)
+    done = planned.run("apply", name, "--format", "json").lines_json()
+    assert (done[-1]["type"], done[-1]["counts"]["done"]) == ("report", len(done[-1]["outcomes"]))
+    for line in (["apply"], ["destroy", "--name", "none", "--namespace", planned.namespace]):
+        [report] = planned.run(*line, "--auto-approve", "--format", "json").lines_json()
+        assert (report["type"], report["complete"], report["outcomes"]) == ("report", True, [])
+
+
 def test_the_plan_of_a_first_apply_is_told_as_applied_although_the_cluster_has_a_new_identity_by_now(
     workspace: Workspace,
 ) -> None:

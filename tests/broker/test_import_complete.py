@@ -30,6 +30,9 @@ def grown(workspace: Workspace) -> Workspace:
         space.admin("PUT", f"namespaces/{tenant}/{namespace}")
     space.make_topic("orders", 2, "billing", "shop/front")
     space.make_topic("orders-billing-DLQ", 1, "people")
+    space.make_topic("orders-billing-RETRY", 1)
+    space.make_topic("closed", 2)
+    space.admin("POST", f"{space.path('closed')}/terminate/partitions")
     space.admin("PUT", space.path("plain"))
     space.admin("PUT", f"{space.path('plain')}/subscription/reader", "latest")
     space.admin("PUT", f"non-persistent/{tenant}/ns/beats/partitions", 3)
@@ -69,6 +72,8 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
             f"#   subscription.{here}/orders/shop/front: its name: ",
             f"#   topic.non-{here}/beats: a non-persistent topic",
             f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
+            f"#   topic.{here}/closed terminated: it takes no more messages",
+            f"#   topic.{here}/orders-billing-RETRY as a retry topic: Java clients name theirs so",
         ),
         "bare": (
             "ttl: 1m",
@@ -93,8 +98,16 @@ def test_a_plan_that_needs_a_topic_which_cannot_be_loaded_says_so_at_once_and_ho
     refused = grown.plan(code=1)
     assert "No offloader found for driver 'filesystem'" in refused.err
     assert (
-        f"no waiting mends this; `--exclude topic.persistent://{grown.tenant}/cold/old` plans without it"
-        in " ".join(refused.err.split())
+        "waiting does not mend this; the broker's log says more `plan`, `apply` and `destroy` go on without it by"
+        f" --exclude topic.persistent://{grown.tenant}/cold/old" in " ".join(refused.err.split())
     )
     assert "Waiting for the cluster" not in refused.err
     grown.run("plan", str(path), "--exclude", f"topic.persistent://{grown.tenant}/cold/old*")
+
+
+def test_a_plan_warns_where_a_topic_forbids_the_type_of_its_workers(grown: Workspace) -> None:
+    grown.topology("{orders: {partitions: 2, subscriptions: {billing: {states: [], dead_letter: false}}}}")
+    findings = {finding["code"]: finding["detail"] for finding in grown.plan_json(code=0)["findings"]}
+    assert findings["K439"] == (
+        f"{grown.full('orders')}: the topic allows Failover only: no worker of type shared can subscribe"
+    )

@@ -124,6 +124,7 @@ def test_a_message_that_is_too_large_for_its_topic_is_refused_before_any_is_sent
     assert told.code == 64
     assert "line 2:" in told.err
     assert "K729" in told.err
+    assert "--topology FILE compresses as the file declares" in " ".join(told.err.split())
     assert stored(applied, "plain") == []
 
 

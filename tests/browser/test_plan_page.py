@@ -58,11 +58,11 @@ def test_what_is_at_stake_is_open_and_first_and_the_way_out_is_there(plan: Opene
 
 
 def test_search_and_filters_show_what_fits(plan: Opened) -> None:
-    assert plan.page.inner_text("#shown") == "3 objects"
+    assert plan.page.inner_text("#shown") == "4 objects"
     plan.page.keyboard.press("/")
     plan.page.keyboard.type("BILLING latest")
     assert plan.visible(".group .name") == ["acme/ns/J"]
-    assert plan.page.inner_text("#shown") == "1 of 3 objects"
+    assert plan.page.inner_text("#shown") == "2 of 4 objects"
     plan.page.fill("#search", "")
     plan.page.uncheck("input[value=create]")
     assert plan.visible(".group .name") == ["acme/ns/K", "acme/ns/M"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -100,15 +100,28 @@ def encode_messages(
 
 
 def size_findings(
-    target: SendTarget, messages: Sequence[EncodedMessage], arguments: MessageArguments, limit: int
+    target: SendTarget,
+    messages: Sequence[EncodedMessage],
+    arguments: MessageArguments,
+    limit: int,
+    *,
+    has_file: bool = True,
 ) -> list[tuple[int, Diagnostic]]:
-    """Findings about messages that are larger than `limit` bytes, each with its line; 0: there is no limit."""
+    """Findings about messages that are larger than `limit` bytes, each with its line; 0: there is no limit. `has_file`:
+    a topology file was named, so that messages go compressed as it declares.
+    """
+    advice = "" if has_file else "; --topology FILE compresses as the file declares"
     form, properties, key = validator_of(target, limit), arguments.properties, arguments.key or ""
     refusals = [
         (line, form.too_large(Outgoing(target.topic, data, {**properties, ID: name}, key)))
         for line, name, data in messages
     ]
-    return [(line, finding) for line, refusal in refusals if refusal for finding in refusal.diagnostics]
+    return [
+        (line, replace(finding, detail=f"{finding.detail}{advice}"))
+        for line, refusal in refusals
+        if refusal
+        for finding in refusal.diagnostics
+    ]
 
 
 def _value(payload: bytes) -> object:

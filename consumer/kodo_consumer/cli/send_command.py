@@ -130,8 +130,8 @@ def send(
         if target is None:
             target = _target_on_cluster(admin, name)
             messages = _encode(target, typed, arguments)
-        limits = filter(None, (target.largest.get(name.full), largest_message(admin, name.full)))
-        _refuse(size_findings(target, messages, arguments, min(limits, default=0)), typed)
+        limit = min(filter(None, (target.largest.get(name.full), largest_message(admin, name.full))), default=0)
+        _refuse(size_findings(target, messages, arguments, limit, has_file=topology is not None), typed)
         # without numbers: the mark of their end would be one more stored message for each call
         producer = Producer.to(
             target,

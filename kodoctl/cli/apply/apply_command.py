@@ -22,6 +22,7 @@ from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
+from kodoctl.cli.common.plan_files import is_plan_file
 from kodoctl.cli.plan.plan_views import read_plans, show_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each
 from kodoctl.errors import RefusedError, UsageError, Where, error
@@ -74,7 +75,10 @@ def apply(
 
     A plan file is carried out exactly, without a question: the file is the approval.
     """
-    file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
+    if resume is not None and paths:
+        detail = f"--resume continues the plan in the journal of {resume}: leave {', '.join(paths)} out"
+        raise UsageError(error("K428", "a plan file is carried out as it is", detail))
+    file = paths[0] if paths and len(paths) == 1 and not approved and is_plan_file(paths[0]) else None
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:
         _check_planned(replace(given, destroy=None) if resume else given)
@@ -181,7 +185,7 @@ def _apply_file(reach: TargetClusters, file: str, approval: Approval) -> None:
             refuse_reduced(plan, file)
         if fleet.only is not None and fleet.refused:
             if not approval.json_output:
-                show_plan(fleet, shown_targets(sessions))
+                show_plan(fleet, shown_targets(sessions), verbose=approval.verbose)
             raise _plan_refusal(file)
         show_reviewed(sessions, fleet, approval)
         for plan in {plan.digest: plan for plan in fleet.plans.values()}.values():

@@ -5,7 +5,7 @@ it out, report.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -148,7 +148,8 @@ def carry_out(
     waiting: Collection[str] | None = None,
     verb: str = "apply",
 ) -> None:
-    """Carries out the plans of a fleet, blocks meanwhile, and prints the report. Ends the command with a nonzero exit
+    """Carries out the plans of a fleet, blocks meanwhile, and prints the report; as JSON also that of a plan without
+    changes. Ends the command with a nonzero exit
     code unless every change was made.
 
     `waiting`: contexts whose plans have changes, None: all. `verb`: name of the command, for the journal.
@@ -158,10 +159,19 @@ def carry_out(
     plans = fleet.plans
     tasks = [Task(name, sessions[name], plans[name]) for name in plans if waiting is None or name in waiting]
     ended = _run(tasks, fleet, approval, verb) if tasks else ()
-    for one in ended:
+    idle = _without_changes(plans.keys() - {task.context for task in tasks}) if approval.json_output else ()
+    for one in (*ended, *idle):
         show_result(one, json_output=approval.json_output)
     _tell_unreached(fleet, approval)
     _finish(ended, fleet)
+
+
+def _without_changes(contexts: Iterable[str]) -> tuple[ClusterResult, ...]:
+    """The result of each of these clusters, whose plans have no changes."""
+    from kodoctl.apply.fleet_run import ClusterResult
+    from kodoctl.apply.report import ApplyReport
+
+    return tuple(ClusterResult(name, ApplyReport(())) for name in sorted(contexts))
 
 
 def _run(tasks: Sequence[Task], fleet: FleetPlan, approval: Approval, verb: str) -> tuple[ClusterResult, ...]:
@@ -250,7 +260,7 @@ def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: A
     the output is JSON (text shows them in the plan).
     """
     if not approval.json_output:
-        show_plan(fleet, shown_targets(sessions))
+        show_plan(fleet, shown_targets(sessions), verbose=approval.verbose)
     if fleet.refused:
         findings = [finding for plan in fleet.plans.values() for finding in plan.all_findings()]
         raise RefusedError(*(findings if approval.json_output else ()))

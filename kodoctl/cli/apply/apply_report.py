@@ -92,16 +92,23 @@ def show_report(report: ApplyReport) -> None:
 
 
 def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:
-    """Outcomes to show, each with the number of others that it represents. Changes that were not started have
-    one reason, seldom two; one line for each would bury the failures.
+    """Outcomes to show, each with the number of others that it represents: those with the same verb and reason but for
+    the name of their topic. A line for each would bury another failure; few are shown one by one, unless they were not
+    started.
     """
     from kodoctl.apply.report import ChangeStatus
+    from kodoctl.render.plan_folding import FOLDED_FROM
+    from kodoctl.render.plan_words import topic_of
 
-    found = [outcome for outcome in report.outcomes if outcome.status is status]
-    if status is not ChangeStatus.NOT_STARTED:
-        yield from ((outcome, 0) for outcome in found)
-        return
-    by_reason: dict[str, list[ChangeOutcome]] = {}
-    for outcome in found:
-        by_reason.setdefault(outcome.detail, []).append(outcome)
-    yield from ((some[0], len(some) - 1) for some in by_reason.values())
+    began = status is not ChangeStatus.NOT_STARTED
+    by_reason: dict[tuple[str, str], list[ChangeOutcome]] = {}
+    for outcome in report.outcomes:
+        if outcome.status is status:
+            topic = topic_of(outcome.address).removeprefix("persistent://")
+            reason = outcome.detail.replace(topic, "") if topic else outcome.detail
+            by_reason.setdefault((outcome.verb if began else "", reason), []).append(outcome)
+    for some in by_reason.values():
+        if began and len(some) < FOLDED_FROM:
+            yield from ((outcome, 0) for outcome in some)
+        else:
+            yield some[0], len(some) - 1

@@ -48,13 +48,14 @@ def destroy(
     ] = None,
     env: Environment = None,
     allow_destroy: plan_options.AllowDestroy = None,
+    excludes: plan_options.Excludes = None,
     *,
     approval: Approval,
 ) -> None:
     """Delete everything a topology created. Adopted objects are forgotten, not deleted."""
     with open_all(reach.by_context) as sessions:
         chosen = _doomed(sessions, paths, name, namespace, env, allow_destroy)
-        fleet = plan_each(sessions, lambda context: _destroy_plan(sessions[context], chosen[context]))
+        fleet = plan_each(sessions, lambda context: _destroy_plan(sessions[context], chosen[context], excludes))
         for context, plan in fleet.plans.items():
             if not plan.owners:
                 place = f"on {context}" if context else "on this cluster"
@@ -63,6 +64,7 @@ def destroy(
         if fleet.empty:
             for session in sessions.values() if approval.verbose else ():
                 command_target.tell_total(session)
+            carry_out(sessions, fleet, approval, waiting=())
             return
         waiting = confirm_changes(sessions, fleet, approval, question="Destroy all of this?")
         carry_out(sessions, fleet, approval, waiting=waiting, verb="destroy")
@@ -108,8 +110,10 @@ def _doomed(  # one for each flag
     return chosen
 
 
-def _destroy_plan(session: Session, chosen: _Doomed) -> Plan:
-    """Returns the plan that deletes or forgets all objects of the chosen topologies."""
+def _destroy_plan(session: Session, chosen: _Doomed, excludes: list[str] | None) -> Plan:
+    """Returns the plan that deletes or forgets all objects of the chosen topologies, but for the excluded ones."""
     from kodoctl.plan.live.planner import plan_live
+    from kodoctl.topology.target_flags import TargetFlags
 
-    return plan_live(session, chosen.desired, chosen.allowances, namespaces=chosen.spaces).plan
+    selection = TargetFlags(excludes=tuple(excludes or ()))
+    return plan_live(session, chosen.desired, chosen.allowances, namespaces=chosen.spaces, selection=selection).plan

@@ -119,6 +119,7 @@ def undo(
             if plan.empty:
                 tell(f"Nothing of {found[name].applied.id} is left to take back{f' on {name}' if name else ''}.")
         if fleet.empty:
+            carry_out(sessions, fleet, approval, waiting=())
             return
         waiting = confirm_changes(sessions, fleet, approval, question="Take this back?")
         commit = next((f"commit {one.applied.commit[:12]}" for one in found.values() if one.applied.commit), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import tempfile
 from contextlib import suppress
@@ -10,6 +11,18 @@ from pathlib import Path
 
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.host.private_files import write_private
+
+
+def is_plan_file(path: str) -> bool:
+    """True for the path of a plan file: one that ends in `.json`, or a file whose content is a plan's."""
+    if path.endswith(".json"):
+        return True
+    try:
+        text = Path(path).read_bytes()
+        document = json.loads(text) if text[:1] == b"{" else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"format_version", "seal"} <= document.keys()
 
 
 def read_plan_text(file: str, written_by: str) -> str:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
 
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
+Verbose = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", help="Name each of many alike topics; requests and time to standard error."),
+]
 Adopt = Annotated[
     list[str] | None,
     typer.Option("--adopt", help="Adopt this object although the file changes it (repeatable).", metavar="ADDRESS"),

@@ -34,10 +34,11 @@ def drift(
     Exits 3 when somebody changed it by hand.
     """
     from kodoctl.plan.drift import split, to_json
+    from kodoctl.plan.live.planner import Tolerance
     from kodoctl.render.drift_text import drift_lines
 
     with open_all(reach.by_context) as sessions:
-        planned = plan_all(sessions, paths, env, PlanFlags(), verbose=verbose)
+        planned = plan_all(sessions, paths, env, PlanFlags(), verbose=verbose, tolerance=Tolerance.LEFT_OUT)
         found = {name: split(one.plan, one.live, count_unmanaged=unmanaged) for name, one in planned.prepared.items()}
         results = {
             member.context: found[member.context] if member.plan is not None else ClusterError(*member.problems)
@@ -48,7 +49,9 @@ def drift(
         else:
             targets = shown_targets(sessions)
             show_results(
-                results, lambda name, one: show_lines(drift_lines(to_json(one), targets[name])), "not compared"
+                results,
+                lambda name, one: show_lines(drift_lines(to_json(one), targets[name], verbose=verbose)),
+                "not compared",
             )
     if any(one.refused for one in found.values()):
         finish(ExitCode.REFUSED)

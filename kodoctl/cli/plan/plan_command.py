@@ -49,12 +49,15 @@ def plan(
 
     Writes nothing.
     """
+    from kodoctl.plan.live.planner import Tolerance
+
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
     with open_all(reach.by_context) as sessions:
-        fleet = plan_all(sessions, paths, env, given, verbose=verbose, may_reduce=not reach.several).fleet
+        tolerance = Tolerance.NONE if reach.several else Tolerance.REDUCED
+        fleet = plan_all(sessions, paths, env, given, verbose=verbose, tolerance=tolerance).fleet
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(fleet, out)
-        show_plan(fleet, shown_targets(sessions), output)
+        show_plan(fleet, shown_targets(sessions), output, verbose=verbose)
     if out is not None:
         then = "it is refused, to be read only" if fleet.refused else f"carry it out with: kodoctl apply {out}"
         tell(f"Plan written to {out}; {then}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -45,23 +46,30 @@ def show(
         str | None,
         typer.Option("--context", help="Of a plan over several clusters, this one.", metavar="NAME"),
     ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name each of many alike topics.")] = False,
 ) -> None:
     """Show a plan file again, in any view. Reads no cluster: the view is the plan as made, not the live state."""
     from kodoctl.plan.fleet import ONLY, alone
 
     found = read_plans(file)
     if context is None:
-        show_plan(found, {name: f"{file}, context {name}" if name else file for name in found.plans}, output)
+        show_plan(
+            found, {name: f"{file}, context {name}" if name else file for name in found.plans}, output, verbose=verbose
+        )
         return
     plans = {} if found.only is not None else found.plans
     if context not in plans:
         known = ", ".join(plans) or "the plan is of one cluster and does not say which context it was"
         raise UsageError(error("K501", "unknown context", f"{context!r}; known: {known}", Where(file)))
-    show_plan(alone(plans[context]), {ONLY: f"{file}, context {context}"}, output)
+    show_plan(alone(plans[context]), {ONLY: f"{file}, context {context}"}, output, verbose=verbose)
 
 
-def show_plan(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Prints a plan in one of its formats. `targets`: context -> text about its cluster or file."""
+def show_plan(
+    fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT, *, verbose: bool = False
+) -> None:
+    """Prints a plan in one of its formats. `targets`: context -> text about its cluster or file; `verbose`: text names
+    every topic with the same changes.
+    """
     from kodoctl.plan import fleet as fleets
     from kodoctl.plan import plan_file
 
@@ -72,12 +80,12 @@ def show_plan(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat =
         from kodoctl.render.plan_text import plan_lines
 
         texts = {PlanFormat.MARKDOWN: plan_markdown, PlanFormat.HTML: plan_html, PlanFormat.GITHUB: plan_github}
-        _show(plan_file.to_json(fleet.only), targets[fleets.ONLY], output, plan_lines, texts)
+        _show(plan_file.to_json(fleet.only), targets[fleets.ONLY], output, partial(plan_lines, verbose=verbose), texts)
     else:
         from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
 
         several = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
-        _show(fleets.to_json(fleet), targets, output, fleet_lines, several)
+        _show(fleets.to_json(fleet), targets, output, partial(fleet_lines, verbose=verbose), several)
 
 
 def _show(

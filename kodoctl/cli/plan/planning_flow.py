@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import Desired
-    from kodoctl.plan.live.planner import PlannedRun
+    from kodoctl.plan.live.planner import PlannedRun, Tolerance
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
 
@@ -66,11 +66,11 @@ def plan_all(
     given: PlanFlags,
     *,
     verbose: bool,
-    may_reduce: bool = False,
+    tolerance: Tolerance | None = None,
 ) -> FleetRun:
     """Plans all clusters in parallel. If the command has several clusters, one that cannot be read becomes a member
     without a plan; the errors of a single cluster, of files and of flags are raised. `verbose`: prints requests and
-    time; `may_reduce`: a role that may not read everything gets a reduced plan.
+    time; `tolerance`: what happens to an object that cannot be read; None: it raises an error.
     """
     from kodoctl.plan.fleet import ONLY, FleetPlan, Member, same_cluster
 
@@ -79,7 +79,7 @@ def plan_all(
     def prepare(name: str) -> PlannedRun | ClusterError:
         speak = (lambda text: tell(f"{name}: {text}" if name else text)) if verbose else None
         try:
-            return _prepare(sessions[name], loaded[name], given, tell=speak, may_reduce=may_reduce)
+            return _prepare(sessions[name], loaded[name], given, tell=speak, tolerance=tolerance)
         except ClusterError as problem:
             if name == ONLY:
                 raise
@@ -123,10 +123,15 @@ def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) ->
 
 
 def _prepare(
-    session: Session, loaded: _LoadedFiles, given: PlanFlags, *, tell: Callable[[str], None] | None, may_reduce: bool
+    session: Session,
+    loaded: _LoadedFiles,
+    given: PlanFlags,
+    *,
+    tell: Callable[[str], None] | None,
+    tolerance: Tolerance | None,
 ) -> PlannedRun:
     """Plans one cluster. `tell` prints requests and time; None: nothing prints them."""
-    from kodoctl.plan.live.planner import plan_live
+    from kodoctl.plan.live.planner import Tolerance, plan_live
     from kodoctl.topology.target_flags import TargetFlags
 
     desired, take_over = loaded.desired, given.take_over
@@ -134,7 +139,12 @@ def _prepare(
     selection = TargetFlags(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
     prepared = plan_live(
-        session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce
+        session,
+        desired,
+        allowances,
+        against=loaded.earlier,
+        selection=selection,
+        tolerance=tolerance or Tolerance.NONE,
     )
     if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
         report([replace(finding, severity=Severity.WARNING) for finding in unanswered.diagnostics])

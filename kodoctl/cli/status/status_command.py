@@ -65,7 +65,8 @@ def status(
 ) -> None:
     """Show levels and states and their waiting messages.
 
-    Exits 1 when a declared lane is missing (0 with --watch). Marks of producers, which are no messages, are left out.
+    Exits 1 when a declared lane is missing or cannot be read (0 with --watch). Marks of producers, which are no
+    messages, are left out.
     """
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_status
@@ -76,8 +77,9 @@ def status(
 
         def look(name: str) -> StatusReading:
             admin = sessions[name].admin
-            topologies = tuple(read_status(admin, one, exact=exact) for one in desired[name].expansions)
-            return StatusReading(int(time.time() * 1000), topologies)
+            found = [read_status(admin, one, exact=exact) for one in desired[name].expansions]
+            unread = tuple(topic for _, topics in found for topic in topics)
+            return StatusReading(int(time.time() * 1000), tuple(status for status, _ in found), unread)
 
         snapshot = read_each(sessions, look)
         if watch:
@@ -89,7 +91,7 @@ def status(
         show_results(snapshot, lambda name, one: _show(one, shown[name]), "not read")
     finish_problems(snapshot)
     readings = [one for one in snapshot.values() if not isinstance(one, KodoctlError)]
-    if any(topology.missing for one in readings for topology in one.topologies):
+    if any(one.unread or any(topology.missing for topology in one.topologies) for one in readings):
         finish(ExitCode.ERROR)
 
 

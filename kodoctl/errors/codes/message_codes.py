@@ -47,7 +47,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     },
     "Parts of the cluster that do not answer": {
         "K580": Code("part of a topic cannot be read",
-                     "Nothing of it was compared or written; try again once the broker's fail-over has ended, in a minute."),
+                     "The detail has the broker's answer. In a fail-over, try again in a minute; `--exclude` leaves a topic out that the broker"
+                     " cannot load."),
     },
     "Waiting messages": {
         "K581": Code("unknown waiting lane", "Name a lane as `kodoctl waiting list` does."),

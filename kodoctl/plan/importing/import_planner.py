@@ -7,9 +7,10 @@ gives Adopt only (and a Create of `kodo-hold` where dead letters have no holder)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Create, FieldChange, PolicyChange, Update
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 
+_PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a look
+
+
 @dataclass(frozen=True, slots=True)
 class Import:
     """The text of an imported file, the objects and settings that the file leaves out, each with the reason, and the
@@ -60,6 +64,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     Raises KodoctlError if no such file is valid.
     """
     left_out: dict[str, str] = {**_undeclarable(live, namespace), **dict(_unfit(live, namespace))}
+    left_out |= _odd_roles(live, namespace)
     excluded: set[str] = set()
     while True:
         seen = _unowned_objects(live, namespace, excluded)
@@ -74,6 +79,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
             excluded.add(found.local)
             left_out[f"topic.{found}"] = reason
     members = {member for family in families.values() for member in family.members}
+    left_out.update(_java_retries(seen, families))
     for local, topic in seen.topics.items():
         if local not in members:
             left_out.setdefault(f"topic.{topic.name}", _why_not(local))
@@ -148,9 +154,10 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
             case SubscriptionResource(topic=name, name=subscription) if name.namespace == namespace:
                 subscriptions.setdefault(name.local, set()).add(subscription)
             case GrantResource(target=target, role=role, actions=actions) if target == namespace:
-                grants[role] = tuple(sorted(actions))
+                if _why_not_role(role) is None:
+                    grants[role] = tuple(sorted(actions))
             case GrantResource(target=TopicName() as name, role=role, actions=actions) if name.namespace == namespace:
-                if actions == {"produce"}:
+                if actions == {"produce"} and _why_not_role(role) is None:
                     producers.setdefault(name.local, set()).add(role)
             case NamespaceResource(name=name, policies=set_policies) if name == namespace:
                 policies = {key: value for key, value in set_policies.items() if not isinstance(value, Foreign)}
@@ -158,6 +165,38 @@ def _unowned_objects(live: Live, namespace: NamespaceName, excluded: set[str]) -
                 pass
     names_by_topic = {local: frozenset(names) for local, names in subscriptions.items()}
     return UnownedObjects(namespace, topics, names_by_topic, policies, grants, live.identity.cluster, producers)
+
+
+def _java_retries(seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Iterator[tuple[str, str]]:
+    """Yields (printed name, reason) of ground topics of the file with the name that Java clients give a retry topic."""
+    for ground in families:
+        name = ground.removesuffix("-RETRY")
+        if name != ground and any(name.startswith(f"{other}-") for other in seen.topics):
+            yield (
+                f"topic.persistent://{seen.namespace}/{ground} as a retry topic",
+                "Java clients name theirs so; it is a ground topic of its own in the file",
+            )
+
+
+def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
+    """Yields (address, reason) of grants on the namespace whose role no file can hold."""
+    for address, found in live.objects.items():
+        match found.resource:
+            case GrantResource(target=target, role=role) if target == namespace and (why := _why_not_role(role)):
+                yield address, f"its role: {why}"
+
+
+def _why_not_role(role: str) -> str | None:
+    """The reason why a topology file cannot hold a role, by the loader's own words; None: it can."""
+    if _PLAIN_ROLE.fullmatch(role):
+        return None
+    head = {"version": 1, "name": "t", "tenant": "t", "namespace": "t"}
+    try:
+        [expansion], _ = _load(render({**head, "namespace_grants": {role: ["consume"]}, "topics": {}}, {}))
+    except KodoctlError as problem:
+        return problem.diagnostics[0].summary
+    kept = GrantResource(NamespaceName("t", "t"), role, frozenset()).address in expansion.resources
+    return None if kept else "YAML would read another one"
 
 
 def _why_not(local: str) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import Diagnostic, error, note
+from kodoctl.errors import Diagnostic, Severity, error
 from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
@@ -18,7 +19,7 @@ from kodoctl.plan.live.source_objects import with_sources
 from kodoctl.plan.partial_access import drop_unseen, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
-from kodoctl.plan.targeting import choose
+from kodoctl.plan.targeting import choose, known_addresses
 from kodoctl.pulsar.admin.admin import Admin, must, schema_path
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
@@ -45,6 +46,14 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
 
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
+
+
+class Tolerance(Enum):
+    """Ways of a plan to treat an object that cannot be read."""
+
+    NONE = "it raises an error"
+    REDUCED = "a role that may read topics only gets a plan that cannot be applied"
+    LEFT_OUT = "it leaves out each topic that the broker cannot load, with an error among its findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +95,22 @@ def plan_live(
     namespaces: Iterable[NamespaceName] = (),
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
-    may_reduce: bool = False,
+    tolerance: Tolerance = Tolerance.NONE,
 ) -> PlannedRun:
     """Reads the cluster and returns the plan for the declared objects; writes nothing. `namespaces`: further namespaces
-    to read (destroy by name); `selection`: plans a part only; `may_reduce`: a role that may read topics only gets a
-    plan that cannot be applied, instead of an error.
+    to read (destroy by name); `selection`: plans a part only.
     """
-    scope = replace(scope_of(desired, namespaces), reduced=may_reduce, selection=selection or WHOLE)
+    scope = scope_of(desired, namespaces)
+    reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT
+    scope = replace(scope, reduced=reduced, selection=selection or WHOLE, lenient=lenient)
     live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
     if live.unseen:
         desired, live = drop_unseen(desired, live)
-    return PlannedRun(plan_inventory(session.admin, desired, live, allowances, against, selection), live)
+    missed = Severity.NOTE
+    if lenient and (unread := known_addresses(desired, live) & frozenset(map(topic_address, live.unread))):
+        selection, missed = TargetFlags(excludes=tuple(sorted(unread))), Severity.ERROR
+    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, missed=missed)
+    return PlannedRun(plan, live)
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
@@ -152,9 +166,12 @@ def plan_inventory(
     allowances: Allowances,
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
+    *,
+    missed: Severity = Severity.NOTE,
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. Raises UsageError if `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if
+    `selection` names nothing in the inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
@@ -164,17 +181,19 @@ def plan_inventory(
     now = int(time.time() * 1000)
     known = chosen.known if chosen else frozenset()
     unread = [
-        note(
-            "K580",
-            "part of a topic cannot be read",
-            f"{topic}: {why}; {'it is left out' if topic_address(topic) in known else 'no file declares it'}",
-        )
+        _unread_finding(topic, why, missed if topic_address(topic) in known else None)
         for topic, why in live.unread.items()
     ]
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan)))
+
+
+def _unread_finding(topic: TopicName, why: str, missed: Severity | None) -> Diagnostic:
+    """The finding about a topic that cannot be read, with the severity `missed`; None: no file declares the topic."""
+    then = "no file declares it" if missed is None else "it is left out"
+    return Diagnostic(missed or Severity.NOTE, "K580", "part of a topic cannot be read", f"{topic}: {why}; {then}")
 
 
 def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:

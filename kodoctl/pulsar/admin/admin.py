@@ -26,7 +26,11 @@ _UNSETTLED: Final = (
     "Subscription is fenced",
     "Failed for Subscription Busy",  # Pulsar's 412 behind `resetcursor`, whatever keeps the cursor
 )
-_LASTING: Final = ("No offloader found for driver",)  # of a topic whose policies name a driver that is not installed
+_LASTING: Final = (
+    "No offloader found for driver",  # of a topic whose policies name a driver that is not installed
+    "No such ledger exists",  # what BookKeeper lost, or somebody deleted: of a topic, or of its schema
+    "No such entry",
+)
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, partition_path
+from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S
 from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ _ADVICE: Final = (
 
 class UnknownPartitionsError(ClusterError):
     """It is unknown whether the partitions `numbers` exist, so no decision about their topic is safe. `lasting`: the
-    broker named a cause that does not go away by waiting.
+    broker named a cause that does not go away by waiting, or failed for longer than a fail-over takes.
     """
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
         self.topic, self.reason = topic, f"nothing is known of {_which(numbers)}: {why}"
-        advice = f"no waiting mends this; `--exclude topic.{topic}` plans without it" if lasting else _ADVICE
+        advice = "waiting does not mend this; the broker's log says more" if lasting else _ADVICE
         super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {advice}"))
 
 
@@ -68,7 +69,8 @@ def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, 
         if reply.forbidden:
             must(reply, f"reading {topic.partition(number)}")
         if not reply.missing and not isinstance(reply.data if reply.ok else None, dict):
-            raise UnknownPartitionsError(topic, asked[place:], f"{reply}", lasting=reply.lasting)
+            failed_on = reply.status == 500 and admin.waits.limit >= FAIL_OVER_S  # `call` sent it again until then
+            raise UnknownPartitionsError(topic, asked[place:], f"{reply}", lasting=reply.lasting or failed_on)
         if reply.ok:
             found[number] = reply.data
     return found

@@ -69,7 +69,7 @@ def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = N
     if answer is None:
         return None
     if (lacking := _lacking(answer)) and of is not None and _marker(answer) not in of:
-        raise NotAwaitedError(topic, lacking, "its broker did not tell at once")
+        raise NotAwaitedError(topic, lacking, "not in the broker's answer, because it moves or cannot be loaded")
     return parse(topic, _fill_partitions(admin, topic, answer, {}))
 
 

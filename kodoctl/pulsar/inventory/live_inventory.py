@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
@@ -24,7 +24,7 @@ from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, rea
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
-from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable
+from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable, termination
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
@@ -71,6 +71,7 @@ class ReadScope:
     bookies: bool = False  # whether their number matters
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
     selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
+    lenient: bool = False  # every topic may be unreadable
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class _Reading:
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
     delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
+    subscription_types: dict[NamespaceName | TopicName, frozenset[str]] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
@@ -104,12 +106,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        wanted = [schema for schema in scope.schemas if schema.topic not in reading.unread]
-        for schema in pool.map(lambda schema: read_schema(admin, schema.topic, schema), wanted):
-            if schema is not None:
-                _add(reading, [LiveObject(schema)])
+        _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
+            topics = [one.resource for one in reading.objects.values() if isinstance(one.resource, TopicResource)]
+            for found in pool.map(lambda topic: termination(admin, topic.name, topic.partitions), topics):
+                reading.undeclarable |= found
     return Live(
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
@@ -118,6 +120,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         broker_defaults=server.defaults,
         delays=reading.delays,
         default_delays=server.delays,
+        subscription_types=reading.subscription_types,
         clusters=server.clusters,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
@@ -129,6 +132,26 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     )
 
 
+def _read_declared_schemas(admin: Admin, pool: ThreadPoolExecutor, scope: ReadScope, reading: _Reading) -> None:
+    """Reads the declared schemas that the flags choose. Raises one ClusterError for all that cannot be read; in a
+    lenient read their topics are unread.
+    """
+    wanted = [one for one in scope.schemas if one.topic not in reading.unread and scope.selection.names(one.address)]
+    findings = []
+    for schema, found in zip(
+        wanted, pool.map(lambda one: _readable_schema(admin, one.topic, one), wanted), strict=True
+    ):
+        if isinstance(found, str) and scope.lenient:
+            reading.unread[schema.topic] = found
+        elif isinstance(found, str):
+            way_out = f"`plan` and `apply` go on without it by --exclude {schema.address}"
+            findings.append(error("K580", "part of a topic cannot be read", f"{found}\n{way_out}"))
+        elif found is not None:
+            _add(reading, [LiveObject(found)])
+    if findings:
+        raise ClusterError(*findings)
+
+
 def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> None:
     """Notes the schema of every topic that could be read, and the topics whose schema cannot be read. No request can
     name the schema of a topic with a slash in its name, which clients may bring into being as a plain one.
@@ -136,18 +159,26 @@ def _list_schemas(admin: Admin, pool: ThreadPoolExecutor, reading: _Reading) -> 
     topics = [found.resource for found in reading.objects.values() if isinstance(found.resource, TopicResource)]
     named = [topic.name for topic in topics if "/" not in topic.name.local and _is_readable(topic.name)]
     names = [topic for topic in named if topic not in reading.unread]
-    for name, schema in zip(names, pool.map(lambda topic: _readable_schema(admin, topic), names), strict=True):
+    for name, schema in zip(
+        names, pool.map(lambda topic: _readable_schema(admin, topic, patient=False), names), strict=True
+    ):
         if isinstance(schema, str):
             reading.undeclarable[f"schema.{name}"] = f"it cannot be read: {schema}"
         elif schema is not None:
             _add(reading, [LiveObject(schema)])
 
 
-def _readable_schema(admin: Admin, topic: TopicName) -> SchemaResource | str | None:
-    """The topic's schema, None without one; the reason as text if it cannot be read."""
+def _readable_schema(
+    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
+) -> SchemaResource | str | None:
+    """The result of `read_schema`; the reason as text if it failed. For a declared schema, raises ClusterError if no
+    broker answers, or the role lacks the right.
+    """
     try:
-        return read_schema(admin, topic)
+        return read_schema(admin, topic, declared, patient=patient)
     except ClusterError as problem:
+        if declared is not None and not (isinstance(problem, AdminError) and not problem.reply.forbidden):
+            raise
         return problem.diagnostics[0].detail
 
 
@@ -236,6 +267,8 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
     reading.policies[namespace] = policies
     if delays := dump.get("delayed_delivery_policies"):
         reading.delays[namespace] = read_delayed_delivery(delays)
+    if types := dump.get("subscription_types_enabled"):
+        reading.subscription_types[namespace] = frozenset(types)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
@@ -292,12 +325,18 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )
     if wanted:
         reading.how.add(policies.how)
+    for topic, settings in (policies.others or {}).items():
+        if types := settings.get("subscriptionTypesEnabled"):
+            reading.subscription_types[topic] = frozenset(types)
     if scope.everything:
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):
             reading.undeclarable |= subscriptions
     others, not_needed = _all_known(
-        asked, lambda topic, why: topic not in ours and (scope.everything or isinstance(why, NotAwaitedError))
+        asked,
+        lambda topic, why: (
+            scope.lenient or (topic not in ours and (scope.everything or isinstance(why, NotAwaitedError)))
+        ),
     )
     reading.unread |= unread | not_needed
     _add(
@@ -338,7 +377,7 @@ def _all_known(
 ) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
     """Waits for the reads. Returns the readings, and the reasons by topic for unreadable topics that `may_lack` allows.
     After the first other unreadable topic, cancels the reads that have not begun, and raises one error for all such
-    topics.
+    topics, with the flag that plans without each.
     """
     known: list[TopicReading | None] = []
     unread: dict[TopicName, str] = {}
@@ -351,9 +390,15 @@ def _all_known(
                 found = [
                     one for one in unknown if isinstance(one, UnknownPartitionsError) and not may_lack(one.topic, one)
                 ]
-                raise ClusterError(*(finding for one in found for finding in one.diagnostics)) from None
+                raise ClusterError(*(_with_way_out(one) for one in found)) from None
             unread[topic] = problem.reason
     return known, unread
+
+
+def _with_way_out(problem: UnknownPartitionsError) -> Diagnostic:
+    [finding] = problem.diagnostics
+    flag = f"--exclude {topic_address(problem.topic)}"
+    return replace(finding, detail=f"{finding.detail}\n`plan`, `apply` and `destroy` go on without it by {flag}")
 
 
 def _left_out(
@@ -420,14 +465,17 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
     _add(reading, objects)
 
 
-def read_schema(admin: Admin, topic: TopicName, declared: SchemaResource | None = None) -> SchemaResource | None:
+def read_schema(
+    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
+) -> SchemaResource | None:
     """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
     schema begins with its type, so that it never equals a declared one. Raises ClusterError.
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
-    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas).
+    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
+    as in `Admin.call`.
     """
-    reply = admin.call("GET", f"{schema_path(topic)}/schema")
+    reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
     if reply.missing:
         return None
     latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)

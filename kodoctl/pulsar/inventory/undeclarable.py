@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, topic_path
+from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, partition_path, topic_path
 from kodoctl.pulsar.admin.topic_stats import COMPACTION
 from kodoctl.pulsar.inventory.policy_requests import NAMESPACE_CODECS, read_namespace_policies
 from kodoctl.text.escaping import one_line
@@ -54,6 +54,20 @@ def plain_subscriptions(admin: Admin, topic: TopicName) -> dict[str, str]:
         return {f"subscription.{topic}/…": f"the subscriptions of this topic cannot be read: {reply}"}
     names = (name for name in reply.data if name != COMPACTION)
     return {f"subscription.{topic}/{name}": "its topic is left out" for name in names}
+
+
+def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, str]:
+    """Returns an entry, printed name -> reason, for a topic that was terminated, or of which a partition was; {} for any
+    other topic, and where that cannot be read. Sends one request for each partition.
+    """
+    replies = (admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in range(partitions))
+    ended = [
+        n for n, reply in enumerate(replies) if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
+    ]
+    if not ended:
+        return {}
+    some = "" if len(ended) == partitions else f" (partition {', '.join(map(str, ended))})"
+    return {f"topic.{topic} terminated{some}": "it takes no more messages; the format has no such state"}
 
 
 def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:

@@ -121,6 +121,9 @@ class Live:
     broker_defaults: Policies = field(default_factory=dict)
     delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    subscription_types: Mapping[NamespaceName | TopicName, frozenset[str]] = field(
+        default_factory=dict
+    )  # where few are allowed
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
   if (!search) return;
   const groups = [...document.querySelectorAll(".group")];
   const texts = groups.map((group) => group.textContent.toLowerCase());
-  const all = groups.reduce((sum, group) => sum + Number(group.dataset.objects), 0);
+  const all = groups.reduce((sum, group) => sum + group.querySelectorAll(".change").length * Number(group.dataset.topics), 0);
   const boxes = [...document.querySelectorAll("input[name=action]")];
   const stake = document.getElementById("stake");
   const shown = document.getElementById("shown");
@@ -18,7 +18,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
       changes.forEach((change) => { change.hidden = !actions.has(change.dataset.action); });
       const found = words.every((word) => texts[index].includes(word));
       group.hidden = !found || (stake.checked && !group.classList.contains("at-stake")) || changes.every((change) => change.hidden);
-      count += group.hidden ? 0 : Number(group.dataset.objects);
+      count += group.hidden ? 0 : changes.filter((change) => !change.hidden).length * Number(group.dataset.topics);
     });
     shown.textContent = count === all ? `${all} objects` : `${count} of ${all} objects`;
   };

@@ -47,7 +47,7 @@ def key_help(path: str) -> KeyHelp:
     words = path.split(".")
     if words[0] == "environments" and len(words) > 2:  # an overlay has the keys of the file
         words = words[2:]
-    needed, meaning, below, here = False, "", [schema], [schema]
+    needed, meaning, below, here, parents = False, "", [schema], [schema], [schema]
     for index, word in enumerate(words):
         here = here if word.isdecimal() else list(_items(here, schema))
         parents = [one for one in here if _child(one, word)]
@@ -63,7 +63,9 @@ def key_help(path: str) -> KeyHelp:
         children = {**one.get("properties", {}), **children}
     return KeyHelp(
         path,
-        meaning or next((str(one.get("description", "")) for one in here), ""),
+        _meanings_of_forms(words[-1], parents)
+        or meaning
+        or next((str(one.get("description", "")) for one in here), ""),
         " or ".join(dict.fromkeys(type_words(child, schema) for child in below)),
         needed,
         value_words(prop["default"]) if "default" in prop and not needed else None,
@@ -71,6 +73,16 @@ def key_help(path: str) -> KeyHelp:
         tuple((name, first_sentence(str(child.get("description", "")))) for name, child in children.items()),
         inherited_from(words),
     )
+
+
+def _meanings_of_forms(key: str, forms: Sequence[JsonObject]) -> str:
+    """The meaning of each value of a key that chooses between forms of a map, such as `kind` of a limit; "" for any other
+    key.
+    """
+    values = [one.get("properties", {}).get(key, {}).get("const") for one in forms]
+    if len(forms) < 2 or None in values:
+        return ""
+    return " ".join(f"{value}: {one.get('description', '').strip()}" for value, one in zip(values, forms, strict=True))
 
 
 def _unknown(before: Sequence[str], word: str, here: Sequence[JsonObject], schema: JsonObject) -> str:

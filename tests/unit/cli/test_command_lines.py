@@ -187,6 +187,13 @@ def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, c
             """,
         ),
         (
+            "apply trade.yaml --resume kodo/trade",
+            """
+            Error: a plan file is carried out as it is [K428]
+              --resume continues the plan in the journal of kodo/trade: leave trade.yaml out
+            """,
+        ),
+        (
             "import kodo/trade/orders",
             """
             Error: not a namespace [K507]

@@ -155,6 +155,17 @@ def test_what_was_not_started_is_two_lines_whatever_its_number(capsys) -> None:
     ]
 
 
+def test_many_failures_of_one_cause_are_two_lines(capsys) -> None:
+    details = [f"PUT persistent/acme/ns/t{number:03}/ttl answered 500" for number in range(60)]
+    failed = [ChangeOutcome(_create(n), ChangeStatus.FAILED, detail) for n, detail in enumerate(details)]
+    show_report(ApplyReport(tuple(failed)))
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "  failed: create topic.persistent://acme/ns/t000, and 59 more",
+        "      PUT persistent/acme/ns/t000/ttl answered 500",
+        "Not complete: 0 done, 60 failed; 0 write requests, 0.0 s.",
+    ]
+
+
 def test_who_interrupts_at_the_question_is_told_that_nothing_was_done(monkeypatch, capsys) -> None:
     def interrupted(*_: object, **__: object) -> str:
         raise typer.Abort

@@ -104,6 +104,7 @@ def test_earlier_and_other_spellings_mean_the_same(folder: Path) -> None:
     (folder / "shop.yaml").write_text("version: 1\nname: shop\ntenant: t\nnamespace: n\ntopics: {orders: {}}\n")
     assert run_main("validate", "shop.yaml").out == run_main("lint", "shop.yaml").out
     assert run_main("lint", "shop.yaml", "--json").json() == run_main("lint", "shop.yaml", "--format=json").json()
+    assert run_main("lint", "shop.yaml", "-o", "json").json() == run_main("lint", "shop.yaml", "--output=json").json()
     for spelling in (["--output", "a.json"], ["--output=a.json"], ["-o", "a.json"], ["--out", "a.json"]):
         (folder / "a.json").unlink(missing_ok=True)
         assert run_main("schema", *spelling).code == 0

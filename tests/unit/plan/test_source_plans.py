@@ -24,7 +24,19 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.pulsar.values.live_objects import DatabaseFacts, Live, LiveObject, SlotFacts, TableFacts
 from kodoctl.topology.names import InvalidNameError
 from kodoctl.topology.resources import PublicationResource, SlotResource, database_of, place_of
-from tests.samples.inventories import HERE, NOW, applied, changed, difference, empty, planned, said, topology, wanted
+from tests.samples.inventories import (
+    HERE,
+    NOW,
+    applied,
+    changed,
+    difference,
+    empty,
+    planned,
+    planned_part,
+    said,
+    topology,
+    wanted,
+)
 from tests.samples.inventories import with_ledger as with_entry
 
 TABLES = {name: TableFacts("r", frozenset({"id"}), ("id",), frozenset({"id"})) for name in ("s.a", "s.b")}
@@ -86,6 +98,16 @@ def test_a_slot_with_a_reader_is_deleted_by_no_flag() -> None:
     (danger,) = next(change for change in plan.changes if change.address == SLOT.address).about.dangers
     assert (danger.severity, danger.remedy) == (Severity.ERROR, None)
     assert "process 7 of the server sends to its reader" in danger.detail
+
+
+def test_a_slot_that_is_excluded_holds_its_publication_back_and_a_publication_takes_its_slot_along() -> None:
+    live = there(ONE, SlotFacts())
+    plan = planned_part(wanted(PLAIN), live, exclude=["slot.*"])
+    assert not {PUBLICATION.address, SLOT.address} & {change.address for change in plan.changes}
+    assert plan.portion is not None
+    assert plan.portion.held_back == ((PUBLICATION.address, SLOT.address),)
+    along = planned_part(wanted(PLAIN), live, PUBLICATION.address)
+    assert {change.address for change in along.changes} == {PUBLICATION.address, SLOT.address}
 
 
 def test_a_slot_alone_is_deleted_without_an_order() -> None:

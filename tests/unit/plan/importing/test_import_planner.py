@@ -411,3 +411,23 @@ def test_an_audit_topic_with_other_partitions_stays_outside() -> None:
 def test_a_name_that_no_file_could_have_is_refused() -> None:
     with pytest.raises(KodoctlError):
         import_namespace(_by_hand({}), HERE, "")
+
+
+@pytest.mark.parametrize(
+    ("role", "reason"),
+    [
+        ("we\nird", "its role: a key of several lines"),
+        ("esc\x1bz", "its role: control character"),
+        ("u\u2028z", "its role: YAML would read another one"),
+        ("null", None),
+        ("x" * 300, None),
+    ],
+)
+def test_a_role_that_no_file_can_hold_is_left_out_and_ends_no_import(role: str, reason: str | None) -> None:
+    there = _by_hand({"J": (1, set())})
+    odd = GrantResource(HERE, role, frozenset({"produce"}))
+    on_topic = GrantResource(TopicName(HERE, "J"), role, frozenset({"produce"}))
+    found, changes = _imported(changed(there, LiveObject(odd), LiveObject(on_topic)))
+    assert dict(found.left_out).get(odd.address) == reason
+    assert (on_topic.address in dict(found.left_out)) is (reason is not None)
+    assert all(verb == "adopt" for verb, _ in changes)

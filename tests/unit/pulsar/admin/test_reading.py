@@ -359,7 +359,9 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     whole = {"persistent_acme_ns_J_partitioned-stats": _stats(_part(), _part())}
     book = _live(**whole, **{"persistent_acme_ns_K-partition-1_stats": 500})
     live = read_live(book, client, ReadScope((HERE,), names=frozenset({"trade"}), declared=frozenset({J})))
-    assert live.unread == {K: "nothing is known of partition 1: its broker did not tell at once"}
+    assert live.unread == {
+        K: "nothing is known of partition 1: not in the broker's answer, because it moves or cannot be loaded"
+    }
     assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
     assert not any("K-partition-1" in path for path in book.asked), "and nobody waits for it"
     live = read_live(book, client, ReadScope((HERE,), everything=True))

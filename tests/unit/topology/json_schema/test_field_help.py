@@ -32,6 +32,7 @@ def test_a_key_is_told_with_its_default_its_examples_and_the_keys_below_it() -> 
 def test_items_of_a_list_need_no_number(path: str) -> None:
     told = key_help(path)
     assert told.value == "rate or concurrency or quota"
+    assert all(f"{kind}: Limit of " in told.meaning for kind in ("rate", "concurrency", "quota"))
     assert told.needed
 
 
