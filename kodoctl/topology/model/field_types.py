@@ -4,8 +4,6 @@ form.
 They exist so that a wrong value gives *one* finding in our words, not one for each branch of a union.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
