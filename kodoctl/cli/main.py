@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -138,4 +139,5 @@ def main() -> None:
     atexit.register(
         gc.freeze
     )  # and so is a search of them all for cycles at the interpreter's end: a sixth of a short command
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # we have none; looking for some reads every package
     run_application(app)

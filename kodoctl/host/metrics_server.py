@@ -35,6 +35,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     """
 
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS  # of a burst that is longer, some connections are only made a second later
 
     def __init__(self, host: str, port: int, application: Application, deadline: float) -> None:
         self.deadline = deadline

@@ -10,8 +10,6 @@ from unicodedata import east_asian_width
 
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, Severity
-from kodoctl.errors.codes import CODES
-from kodoctl.render.github_annotations import annotation
 from kodoctl.text.escaping import one_line, printable
 from kodoctl.text.formatting import many
 from kodoctl.text.line import Line
@@ -122,6 +120,8 @@ def as_json_text(report: LintReport) -> str:
 
 def github(report: LintReport) -> str:
     """Annotations of findings that no comment allows, for the lines of a pull request; then the summary."""
+    from kodoctl.render.github_annotations import annotation
+
     lines = [
         annotation(
             f.severity.value,
@@ -137,6 +137,8 @@ def github(report: LintReport) -> str:
 
 def sarif(report: LintReport) -> str:
     """All findings as text in SARIF 2.1.0, for code scanning."""
+    from kodoctl.errors.codes import CODES
+
     used = {f.code for f in report.findings}
     rules = [
         {"id": number, "shortDescription": {"text": code.title}, "help": {"text": code.todo}}

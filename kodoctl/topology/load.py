@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
 from kodoctl.topology import defaults
 from kodoctl.topology import environments as overlay
-from kodoctl.topology.json_schema.file_schema import topology_schema
 from kodoctl.topology.lint.suppressions import Suppression, find_allows
 from kodoctl.topology.loaded_topology import MAX_ENVIRONMENTS, LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.model.topology import VERSION, GroundTopic, Topology
@@ -216,6 +215,8 @@ def _load(
         findings += _bad_environments(root)
     spec, invalid = validate(merged, root, base)
     if invalid:
+        from kodoctl.topology.json_schema.file_schema import topology_schema
+
         findings += from_validation(invalid, merged, topology_schema())
     if spec is None or findings or file.findings:
         return None, findings

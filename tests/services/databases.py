@@ -16,14 +16,18 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 _PREFIX = "kodo-pg-"
 _numbers = itertools.count(1)
+_OTHERS: Final = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_SCHEMAS: Final = r"SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%' AND nspname <> 'information_schema'"
 
 
 class Postgres:
@@ -36,16 +40,37 @@ class Postgres:
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self._server: Any = get_server(folder, cleanup_mode="delete")
         self._run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")  # nobody cuts the power of a test
+        self._empty: list[str] = []
 
     def url(self, database: str = "postgres") -> str:
         """An address for SQLAlchemy, with psycopg as driver."""
         return str(self._server.get_uri(database=database, driver="psycopg"))
 
     def create(self) -> str:
-        """A fresh database; answers its address."""
+        """An empty database; answers its address."""
+        if self._empty:
+            return self._empty.pop()
         name = f"t{next(_numbers)}"
         self._run(f"CREATE DATABASE {name}")
         return self.url(name)
+
+    def give_back(self, url: str) -> None:
+        """Empties a database for the next test, which takes a tenth of the time of a new one. Removes it if somebody is still
+        connected, who might write into it later.
+        """
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+            is_free = connection.execute(_OTHERS).fetchone() == (0,)
+            if is_free:
+                for (schema,) in connection.execute(_SCHEMAS).fetchall():
+                    connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(schema)))
+                for (name,) in connection.execute("SELECT pubname FROM pg_publication").fetchall():
+                    connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
+                connection.execute("CREATE SCHEMA public AUTHORIZATION pg_database_owner")
+                connection.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
+        if is_free:
+            self._empty.append(url)
+        else:
+            self.drop(url)
 
     def drop(self, url: str) -> None:
         """Removes a database, whoever is still connected."""
@@ -144,7 +169,7 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
     """An empty PostgreSQL database of one's own."""
     url = postgres.create()
     yield url
-    postgres.drop(url)
+    postgres.give_back(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -96,6 +96,7 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else the body, sent behind the headers, waits 40 ms for their receipt
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from kodoctl.topology.payload_schemas import PayloadFile
     from kodoctl.topology.yaml.nodes import Path
 
+    DeclaredSubscription = tuple[Expansion, Path, GroundTopic, Subscription]
+    """(expansion, path in the file, ground topic, subscription)"""
+
 
 @dataclass(frozen=True)
 class LintScope:
@@ -51,11 +54,16 @@ class LintScope:
             for name, ground in expansion.topology.spec.topics.items():
                 yield expansion, ("topics", name), ground
 
-    def subscriptions(self) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
+    def subscriptions(self) -> Iterator[DeclaredSubscription]:
         """Yields (expansion, path in the file, ground topic, subscription) for every subscription."""
         for expansion, path, ground in self.grounds():
             for name, subscription in ground.subscriptions.items():
                 yield expansion, (*path, "subscriptions", name), ground, subscription
+
+    @cached_property
+    def routed(self) -> tuple[DeclaredSubscription, ...]:
+        """The subscriptions that have routes."""
+        return tuple(declared for declared in self.subscriptions() if declared[-1].routes)
 
     def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
         """The topic's own value of a policy, else that of its namespace if a file has one. None: no file has a value,

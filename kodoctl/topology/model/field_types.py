@@ -4,10 +4,9 @@ form.
 They exist so that a wrong value gives *one* finding in our words, not one for each branch of a union.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -40,10 +39,39 @@ _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%", re.ASCII)
 T = TypeVar("T")
 
 
+_within_model: Final = ContextVar("_within_model", default=False)  # True while a model's validator is built
+
+
 class FileModel(BaseModel):
-    """Base of everything that stands in the file: unknown keys are refused, values never change."""
+    """Base of everything that stands in the file: unknown keys are refused, values never change.
+
+    The validator of a model that is part of another model is built when a file first has that part. Most files have few
+    of the parts, and building all of them takes longer than the rest of a small file's lint.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        if _within_model.get() and "kind" not in cls.model_fields:  # pydantic reads the kinds of a union at once
+            ref = f"{cls.__module__}.{cls.__name__}:{id(cls)}"  # by which a JSON Schema has the model once
+            return core_schema.no_info_plain_validator_function(cls.model_validate, ref=ref)
+        token = _within_model.set(True)
+        try:
+            return handler(source)
+        finally:
+            _within_model.reset(token)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        if schema["type"] != "function-plain":
+            return handler(schema)
+        cls.model_rebuild()
+        return handler(cls.__pydantic_core_schema__)
 
 
 def optional_like(*examples: Any) -> Any:

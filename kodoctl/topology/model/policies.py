@@ -5,8 +5,6 @@ shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel 
 kodoctl.pulsar.inventory.policy_requests' matter.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sources of change data in the topology file: tables of a database whose committed rows become messages."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Subscription model: shares, waits, limits and routes of messages. Declared in the file, applied by consumers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (

@@ -4,8 +4,6 @@ Every field carries a description and an example: they become schemas/topology.v
 help in editors. Defaults that depend on other fields are resolved in `kodoctl.topology.defaults`, never here.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (

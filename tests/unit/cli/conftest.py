@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.pulsar.admin import admin_http
+from kodoctl.pulsar.admin import admin_errors, admin_http
 from tests.brokers.workspace import isolated
 
 
@@ -20,5 +20,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that never answered is not tried again."""
+    """A broker that never answered is not tried again, and what answers in its place is not waited for."""
     monkeypatch.setattr(admin_http, "FIRST_S", 0.0)
+    monkeypatch.setattr(admin_errors, "_ASK_S", 0.05)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.workspace import isolated, run_main
+from tests.services.servers import Answer, serving
 
 FILE = "topologies/trade.yaml"
 NAMED = ("--topic", "orders", "--subscription", "billing", "--where", "true")
@@ -75,9 +76,10 @@ def test_help_is_the_same_without_it_and_loads_nothing_of_it() -> None:
 
 
 def test_plan_needs_nothing_of_it() -> None:
-    command = [sys.executable, "-c", BARE, "plan", FILE, "--admin-url", "http://127.0.0.1:1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with serving(lambda _: Answer(401)) as server:  # which is not tried again, unlike one that gives no answer
+        command = [sys.executable, "-c", BARE, "plan", FILE, "--admin-url", server.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "http://127.0.0.1:1" in done.stderr
+    assert server.url in done.stderr
     assert "Import" not in done.stderr
     assert "[K599]" not in done.stderr

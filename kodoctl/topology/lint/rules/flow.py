@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
-from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State, TopicName, partition_numbers, produced_topic
-from kodoctl.topology.route_conditions import condition_of, properties_of
 
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
@@ -33,13 +30,12 @@ def properties(scope: LintScope) -> Iterator[RuleMatch]:
             if limit.by and not _is_required(limit.by, ground.message_properties):
                 place = expansion.topology.where(*path, "limits", index, "by")
                 yield _not_required(place, "a limit", limit.by, ground.message_properties)
-        for index, route in enumerate(subscription.routes):
-            with suppress(ConditionError):  # which another rule reports
-                for name in sorted(properties_of(condition_of(route.when)) - {*ground.message_properties}):
-                    simple = () if isinstance(route.when, str) else ("property",)
-                    place = expansion.topology.where(*path, "routes", index, "when", *simple)
-                    detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
-                    yield _find_misspelling(place, name, ground.message_properties) or RuleMatch(place, detail)
+    if scope.routed:
+        from kodoctl.topology.lint.route_checks import undeclared_properties
+
+        for place, name, ground in undeclared_properties(scope.routed):
+            detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
+            yield _find_misspelling(place, name, ground.message_properties) or RuleMatch(place, detail)
 
 
 def _is_required(name: str, declared: Mapping[str, str]) -> bool:

@@ -266,6 +266,7 @@ def test_a_worker_at_work_looks_for_contradictions_time_and_again(
 ) -> None:
     looks = threading.Semaphore(0)
     monkeypatch.setattr(supervisor, "_WATCH_EVERY", 0.0)
+    monkeypatch.setattr(supervisor, "_LONGEST_NAP", 0.05)
     monkeypatch.setattr(place.worker, "watch", looks.release)
     place.service.start()
     try:
@@ -286,7 +287,7 @@ def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_a
         assert place.worker.policy.horizon == 57_000
         for code in ("K726", "K728"):
             assert f"[{code}]: persistent://p/n/" in caplog.text
-        place.service.apply_policy(policy(horizon=3_000_000, tenant_weights={"u": 3}))
+        place.service.apply_policy(policy(horizon=3_000_000, in_place=(), tenant_weights={"u": 3}))
         assert (place.worker.policy.horizon, place.worker.policy.tenant_weights) == (57_000, {"u": 3})
         place.send(b"fail")
         eventually(lambda: place.broker.messages(topic(Level.L1, State.DEAD)))

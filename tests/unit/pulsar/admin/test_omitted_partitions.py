@@ -12,6 +12,7 @@ import pytest
 from kodoctl.apply.deletes import delete_subscription, delete_topic, what_is_left
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import ChangeContext, Delete
+from kodoctl.pulsar.admin import admin_errors
 from kodoctl.pulsar.admin.admin import AdminError
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
@@ -71,6 +72,12 @@ class Cluster:
             return answer_json([])
         number = int(path.partition("-partition-")[2].partition("/")[0])
         return self.alone[number]
+
+
+@pytest.fixture(autouse=True)
+def _asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What answers in place of a broker is not waited for."""
+    monkeypatch.setattr(admin_errors, "_ASK_S", 0.05)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def test_settings_switched_on_with_true_are_an_empty_map(model: type[FileModel])
     assert model.model_construct() == model.model_validate({})
 
 
-def test_lint_builds_one_validator() -> None:
+def test_lint_builds_the_validators_of_the_parts_that_a_file_has() -> None:
     program = (
         "import json, sys\n"
         "from kodoctl.topology.lint.linter import lint\n"
@@ -52,4 +52,4 @@ def test_lint_builds_one_validator() -> None:
     )
     text = "version: 1\nname: a\ntenant: t\nnamespace: n\ntopics: {o: {subscriptions: {s: {audit: true}}}}\n"
     ran = subprocess.run([sys.executable, "-c", program, text], capture_output=True, text=True, check=True)
-    assert json.loads(ran.stdout) == ["Topology"]
+    assert json.loads(ran.stdout) == ["GroundTopic", "Subscription", "Topology"]
