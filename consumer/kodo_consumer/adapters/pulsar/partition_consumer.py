@@ -87,6 +87,9 @@ class PartitionConsumer:
         self._consumer: ClientConsumer | None = None  # None while one is being opened
         self._connection = PartitionConnection(request.topic)
         self._late: list[object] = []  # to be acknowledged once there is a consumer
+        self._late_tickets: list[int] = []  # of these, where results are wanted
+        results = subscriber.results if request.confirms else None
+        self._results = None if results is None else (results, results.add(sink))
         self._stopped = threading.Event()
         self._opening: threading.Thread | None = None
 
@@ -120,14 +123,18 @@ class PartitionConsumer:
         """Begins to subscribe, until it is done; returns at once."""
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         """Queues acknowledgements, until there is a consumer where there is none."""
         with self._lock:
             consumer = self._consumer
             if consumer is None:
                 self._late += tokens
+                self._late_tickets += tickets
                 return
-        consumer.acknowledge(tokens)
+        if self._results is None:
+            consumer.acknowledge(tokens)
+        else:
+            consumer.acknowledge_with(tokens, tickets, *self._results)
 
     def check(self, now: float) -> None:
         """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
@@ -295,15 +302,16 @@ class PartitionConsumer:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
-            late, self._late = ([] if over else self._late), (self._late if over else [])
+            late, tickets = ([], []) if over else (self._late, self._late_tickets)
             if not over:
+                self._late, self._late_tickets = [], []
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             consumer.close()
             return False
         self._connection.make(time.monotonic(), again=self.first_try.is_set())
-        self.acknowledge(late)
+        self.acknowledge(late, tickets)
         self.first_try.set()
         self._listen(consumer)
         return True

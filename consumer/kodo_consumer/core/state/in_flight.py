@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
+from kodo_consumer.core.state_machine import Rule
 from kodo_consumer.core.values.envelope import FRESH, Delivery, Envelope, Headers
 from kodo_consumer.core.values.limit_policy import NOBODY
 
@@ -114,6 +115,7 @@ class InFlight:
         "stage",
         "tenant",
         "waits",
+        "why",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
     queue: TenantQueue[InFlight]  # that it waits or waited in last; set when it is queued
@@ -131,6 +133,7 @@ class InFlight:
         self.slot_time = 0.0  # seconds that its handler has run since it was received
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
+        self.why = Rule.DONE  # by which it has ended, once it has ended
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
         """Takes the token of a repeated delivery: the broker wants that one acknowledged."""

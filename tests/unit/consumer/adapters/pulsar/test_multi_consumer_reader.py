@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pulsar
@@ -66,6 +66,9 @@ class Sink:
 
     def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Nothing is confirmed here."""
 
     def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
