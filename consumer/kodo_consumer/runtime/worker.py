@@ -26,6 +26,7 @@ from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import message_fields
 from kodo_consumer.runtime.worker_connections import WorkerConnections
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiters import Limiter
@@ -216,6 +217,7 @@ class Worker:
                 messages = [
                     (Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why.value)
                     for one in ended
+                    if one.headers.meant_for != MARK
                 ]
                 observer.on_acknowledged(messages, partial(self._end_confirmations, ended))
 
