@@ -134,7 +134,8 @@ class Hooks:
         for message, rule in messages:
             for hook in self._of["acknowledged"]:
                 try:
-                    refuse_unawaited(hook(message, rule), _name(hook))
+                    if (answer := hook(message, rule)) is not None:
+                        refuse_unawaited(answer, _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
 

@@ -215,7 +215,7 @@ class Worker:
             if ended:
                 check = self._check
                 messages = [
-                    (Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why.value)
+                    (Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why)
                     for one in ended
                     if one.headers.meant_for != MARK
                 ]

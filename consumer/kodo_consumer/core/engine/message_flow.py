@@ -216,7 +216,8 @@ class MessageFlow:
         """Acknowledges a message, after the receipt of its audit record if there are records and messages wait for
         them. The next message of its key need not wait for that receipt.
         """
-        in_flight.why = why
+        if self._confirmations is not None:
+            in_flight.why = why.value
         if self.recorder is None:
             self._acknowledge(in_flight, now)
             return

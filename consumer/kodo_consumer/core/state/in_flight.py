@@ -24,6 +24,7 @@ RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
 OTHER: Final = "other"
 _MAX_COUNTED: Final = 60
+_DONE: Final = Rule.DONE.value
 
 
 class Stage(Enum):
@@ -133,7 +134,7 @@ class InFlight:
         self.slot_time = 0.0  # seconds that its handler has run since it was received
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
-        self.why = Rule.DONE  # by which it has ended, once it has ended
+        self.why = _DONE  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
         """Takes the token of a repeated delivery: the broker wants that one acknowledged."""
