@@ -62,12 +62,11 @@ class Worker:
     ) -> None:
         observers = observers or Observers()
         self.policy, self.clock = policy, clock
-        self._acknowledged = observers.acknowledged
-        confirms = self._acknowledged is not None
+        confirms = observers.acknowledged is not None
         self.engine = Engine(policy, clock, rng, check, observers.decisions, confirms=confirms)
         self.problem: BaseException | None = None
         self.contradictions: list[str] = []  # what the watchdog saw last
-        self._runner, self._check, self._received = runner, check, observers.received
+        self._runner, self._check, self._observers = runner, check, observers
         self._connections = WorkerConnections(broker)
         self._actions = PendingActions(self.engine, clock)
         self.alarms = AlarmLog(clock)
@@ -94,7 +93,7 @@ class Worker:
             self.engine.flow.recorder.run = consumer_name
         try:
             sinks = partial(WorkerSink, self)
-            confirms = self._acknowledged is not None
+            confirms = self._observers.acknowledged is not None
             self._connections.open(self.policy, consumer_name, unacked or {}, sinks, self.receipts, confirms=confirms)
         except BaseException:
             self.close()
@@ -140,8 +139,8 @@ class Worker:
         """
         with self._lock:
             self.engine.runs.abandon()
-        if self._acknowledged is not None:
-            self._acknowledged.close()
+        if self._observers.acknowledged is not None:
+            self._observers.acknowledged.close()
         self._runner.stop()
         with self._event():
             pass  # what is gathered goes out
@@ -176,8 +175,8 @@ class Worker:
         broker's adapter.
         """
         with self._or_broken():
-            if self._received is not None:
-                self._received(self.policy, self.policy.lanes[index], deliveries, self._check)
+            if self._observers.received is not None:
+                self._observers.received(self.policy, self.policy.lanes[index], deliveries, self._check)
             with self._event():
                 self.engine.deliver(index, deliveries)
 
@@ -206,7 +205,7 @@ class Worker:
         """Takes results of acknowledgements by their tickets, and has the hooks called with the confirmed messages. See
         LaneSink.
         """
-        confirmations, observer = self.engine.context.confirmations, self._acknowledged
+        confirmations, observer = self.engine.context.confirmations, self._observers.acknowledged
         if confirmations is None or observer is None:
             return
         with self._or_broken():

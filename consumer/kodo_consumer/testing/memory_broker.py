@@ -39,7 +39,8 @@ _MAX_MESSAGE_SIZE: Final = 5 << 20  # bytes: `maxMessageSize` of a broker whose 
 
 class MemoryBroker:
     """One broker for any number of workers. `ignore_delays`: delayed messages are delivered at once, as by a broker
-    without delayed delivery. `hold_receipts`: `step` delivers no receipts, and confirms no acknowledgements. `prefetch`: lanes have receiver queues.
+    without delayed delivery. `hold_receipts`: `step` delivers no receipts, and confirms no acknowledgements.
+    `prefetch`: lanes have receiver queues.
     """
 
     def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:

@@ -7,18 +7,18 @@ there are no receipts.
 
 from __future__ import annotations
 
-import copy
 import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import _pulsar
+import pulsar
 
 from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_BINDING: Final[Any] = pulsar._pulsar  # noqa: SLF001  # named nowhere else
 _ABI: Final = b"system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_1"
 _TYPE_INFO: Final = b"St9type_info"  # names of capsules: kept, because a capsule does not copy its name
 _CONFIGURATION: Final = b"N6pulsar21ConsumerConfigurationE"
@@ -36,8 +36,8 @@ def with_receipts(client: Any) -> Any:
     """Returns a view of a pulsar.Client whose consumers get a result for each acknowledgement. Raises ClusterError
     (K772).
     """
-    view = copy.copy(client)
-    view._client = _ReceiptClient(client._client)  # noqa: SLF001  # the binding's own, named nowhere else
+    view = pulsar.Client.__new__(pulsar.Client)
+    vars(view).update(vars(client), _client=_ReceiptClient(client._client))  # noqa: SLF001  # the binding's own
     return view
 
 
@@ -67,8 +67,8 @@ def _enabler() -> Callable[[Any], None]:
 
 
 def _load() -> Callable[[Any], None]:
-    """Raises AttributeError, OSError, TypeError or ValueError with what is missing."""
-    library = ctypes.CDLL(_pulsar.__file__)  # names are looked for in the libraries that it needs, too
+    """Loads the function. Raises AttributeError, OSError, TypeError or ValueError with the name of the missing part."""
+    library = ctypes.CDLL(_BINDING.__file__)  # names are looked for in the libraries that it needs, too
     set_receipts, is_set = getattr(library, _SET), getattr(library, _IS_SET)
     set_receipts.argtypes, set_receipts.restype = [ctypes.c_void_p, ctypes.c_bool], ctypes.c_void_p
     is_set.argtypes, is_set.restype = [ctypes.c_void_p], ctypes.c_bool
@@ -85,7 +85,7 @@ def _load() -> Callable[[Any], None]:
         found = configuration._pybind11_conduit_v1_(_ABI, asked, b"raw_pointer_ephemeral")  # its protocol
         set_receipts(pointer_in(found, _CONFIGURATION), True)  # C
 
-    tested = _pulsar.ConsumerConfiguration()
+    tested = _BINDING.ConsumerConfiguration()
     enable(tested)
     if not is_set(pointer_in(tested._pybind11_conduit_v1_(_ABI, asked, b"raw_pointer_ephemeral"), _CONFIGURATION)):
         raise ValueError("the client library does not keep the option")

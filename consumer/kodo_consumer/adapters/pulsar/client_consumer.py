@@ -174,8 +174,10 @@ class Subscriber:
         return names
 
     def close(self) -> None:
-        """Closes the client, after its consumers were closed. Never raises."""
+        """Closes the client, after its consumers were closed, then hands over the last results. Never raises."""
         close_client(self._client, "the client of the binary port")
+        if self.results is not None:
+            self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
         """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException, and

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.acknowledgements import Acknowledgements
 from kodo_consumer.adapters.pulsar.client_consumer import MUCH, ClientConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
 from kodo_consumer.adapters.pulsar.refusals import consumer_refusal
@@ -86,10 +87,7 @@ class PartitionConsumer:
         self._telling = threading.Lock()
         self._consumer: ClientConsumer | None = None  # None while one is being opened
         self._connection = PartitionConnection(request.topic)
-        self._late: list[object] = []  # to be acknowledged once there is a consumer
-        self._late_tickets: list[int] = []  # of these, where results are wanted
-        results = subscriber.results if request.confirms else None
-        self._results = None if results is None else (results, results.add(sink))
+        self._acks = Acknowledgements(subscriber.results if request.confirms else None, sink)
         self._stopped = threading.Event()
         self._opening: threading.Thread | None = None
 
@@ -128,13 +126,9 @@ class PartitionConsumer:
         with self._lock:
             consumer = self._consumer
             if consumer is None:
-                self._late += tokens
-                self._late_tickets += tickets
+                self._acks.keep(tokens, tickets)
                 return
-        if self._results is None:
-            consumer.acknowledge(tokens)
-        else:
-            consumer.acknowledge_with(tokens, tickets, *self._results)
+        self._acks.send(consumer, tokens, tickets)
 
     def check(self, now: float) -> None:
         """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
@@ -302,16 +296,14 @@ class PartitionConsumer:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
-            late, tickets = ([], []) if over else (self._late, self._late_tickets)
             if not over:
-                self._late, self._late_tickets = [], []
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             consumer.close()
             return False
         self._connection.make(time.monotonic(), again=self.first_try.is_set())
-        self.acknowledge(late, tickets)
+        self._acks.send_kept(consumer)
         self.first_try.set()
         self._listen(consumer)
         return True

@@ -81,8 +81,8 @@ class PulsarBroker:
         self._options = ProducerOptions(
             by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {}, compression=compression or {}
         )
-        self._results = AckResults(self._native.border, self._broke)
-        self._subscriber = Subscriber(self._new_client(), self._native.border, self._results)
+        results = AckResults(self._native.border, self._broke)
+        self._subscriber = Subscriber(self._new_client(), self._native.border, results)
         self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
@@ -162,7 +162,6 @@ class PulsarBroker:
         if self._watcher is not None:
             self._watcher.join(_LEAVE_WITHIN)
         self._subscriber.close()
-        self._results.close()
         self._tell_thrown_away()
 
     def _broke(self, problem: BaseException) -> None:

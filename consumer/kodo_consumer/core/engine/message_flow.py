@@ -217,7 +217,8 @@ class MessageFlow:
         them. The next message of its key need not wait for that receipt.
         """
         if self._confirmations is not None:
-            in_flight.why = why.value
+            rule = why.value
+            in_flight.why = rule
         if self.recorder is None:
             self._acknowledge(in_flight, now)
             return

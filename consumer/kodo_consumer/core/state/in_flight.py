@@ -10,7 +10,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.tenant_ring import DeficitRoundRobin
-from kodo_consumer.core.state_machine import Rule
 from kodo_consumer.core.values.envelope import FRESH, Delivery, Envelope, Headers
 from kodo_consumer.core.values.limit_policy import NOBODY
 
@@ -24,7 +23,6 @@ RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
 OTHER: Final = "other"
 _MAX_COUNTED: Final = 60
-_DONE: Final = Rule.DONE.value
 
 
 class Stage(Enum):
@@ -134,7 +132,7 @@ class InFlight:
         self.slot_time = 0.0  # seconds that its handler has run since it was received
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
-        self.why = _DONE  # name of the rule by which it has ended, where confirmations are awaited
+        self.why = "done"  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
         """Takes the token of a repeated delivery: the broker wants that one acknowledged."""

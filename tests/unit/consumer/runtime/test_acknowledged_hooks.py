@@ -227,7 +227,7 @@ def test_async_hooks_run_on_the_loop_of_the_handlers_and_its_end_is_no_failure()
 
 def test_hooks_that_cannot_be_called_are_refused(consumer: Consumer) -> None:
     _handled(consumer)
-    consumer.middleware("acknowledged")(lambda message: None)  # type: ignore[arg-type, misc]
+    consumer.middleware("acknowledged")(lambda message: None)  # type: ignore[type-var]
 
     async def later(message: Message, rule: str) -> None: ...
 
