@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -47,14 +48,12 @@ class BindingResults:
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
         """Waits for results, then a moment for others, and returns all."""
-        try:
-            found = [self._queue.get(timeout=wait_ms / 1000)]
-            if found[0] is not None:
-                time.sleep(gather_ms / 1000)
+        found: list[tuple[int, int, Any] | None] = []
+        with suppress(Empty):
+            found.append(self._queue.get(timeout=wait_ms / 1000))
+            time.sleep(gather_ms / 1000)
             while True:
                 found.append(self._queue.get_nowait())
-        except Empty:
-            pass
         results: dict[int, list[tuple[int, int, Any]]] = {}
         for one in found:
             if one is not None:
