@@ -309,8 +309,11 @@ class Engine:
     def busy(self) -> bool:
         """True if a handler runs, a message is deferred, or a receipt or a confirmation is awaited."""
         confirmations = self.context.confirmations
-        if confirmations is not None and confirmations.awaited:
-            return True
+        return self.works or (confirmations is not None and confirmations.awaited > 0)
+
+    @property
+    def works(self) -> bool:
+        """True if a handler runs, a message is deferred, or a receipt is awaited."""
         return bool(self.runs.running or self.runs.deferred) or self.flow.busy
 
     def check_invariants(self) -> list[str]:

@@ -13,6 +13,7 @@ from kodo_consumer import Blocking, Consumer, Dead, Deferral, Discard, Message, 
 from kodo_consumer.core.state.observer import Acknowledged
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.runtime.acknowledged_hooks import AcknowledgedHooks, await_on
+from kodo_consumer.runtime.drain import drain
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
 
@@ -168,6 +169,17 @@ def test_without_a_confirmation_it_is_not_called_unless_a_copy_of_the_message_is
     harness.run()
     assert seen[1:] == [("open", "done")]
     assert not harness.worker.busy, "of the message alone nobody will know"
+
+
+def test_an_end_without_confirmations_says_so(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
+    _handled(consumer)
+    _noted(consumer)
+    harness = Harness(consumer)
+    harness.broker.hold_receipts = True
+    harness.send(b"ok")
+    harness.run()
+    drain(harness.worker, 0.05)
+    assert "drain time-out: not all acknowledgements are confirmed" in caplog.text
 
 
 def test_the_thread_calls_hooks_until_it_is_closed_and_reports_what_ends_it() -> None:
