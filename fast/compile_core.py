@@ -34,7 +34,7 @@ HOT: Final = (
     "scheduling.adaptive_concurrency", "scheduling.bulkheads", "scheduling.circuit_breaker",
     "scheduling.concurrency_control", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
     "scheduling.slot_reservation", "scheduling.slow_breakers", "scheduling.slow_calls", "scheduling.turn_queues",
-    "state.cause_counts", "state.engine_context", "state.fairness", "state.in_flight", "state.lookahead",
+    "state.cause_counts", "state.confirmations", "state.engine_context", "state.fairness", "state.in_flight", "state.lookahead",
     "state.tenant_queue", "state.tenant_ring", "state.timers",
     "values.counters", "values.due_times", "values.effects", "values.envelope",
 )  # fmt: skip

@@ -8,9 +8,10 @@
 | `fair` | the same with 100 tenants and turns between them |
 | `audit` | as no-op, with a record that is published, and acknowledged behind its receipt |
 | `move` | its handler asks for RETRYING: delivered, taken, finished, published, receipt |
+| `hook` | as no-op, and a hook around `acknowledged` is called once its acknowledgement is confirmed |
 | `transfer` | its handler asks for a new message on another topic |
 
-Each run is a process of its own and a line of engine.jsonl: microseconds of CPU a message, and of `finish` and `receipt` alone.
+Each run is a process of its own and a line of engine.jsonl: microseconds of CPU a message, and of `finish` and `receipt` alone. Ratios are to no-op on the same core.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine.engine import Engine
+    from kodo_consumer.runtime.middleware import Hooks
 
-ARMS = ("no-op", "fair", "audit", "move", "transfer")
+ARMS = ("no-op", "fair", "hook", "audit", "move", "transfer")
 BATCH, BUNDLE = 100, 1_000  # messages of a broker entry; messages delivered at once
 CORES = ("compiled", "interpreted")
 
 
-def _engine(*, by_tenant: bool, audited: bool) -> Engine:
+def _engine(*, by_tenant: bool, audited: bool, confirms: bool) -> Engine:
     """An engine of one ready lane and its retrying lane."""
     from kodo_consumer.core.engine.engine import Engine
     from kodo_consumer.core.values.clock import SystemClock
@@ -61,7 +63,22 @@ def _engine(*, by_tenant: bool, audited: bool) -> Engine:
         ),
         SystemClock(),
         random.Random(1),
+        confirms=confirms,
     )
+
+
+def _call_hooks(engine: Engine, hooks: Hooks) -> None:
+    """Confirms all acknowledgements, and calls the hooks, as a worker does."""
+    from kodo_consumer.message import Message
+
+    confirmations = engine.context.confirmations
+    assert confirmations is not None
+    for tickets in confirmations.take_tickets().values():
+        ended = confirmations.take_results(tickets, [])
+        hooks.on_acknowledged(
+            [(Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, None), one.why) for one in ended]
+        )
+        confirmations.end(ended)
 
 
 def measure(arm: str, messages: int) -> dict[str, Any]:
@@ -70,8 +87,11 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
     from kodo_consumer.core.values.broker import Confirmed
     from kodo_consumer.core.values.envelope import Delivery
     from kodo_consumer.core.values.outcomes import DONE, Outcome, RetryAsked, TransferAsked
+    from kodo_consumer.runtime.middleware import Hooks
 
-    engine = _engine(by_tenant=arm == "fair", audited=arm == "audit")
+    engine = _engine(by_tenant=arm == "fair", audited=arm == "audit", confirms=arm == "hook")
+    hooks, rules = Hooks(), list[str]()
+    hooks.add("acknowledged", lambda _, rule: rules.append(rule))
     others: dict[str, Outcome] = {"move": RetryAsked(None, "busy"), "transfer": TransferAsked("other")}
     asked = others.get(arm, DONE)
     payload, spent, ended = b"x" * 1024, 0.0, {"finish": 0.0, "receipt": 0.0}
@@ -102,9 +122,12 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
             ended["receipt"] += clock() - at
             done += len(taken)
         acknowledged += sum(len(tokens) for _, tokens in engine.acknowledgements())
+        if arm == "hook":
+            _call_hooks(engine, hooks)
         spent += clock() - began
     recorder = engine.flow.recorder
     assert acknowledged + (recorder.waiting if recorder is not None else 0) == messages
+    assert len(rules) == (messages if arm == "hook" else 0)
     return {"core": str(COMPILED), "us": spent / messages * 1e6} | {
         name: took / messages * 1e6 for name, took in ended.items()
     }
@@ -137,7 +160,9 @@ def main() -> None:
         medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
         spread = f"({min(one['us'] for one in found):.2f}–{max(one['us'] for one in found):.2f})"
         parts = f"finish {medians['finish']:.2f}, receipt {medians['receipt']:.2f}"
-        print(f"{arm:>9} {core:<11} {medians['us']:6.2f} µs {spread}, of it {parts}")
+        plain = results.get(("no-op", core))
+        ratio = f", {medians['us'] / statistics.median(one['us'] for one in plain):.2f} of no-op" if plain else ""
+        print(f"{arm:>9} {core:<11} {medians['us']:6.2f} µs {spread}, of it {parts}{ratio}")
 
 
 if __name__ == "__main__":

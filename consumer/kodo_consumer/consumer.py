@@ -24,6 +24,7 @@ from kodo_consumer.core.values.lane_selection import given_selection, lane_lines
 from kodo_consumer.policy_builder import choose_subscription, lint_warnings, policy_of
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.running_worker import RunningWorker, check_idle, start_worker, started_worker
+from kodo_consumer.runtime.acknowledged_hooks import AcknowledgedHooks, await_on
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.dependencies import inject
 from kodo_consumer.runtime.disabled_loggers import enable_loggers
@@ -43,6 +44,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.state.observer import AcknowledgementObserver
     from kodo_consumer.core.values.broker import Broker, Cluster
     from kodo_consumer.core.values.error_text import ErrorTextReader
     from kodo_consumer.core.values.lane_selection import LaneSelection
@@ -57,6 +59,7 @@ LifespanH = TypeVar("LifespanH", bound=Callable[[], Any])
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 AroundHook = TypeVar("AroundHook", bound=Callable[[Any, Any], Any])
 ReceiveHook = TypeVar("ReceiveHook", bound="Callable[[Message[Any]], object]")
+AcknowledgedHook = TypeVar("AcknowledgedHook", bound="Callable[[Message[Any], str], object]")
 RedactHook = TypeVar("RedactHook", bound=Callable[[str], str])
 
 
@@ -207,15 +210,21 @@ class Consumer:
     def middleware(self, around: Literal["receive"], /) -> Callable[[ReceiveHook], ReceiveHook]: ...
 
     @overload
+    def middleware(self, around: Literal["acknowledged"], /) -> Callable[[AcknowledgedHook], AcknowledgedHook]: ...
+
+    @overload
     def middleware(self, around: Literal["redact"], /) -> Callable[[RedactHook], RedactHook]: ...
 
     def middleware(self, around: Callable[..., Any] | Around, /) -> Any:
-        """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide" or "redact".
+        """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide", "acknowledged" or
+        "redact".
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
         count as the handler's. receive: `hook(message)` gets each message before any decision about it. decide:
         `hook(message, raised)` gets the handler's exception, None when it is done, and may return another exception to
-        replace it. With a batch handler, handle and decide get the list. redact: if the topology has `error_text`,
+        replace it. With a batch handler, handle and decide get the list. acknowledged: `hook(message, rule)`
+        gets a message once the broker has confirmed its acknowledgement, with the rule by which it ended, such as
+        "done" or "retrying"; without a confirmation there is no call. redact: if the topology has `error_text`,
         `hook(text)` gets an error's text, or its stack, and returns it without secrets; if it raises, the text is
         dropped.
         """
@@ -321,6 +330,11 @@ class Consumer:
         """Observers that a worker notifies: the user's hooks, and traces, if there are any."""
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
+    def observers_with(self, acknowledged: Callable[[Hooks], AcknowledgementObserver]) -> Observers:
+        """The same, with an observer from `acknowledged` if there are hooks for acknowledged messages."""
+        hooks = self._hooks
+        return replace(self.observers, acknowledged=acknowledged(hooks)) if hooks.any_acknowledged else self.observers
+
     def _declare(self, function: Hook, handling: HandlerSpec) -> Hook:
         check_idle(self._running, "handler")
         self._handling = handling.check()
@@ -363,7 +377,12 @@ class Consumer:
             runner = guard_executor(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
             redact_stray_errors(self.error_texts, self)
-            worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
+            observers = self.observers_with(
+                lambda hooks: AcknowledgedHooks(hooks, await_on(hooks.loop), lambda problem: worker.fail(problem))  # noqa: PLW0108  # made later
+            )
+            if observers.acknowledged is not None:
+                on_failure.callback(observers.acknowledged.close)
+            worker = Worker(policy, broker, runner, clock, _rng(), check, observers)
             handling.allow_deferral(worker, self.settings)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
             self._running = start_worker(

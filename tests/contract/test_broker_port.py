@@ -287,3 +287,68 @@ def test_a_publisher_starts_afresh_when_it_is_told(world: World) -> None:
     publisher.renew()
     publisher.publish([(2, Outgoing(topic, b"2", {}))])
     world.until(lambda: [ticket for ticket, _ in world.receipts] == [1, 2])
+
+
+def _acknowledge(lane: LaneReader, sink: Sink) -> dict[int, Delivery]:
+    """Acknowledges everything with tickets from 1 on, and returns the deliveries by ticket."""
+    by_ticket = dict(enumerate(sink.got, 1))
+    lane.acknowledge([delivery.token for delivery in by_ticket.values()], list(by_ticket))
+    return by_ticket
+
+
+def test_each_acknowledgement_is_confirmed_once_by_its_ticket(world: World) -> None:
+    topic = world.create("t", "s")
+    world.publish(*_numbered(topic, 300))
+    sink = Sink()
+    lane = world.open(topic, sink, confirms=True)
+    world.until(lambda: len(sink.got) == 300)
+    world.for_a_while(0.3)
+    assert not sink.confirmed, "nothing was acknowledged"
+    by_ticket = _acknowledge(lane, sink)
+    world.until(lambda: len(sink.confirmed) == 300)
+    world.for_a_while(0.3)
+    assert sorted(sink.confirmed) == sorted(by_ticket)
+    assert not sink.unknown
+
+
+def test_each_copy_that_is_acknowledged_has_a_result(world: World) -> None:
+    topic = world.create("t", "s")
+    world.publish(*_numbered(topic, 1))
+    sink = Sink()
+    lane = world.open(topic, sink, confirms=True)
+    world.until(lambda: len(sink.got) == 1)
+    lane.acknowledge([sink.got[0].token] * 2, [7, 8])
+    world.until(lambda: sorted(sink.confirmed) == [7, 8])
+
+
+def test_a_lane_that_confirms_nothing_reports_no_results(world: World) -> None:
+    topic = world.create("t", "s")
+    world.publish(*_numbered(topic, 10))
+    sink = Sink()
+    lane = world.open(topic, sink)
+    world.until(lambda: len(sink.got) == 10)
+    lane.acknowledge([delivery.token for delivery in sink.got])
+    world.for_a_while(0.5)
+    assert (sink.confirmed, sink.unknown) == ([], [])
+
+
+def test_a_connection_that_breaks_leaves_results_unknown_and_nothing_that_was_confirmed_comes_again(
+    world: World,
+) -> None:
+    topic = world.create("t", "s")
+    for number in range(50):  # no batches, of which all comes again
+        world.publish(Outgoing(topic, b"%d" % number, {}))
+    sink = Sink()
+    lane = world.open(topic, sink, confirms=True)
+    world.until(lambda: len(sink.got) == 50)
+    by_ticket = _acknowledge(lane, sink)
+    world.disconnect("t")
+    world.until(lambda: len(sink.confirmed) + len(sink.unknown) == 50)
+    world.until(lambda: sink.lost > 0)
+    lane.close()
+    again = Sink()
+    world.open(topic, again)
+    world.for_a_while(1.0)
+    assert sorted(sink.confirmed + sink.unknown) == sorted(by_ticket)
+    confirmed = [by_ticket[ticket] for ticket in sink.confirmed]
+    assert not _stored(confirmed) & _stored(again.got)

@@ -31,6 +31,8 @@ class Sink:
         self.free = room
         self.lost = 0
         self.problems: list[BaseException] = []
+        self.confirmed: list[int] = []
+        self.unknown: list[int] = []
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self.lock:
@@ -41,6 +43,11 @@ class Sink:
 
     def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        with self.lock:
+            self.confirmed += confirmed
+            self.unknown += unknown
 
     def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
@@ -79,9 +86,17 @@ class World:
         raise NotImplementedError
 
     def open(
-        self, topic: str, sink: Sink, subscription: str = "s", kind: SubscriptionType = "shared", name: str = "c"
+        self,
+        topic: str,
+        sink: Sink,
+        subscription: str = "s",
+        kind: SubscriptionType = "shared",
+        name: str = "c",
+        *,
+        confirms: bool = False,
     ) -> LaneReader:
-        lane = self.port.open(LaneRequest(topic, subscription, kind, name, 100, 50, 1 << 20), sink)
+        request = LaneRequest(topic, subscription, kind, name, 100, 50, 1 << 20, confirms=confirms)
+        lane = self.port.open(request, sink)
         self.lanes.append(lane)
         return lane
 

@@ -107,6 +107,9 @@ class Reader:
             for number in range(count):
                 self._sink.on_disconnect(str(number))
 
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        self._sink.on_acknowledged(confirmed, unknown)
+
     def fail(self, problem: BaseException) -> None:
         self._sink.fail(problem)
 
@@ -134,7 +137,7 @@ class Reader:
     def disconnected_topics(self) -> Sequence[str]:
         return () if self.process.alive else (self.topic,)
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         process = self.process
         if not process.alive:
             return

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -58,7 +58,7 @@ class InboxLane:
         self.request, self.sink = request, sink
         self.reader: LaneReader  # set once the topic is open
         self.received: deque[Delivery] = deque()
-        self.ended: deque[InboxToken] = deque()
+        self.ended: deque[tuple[InboxToken, int]] = deque()  # with its ticket, 0 where the worker awaits no result
         self.next_look = 0.0
         self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
         self.is_stopped = self.is_away = False
@@ -83,6 +83,9 @@ class InboxLane:
     def on_disconnect(self, partition: str | None = None) -> None:
         """Does nothing: rows stay, and messages that come again are told by their names."""
 
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Does nothing: rows say which messages are done."""
+
     def fail(self, problem: BaseException) -> None:
         """Fails the worker, because no messages will come any more."""
         self.sink.fail(problem)
@@ -102,9 +105,10 @@ class InboxLane:
         """Seconds since the client had no message left: see LaneReader."""
         return self.reader.seconds_since_empty()
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues rows to be marked as done."""
-        self.ended.extend(token for token in tokens if isinstance(token, InboxToken))
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
+        """Queues rows to be marked as done; their results by `tickets` are those of the database."""
+        ended = zip_longest(tokens, tickets, fillvalue=0)
+        self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
         self._anew()
 
     def resume(self) -> None:
@@ -195,7 +199,7 @@ class InboxBroker:
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
         # with an inbox messages are acknowledged before their audit records, so the broker must not show otherwise
-        lane = InboxLane(replace(request, records=False), sink, self._bell.set)
+        lane = InboxLane(replace(request, records=False, confirms=False), sink, self._bell.set)
         lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
         if self._thread is None:
@@ -302,14 +306,19 @@ class InboxBroker:
     def _finish(self) -> bool:
         busy = False
         for lane in self._lanes:
-            by_claim: dict[str, list[int]] = {}
-            tokens = [lane.ended[place] for place in range(len(lane.ended))]
-            for token in tokens:
-                by_claim.setdefault(token.claim, []).append(token.row)
+            by_claim: dict[str, list[tuple[int, int]]] = {}
+            ended = [lane.ended[place] for place in range(len(lane.ended))]
+            for token, ticket in ended:
+                by_claim.setdefault(token.claim, []).append((token.row, ticket))
+            results: dict[bool, list[int]] = {True: [], False: []}  # tickets: of rows that are done, and of others
             for claim, rows in by_claim.items():
-                if lost := self._store.finish(claim, rows):
+                lost = self._store.finish(claim, [row for row, _ in rows])
+                if lost:
                     log.warning("claimed by another worker before they were marked as done: %s", many(lost, "row"))
-            for _ in tokens:
+                results[not lost] += [ticket for _, ticket in rows if ticket]
+            for _ in ended:
                 lane.ended.popleft()
-            busy = busy or bool(tokens)
+            if any(results.values()):
+                lane.sink.on_acknowledged(results[True], results[False])
+            busy = busy or bool(ended)
         return busy

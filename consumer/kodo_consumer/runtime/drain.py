@@ -18,8 +18,8 @@ _LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside,
 
 
 def drain(worker: Worker, seconds: float) -> None:
-    """Starts no more messages, and waits at most `seconds` for running handlers, deferred messages and
-    receipts.
+    """Starts no more messages, and waits at most `seconds` for running handlers, deferred messages, receipts and
+    confirmations.
     """
     deadline = time.monotonic() + seconds
     worker.drain()
@@ -27,6 +27,8 @@ def drain(worker: Worker, seconds: float) -> None:
         time.sleep(0.01)
     if worker.problem is not None:
         log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
+    elif worker.busy and worker.engine.context.confirmations is not None and not worker.engine.works:
+        log.warning("drain time-out: not all acknowledgements are confirmed, or their hooks were not called")
     elif worker.busy:
         deferred = many(len(worker.engine.runs.deferred), "deferred message")
         log.warning("drain time-out: what still runs, and %s, is released and will be delivered again", deferred)

@@ -199,7 +199,9 @@ class HandlerSpec:
             return self._pool(policy, check, hooks, traces, texts, forecast)
         function = self.executor_function(hooks, traces, texts=texts, forecast=forecast)
         if self.is_async:
-            inner: HandlerExecutor = _async_executor(function, policy.concurrency, texts, forecast, hooks.lifespans)
+            executor = _async_executor(function, policy.concurrency, texts, forecast, hooks.lifespans)
+            inner: HandlerExecutor = executor
+            hooks.run_on(executor.loop)
         else:
             hooks.lifespans.enter()
             inner = ThreadExecutor(function, policy.concurrency, texts, forecast)

@@ -1,4 +1,5 @@
-"""Middleware: hooks of the user when a message is received, around its handling, and when it is decided.
+"""Middleware: hooks of the user when a message is received, around its handling, when it is decided, and when the
+broker has confirmed its acknowledgement.
 
 A failure of a hook never loses a message: around the handling it counts as the handler's failure; elsewhere it is
 logged, and the message is processed as without the hook.
@@ -6,6 +7,7 @@ logged, and the message is processed as without the hook.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import time
@@ -29,11 +31,12 @@ from kodo_consumer.runtime.lifespans import Lifespans
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.state.observer import Acknowledged
     from kodo_consumer.core.values.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
-Around = Literal["receive", "handle", "decide", "redact"]
-AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide", "redact")
+Around = Literal["receive", "handle", "decide", "acknowledged", "redact"]
+AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide", "acknowledged", "redact")
 Handle = Callable[[Any], None]
 """The handler, as middleware of a plain handler gets it: to be called with the message, or with the list of a batch."""
 AsyncHandle = Callable[[Any], Awaitable[None]]
@@ -44,7 +47,7 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
 
 _ARGUMENTS: Final[Mapping[Around, tuple[str, ...]]] = {
     "receive": ("the message",), "handle": ("the message", "the handler"), "decide": ("the message", "the exception"),
-    "redact": ("the text",),
+    "acknowledged": ("the message", "the rule"), "redact": ("the text",),
 }  # fmt: skip
 """Arguments of a hook, in words."""
 
@@ -55,12 +58,17 @@ class Hooks:
     def __init__(self) -> None:
         self.lifespans = Lifespans()
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
+        self.loop: asyncio.AbstractEventLoop | None = None  # of an async handler, once it has one
         self._logged: dict[object, float] = {}
         self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
         """Adds a hook, which runs inside of those that were added before."""
         self._of[around].append(hook)
+
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the event loop of the async handler, on which its hooks run, too."""
+        self.loop = loop
 
     @property
     def any_around_handling(self) -> bool:
@@ -71,6 +79,11 @@ class Hooks:
     def any_receiving(self) -> bool:
         """True if there is a hook for received messages."""
         return bool(self._of["receive"])
+
+    @property
+    def any_acknowledged(self) -> bool:
+        """True if there is a hook for acknowledged messages."""
+        return bool(self._of["acknowledged"])
 
     def check(self, *, is_async: bool) -> None:
         """Raises UsageError for hooks that cannot be called as they will be, and for async hooks in places where nobody
@@ -112,6 +125,35 @@ class Hooks:
         """New reader of error texts, with the hooks that redact them; None if the topology keeps no error texts."""
         self._texts = None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
         return self._texts
+
+    # ---- acknowledged
+
+    @property
+    def awaits_acknowledged(self) -> bool:
+        """True if a hook for acknowledged messages is async."""
+        return any(map(is_coroutine, self._of["acknowledged"]))
+
+    def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
+        """Calls the hooks "acknowledged", all of them plain, with each message. Exceptions are logged."""
+        for message, rule in messages:
+            for hook in self._of["acknowledged"]:
+                try:
+                    if (answer := hook(message, rule)) is not None:
+                        refuse_unawaited(answer, _name(hook))
+                except Exception as problem:  # noqa: BLE001  # whatever users do there
+                    self._complain(hook, problem)
+
+    async def on_acknowledged_later(self, messages: Sequence[Acknowledged]) -> None:
+        """The same with hooks of which some are async: on the event loop of the handlers, one after the other."""
+        for message, rule in messages:
+            for hook in self._of["acknowledged"]:
+                try:
+                    answer = hook(message, rule)
+                    refuse_unawaited(await answer if inspect.isawaitable(answer) else answer, _name(hook))
+                except (Exception, asyncio.CancelledError) as problem:
+                    if (task := asyncio.current_task()) is not None and task.cancelling():
+                        raise
+                    self._complain(hook, problem)
 
     # ---- handled and decided
 

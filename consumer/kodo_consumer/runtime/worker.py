@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
@@ -26,10 +26,12 @@ from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import message_fields
 from kodo_consumer.runtime.worker_connections import WorkerConnections
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiters import Limiter
+    from kodo_consumer.core.state.in_flight import InFlight
     from kodo_consumer.core.values.broker import Broker, LaneReader, Receipt
     from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.counters import Counts
@@ -61,10 +63,11 @@ class Worker:
     ) -> None:
         observers = observers or Observers()
         self.policy, self.clock = policy, clock
-        self.engine = Engine(policy, clock, rng, check, observers.decisions)
+        confirms = observers.acknowledged is not None
+        self.engine = Engine(policy, clock, rng, check, observers.decisions, confirms=confirms)
         self.problem: BaseException | None = None
         self.contradictions: list[str] = []  # what the watchdog saw last
-        self._runner, self._check, self._received = runner, check, observers.received
+        self._runner, self._check, self._observers = runner, check, observers
         self._connections = WorkerConnections(broker)
         self._actions = PendingActions(self.engine, clock)
         self.alarms = AlarmLog(clock)
@@ -91,7 +94,8 @@ class Worker:
             self.engine.flow.recorder.run = consumer_name
         try:
             sinks = partial(WorkerSink, self)
-            self._connections.open(self.policy, consumer_name, unacked or {}, sinks, self.receipts)
+            confirms = self._observers.acknowledged is not None
+            self._connections.open(self.policy, consumer_name, unacked or {}, sinks, self.receipts, confirms=confirms)
         except BaseException:
             self.close()
             raise
@@ -119,7 +123,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """True if handlers run, receipts are awaited, or a thread is about to acknowledge or publish."""
+        """True if handlers run, receipts or confirmations are awaited, or a thread is about to acknowledge or publish."""
         with self._lock:
             return self.engine.busy or self._actions.has_uncommitted
 
@@ -136,6 +140,8 @@ class Worker:
         """
         with self._lock:
             self.engine.runs.abandon()
+        if self._observers.acknowledged is not None:
+            self._observers.acknowledged.close()
         self._runner.stop()
         with self._event():
             pass  # what is gathered goes out
@@ -170,8 +176,8 @@ class Worker:
         broker's adapter.
         """
         with self._or_broken():
-            if self._received is not None:
-                self._received(self.policy, self.policy.lanes[index], deliveries, self._check)
+            if self._observers.received is not None:
+                self._observers.received(self.policy, self.policy.lanes[index], deliveries, self._check)
             with self._event():
                 self.engine.deliver(index, deliveries)
 
@@ -195,6 +201,30 @@ class Worker:
         """Takes receipts of published messages, each with its ticket. Called by threads of the publisher."""
         with self._or_broken(), self._event():
             self.engine.receipts(receipts)
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Takes results of acknowledgements by their tickets, and has the hooks called with the confirmed messages. See
+        LaneSink.
+        """
+        confirmations, observer = self.engine.context.confirmations, self._observers.acknowledged
+        if confirmations is None or observer is None:
+            return
+        with self._or_broken():
+            with self._lock:
+                ended = confirmations.take_results(confirmed, unknown)
+            if ended:
+                check = self._check
+                messages = [
+                    (Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why)
+                    for one in ended
+                    if one.headers.meant_for != MARK
+                ]
+                observer.on_acknowledged(messages, partial(self._end_confirmations, ended))
+
+    def _end_confirmations(self, called: Sequence[InFlight]) -> None:
+        with self._lock:
+            if self.engine.context.confirmations is not None:
+                self.engine.context.confirmations.end(called)
 
     @contextmanager
     def _or_broken(self) -> Iterator[None]:
@@ -386,6 +416,10 @@ class WorkerSink:
     def on_disconnect(self, partition: str | None = None) -> None:
         """Notes that a partition (None: all) lost its connection, and will redeliver its unacknowledged messages."""
         self.worker.on_disconnect(self.index, partition)
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Takes results of acknowledgements by their tickets."""
+        self.worker.on_acknowledged(confirmed, unknown)
 
     def fail(self, problem: BaseException) -> None:
         """Fails the worker because the reader of the lane ended."""

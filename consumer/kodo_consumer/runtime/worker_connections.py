@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.upkeep.broker_window import lane_request
@@ -38,18 +39,25 @@ class WorkerConnections:
         unacked: Mapping[int, int],
         sink_of: Callable[[int], LaneSink],
         receipts: OnReceipts,
+        *,
+        confirms: bool = False,
     ) -> None:
-        """Connects the publisher, then every lane. Raises ClusterError; the caller then has to call `close`."""
+        """Connects the publisher, then every lane. Raises ClusterError; the caller then has to call `close`.
+        `confirms`: see LaneRequest.
+        """
         self._publisher = self._broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
             request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
-            self.readers.append(self._broker.open(request, sink_of(lane.index)))
+            self.readers.append(self._broker.open(replace(request, confirms=confirms), sink_of(lane.index)))
 
     def carry_out(self, actions: Actions) -> None:
         """Acknowledges and publishes messages, and reconnects, leaves, joins or resumes lanes, as the actions say."""
         readers, effects = self.readers, actions.effects
         for index, tokens in actions.acks:
-            readers[index].acknowledge(tokens)
+            if actions.tickets:
+                readers[index].acknowledge(tokens, actions.tickets[index])
+            else:
+                readers[index].acknowledge(tokens)
         if not effects.urgent and not effects.publish:
             return
         assert self._publisher is not None

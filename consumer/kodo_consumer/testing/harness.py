@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -27,6 +27,7 @@ from kodo_consumer.core.values.broker import TOO_BIG, Rejected
 from kodo_consumer.core.values.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.values.object_use import ObjectUse
 from kodo_consumer.core.values.send_target import level_refusal
+from kodo_consumer.runtime.acknowledged_hooks import InlineAcknowledgedHooks
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.lifespans import Lifespans
@@ -140,10 +141,14 @@ class InlineExecutor:
     def _call(self, message: Message) -> None:
         result = self._handler(message)
         if inspect.isawaitable(result):
-            if self._loop is None:
-                asyncio.run(_await(result))
-            else:
-                self._loop.run_until_complete(_await(result))
+            self.await_(result)
+
+    def await_(self, awaitable: Awaitable[Any]) -> None:
+        """Runs an async handler, or a hook, to its end."""
+        if self._loop is None:
+            asyncio.run(_await(awaitable))
+        else:
+            self._loop.run_until_complete(_await(awaitable))
 
 
 async def _await(result: Any) -> None:
@@ -196,7 +201,8 @@ class Harness:
         handle = consumer.handler_function(lifespans)
         self._runner = InlineExecutor(handle, consumer.handling.batching, around, consumer.error_texts, lifespans)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
-        check, observers = consumer.payload_check, consumer.observers
+        check = consumer.payload_check
+        observers = consumer.observers_with(lambda hooks: InlineAcknowledgedHooks(hooks, self._runner.await_))
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
         self._senders: dict[str, _TestSender] = {}
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)

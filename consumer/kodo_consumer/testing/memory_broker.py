@@ -39,7 +39,8 @@ _MAX_MESSAGE_SIZE: Final = 5 << 20  # bytes: `maxMessageSize` of a broker whose 
 
 class MemoryBroker:
     """One broker for any number of workers. `ignore_delays`: delayed messages are delivered at once, as by a broker
-    without delayed delivery. `hold_receipts`: `step` delivers no receipts. `prefetch`: lanes have receiver queues.
+    without delayed delivery. `hold_receipts`: `step` delivers no receipts, and confirms no acknowledgements.
+    `prefetch`: lanes have receiver queues.
     """
 
     def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:
@@ -134,6 +135,7 @@ class MemoryBroker:
             for batch in batches:
                 self._again(found, subscription, batch)
             for lane in subscription.lanes:
+                lane.report(confirmed=False)
                 lane.sink.on_disconnect()
 
     def lose_connections(self) -> None:
@@ -197,16 +199,21 @@ class MemoryBroker:
     # ---- time and progress
 
     def step(self) -> bool:
-        """Delivers receipts and messages once. Returns False if there was nothing to deliver."""
+        """Delivers receipts, confirmations and messages once. Returns False if there was nothing to deliver."""
         receipts = [] if self.hold_receipts else self._receipts
         if receipts:
             self._receipts = []
         for publisher, ticket, receipt in receipts:
             if not publisher.closed:
                 publisher.on_receipts([(ticket, receipt)])
+        confirmed = not self.hold_receipts and [lane.report(confirmed=True) for lane in self._lanes()]
         now = self._now
         delivered = [self._deliver(topic, now) for topic in self._topics.values()]
-        return bool(receipts) or any(delivered)
+        return bool(receipts) or any(confirmed or ()) or any(delivered)
+
+    def _lanes(self) -> list[MemoryLane]:
+        subscriptions = (one for topic in self._topics.values() for one in topic.subscriptions.values())
+        return [lane for subscription in subscriptions for lane in subscription.lanes if lane.unreported]
 
     def deliver(self, topic: str) -> bool:
         """Delivers messages of one topic, at most a bundle to each lane. Returns false if none were due, or no lane had

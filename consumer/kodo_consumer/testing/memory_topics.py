@@ -164,6 +164,7 @@ class MemoryLane:
         self._stopped = False
         self._full = False  # there was no room: not asked again until told
         self._received: deque[Delivery] | None = deque() if prefetch else None
+        self.unreported: list[int] = []  # tickets of acknowledgements
 
     @property
     def connected(self) -> bool:
@@ -211,14 +212,26 @@ class MemoryLane:
         self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])
         return True
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Acknowledges messages at once; to acknowledge one twice does no harm."""
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
+        """Acknowledges messages at once; to acknowledge one twice does no harm. Results by `tickets` come later, with
+        the next step of the broker.
+        """
+        self.unreported += tickets
         subscription = self._subscription
         for token in tokens:
             number = int(str(token).split(",")[1])
             subscription.acknowledged.add(number)
             subscription.release(number)
             subscription.again.discard(number)
+
+    def report(self, *, confirmed: bool) -> bool:
+        """Reports results of acknowledgements. Returns false if there were none. `confirmed`: false if the connection
+        broke before.
+        """
+        tickets, self.unreported = self.unreported, []
+        if tickets:
+            self.sink.on_acknowledged(*((tickets, ()) if confirmed else ((), tickets)))
+        return bool(tickets)
 
     def resume(self) -> None:
         """Lets the broker hand messages over again, after the sink had no room."""

@@ -397,6 +397,12 @@ struct Results {
     Chain waiting;
     bool woken = false;
     std::atomic<long> users{1};
+    void add(Sent* one) {
+        std::lock_guard<std::mutex> locked(lock);
+        bool is_first = !waiting.first;
+        waiting.add(one);
+        if (is_first) some.notify_one();
+    }
     void leave() {
         if (users.fetch_sub(1) == 1) delete this;
     }
@@ -409,7 +415,7 @@ struct Producer {
 struct Sender {
     PyObject_HEAD Results* results;
 };
-PyTypeObject* producer_type = nullptr;
+PyTypeObject *producer_type = nullptr, *sender_type = nullptr;
 
 // Producer(of pulsar-client's, number that its results come with)
 PyObject* producer_new(PyTypeObject* type, PyObject* args, PyObject*) {
@@ -458,10 +464,7 @@ void sent(int result, void* id, void* context) {
         refusal = result;
         delete one;
     } else {
-        std::lock_guard<std::mutex> locked(results->lock);
-        bool is_first = !results->waiting.first;
-        results->waiting.add(one);
-        if (is_first) results->some.notify_one();
+        results->add(one);
     }
     results->leave();
 }
@@ -711,6 +714,67 @@ PyObject* sender_wake(PyObject* self, PyObject*) {
     Py_RETURN_NONE;
 }
 
+// ---- acknowledgements with results, which gather where those of sends do
+
+// The result of an acknowledgement: 0 if the broker has it. On threads of the library, or of who acknowledges.
+void confirmed(int result, void* context) {
+    Sent* one = static_cast<Sent*>(context);
+    Results* results = one->results;
+    one->result = result;
+    results->add(one);
+    results->leave();
+}
+
+// Acknowledgements on their way: their results that were not handed to the library are dropped.
+struct Acknowledgements {
+    std::vector<std::pair<void*, Sent*>> ready;
+    ~Acknowledgements() {
+        for (auto& [id, one] : ready)
+            if (one) one->results->leave(), delete one;
+    }
+};
+
+// acknowledge_with([token, ...], [ticket, ...], sender, number of the results) -> places of tokens that are none of ours, for
+// pulsar-client
+PyObject* reader_acknowledge_with(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    long long number;
+    if (!usable() || !arguments(count, 4) || !numbers(args, 3, 1, &number)) return nullptr;
+    if (Py_TYPE(args[2]) != sender_type) return PyErr_Format(PyExc_TypeError, "a sender is needed");
+    Reference tokens(PySequence_Tuple(args[0])), tickets(tokens.get() ? PySequence_Tuple(args[1]) : nullptr);
+    if (!tickets.get()) return nullptr;
+    Py_ssize_t size = PyTuple_GET_SIZE(tokens.get());
+    if (PyTuple_GET_SIZE(tickets.get()) != size) return PyErr_Format(PyExc_ValueError, "a ticket for each token is needed");
+    Reference left(PyList_New(0));
+    if (!left.get()) return nullptr;
+    Results* results = reinterpret_cast<Sender*>(args[2])->results;
+    Acknowledgements all;
+    all.ready.reserve(static_cast<size_t>(size));
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject* token = PyTuple_GET_ITEM(tokens.get(), i);
+        if (Py_TYPE(token) == token_type) {
+            long long ticket = PyLong_AsLongLong(PyTuple_GET_ITEM(tickets.get(), i));
+            if (ticket == -1 && PyErr_Occurred()) return nullptr;
+            all.ready.emplace_back(id_of(token), new Sent{results, number, ticket});
+            results->users++;
+        } else {
+            Reference place(PyLong_FromSsize_t(i));
+            if (!place.get() || PyList_Append(left.get(), place.get())) return nullptr;
+        }
+    }
+    void* consumer = reinterpret_cast<Reader*>(self)->consumer;
+    PyObject *kept = tokens.release(), *others = left.release();
+    Py_DECREF(tickets.release());
+    Py_INCREF(self);  // keeps the consumer
+    std::exception_ptr problem = released([&] {
+        for (auto& [id, one] : all.ready) lib.acknowledge(consumer, id, confirmed, std::exchange(one, nullptr));
+    });
+    Py_DECREF(self);
+    Py_DECREF(kept);
+    if (problem) Py_DECREF(others);
+    rethrow(problem);
+    return others;
+}
+
 // ---- ConnectionWatch: a thread that waits, without the interpreter, until a consumer is not connected
 
 constexpr long kLook = 50;  // ms between two looks: an unload shows as a disconnection of about 90 ms
@@ -832,6 +896,7 @@ PyMethodDef token_methods[] = {{"ledger_id", token_ledger, METH_NOARGS, nullptr}
                                {nullptr, nullptr, 0, nullptr}};
 PyMethodDef reader_methods[] = {{"read", method<reader_read>(), METH_FASTCALL, nullptr},
                                 {"acknowledge", method<reader_acknowledge>(), METH_O, nullptr},
+                                {"acknowledge_with", method<reader_acknowledge_with>(), METH_FASTCALL, nullptr},
                                 {"failures", reader_failures, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 PyMethodDef message_reader_methods[] = {{"read", method<message_reader_read>(), METH_FASTCALL, nullptr},
@@ -884,7 +949,7 @@ static PyObject* make_module() {
                                        {Py_tp_methods, message_reader_methods}}, 0);
     producer_type = add_type(module, "kodo_fast._native.Producer", sizeof(Producer),
                              {{Py_tp_new, slot(Guarded<producer_new>::call)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
-    PyTypeObject* sender = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
+    sender_type = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
                                     {{Py_tp_new, slot(Guarded<sender_new>::call)}, {Py_tp_dealloc, slot(sender_dealloc)},
                                      {Py_tp_methods, sender_methods}}, 0);
     buffer_type = add_type(module, "kodo_fast._native.Buffer", sizeof(Buffer),
@@ -897,7 +962,7 @@ static PyObject* make_module() {
                                    {{Py_tp_new, slot(Guarded<watch_new>::call)}, {Py_tp_dealloc, slot(watch_dealloc)},
                                     {Py_tp_methods, watch_methods}}, 0);
     empty_text = PyUnicode_InternFromString("");
-    if (!buffer_type || !batches || !token_type || !reader_type || !messages || !producer_type || !sender || !watch || !empty_text ||
+    if (!buffer_type || !batches || !token_type || !reader_type || !messages || !producer_type || !sender_type || !watch || !empty_text ||
         pthread_atfork(nullptr, nullptr, [] { forked = true; })) {
         Py_DECREF(module);
         return nullptr;

@@ -182,6 +182,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K769": Code("invalid lifespan", "Write a generator function without parameters that yields once, async for async handlers alone."),
         "K770": Code("lifespan failed", "Fix what the detail names: it happened in your own function, before the first message."),
         "K771": Code("inbox cannot be used", "Create its table, or choose another subscription, as the detail says."),
+        "K772": Code("acknowledgements cannot be confirmed",
+                     "Install pulsar-client 3.13 from its wheel for Linux, or remove the hooks around `acknowledged`."),
         "K780": Code("invalid live order", "Give the order as the detail says."),
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),

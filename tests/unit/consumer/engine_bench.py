@@ -80,9 +80,9 @@ def delivery(number: int = 0, payload: bytes | None = b"x", key: str = "", **pro
 class Bench:
     """An engine on a manual clock, with its effects in sight."""
 
-    def __init__(self, of: Policy, observer: DecisionObserver | None = None) -> None:
+    def __init__(self, of: Policy, observer: DecisionObserver | None = None, *, confirms: bool = False) -> None:
         self.clock = ManualClock()
-        self.engine = Engine(of, self.clock, Random(1), observer=observer)
+        self.engine = Engine(of, self.clock, Random(1), observer=observer, confirms=confirms)
         self.policy = of
         self.acked: list[str] = []
 

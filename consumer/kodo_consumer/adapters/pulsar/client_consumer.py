@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.ack_receipts import with_receipts
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
 from kodo_consumer.adapters.pulsar.silent_arrivals import SilentArrivals
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from kodo_fast import NativeBorder
     from kodo_fast._native import Reader
 
+    from kodo_consumer.adapters.pulsar.ack_results import AckResults
     from kodo_consumer.core.values.broker import LaneRequest
 
 log = logging.getLogger("kodo.consumer")
@@ -87,6 +90,14 @@ class ClientConsumer:
             except pulsar.PulsarException as problem:
                 log.debug("%s: acknowledgement lost: %s", self._request.topic, problem)
 
+    def acknowledge_with(
+        self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
+    ) -> None:
+        """Queues acknowledgements whose results come to a sink, by its number. The consumer is one with receipts."""
+        raw, put = self._consumer._consumer, results.binding.put  # noqa: SLF001  # public only for asyncio
+        for token, ticket in zip(tokens, tickets, strict=True):
+            raw.acknowledge_async(token, partial(put, sink, ticket))
+
     def close(self) -> None:
         """Closes the consumer, which sends its queued acknowledgements. A consumer that is closed already is no error."""
         try:
@@ -137,12 +148,25 @@ class NativeConsumer(ClientConsumer):
         if others:
             super().acknowledge(others)
 
+    def acknowledge_with(
+        self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
+    ) -> None:
+        """Queues acknowledgements in one call; their results come in bundles."""
+        if results.native is None:
+            super().acknowledge_with(tokens, tickets, results, sink)
+            return
+        others = self._reader.acknowledge_with(tokens, tickets, results.native, sink)
+        if others:
+            super().acknowledge_with([tokens[at] for at in others], [tickets[at] for at in others], results, sink)
+
 
 class Subscriber:
-    """Subscribes by one client, which it owns. `border`: None where every lane is read by the client's own binding."""
+    """Subscribes by one client, which it owns. `border`: None where every lane is read by the client's own binding.
+    `results`: where results of acknowledgements go, for lanes that want them.
+    """
 
-    def __init__(self, client: Any, border: NativeBorder | None = None) -> None:
-        self._client, self._border = client, border
+    def __init__(self, client: Any, border: NativeBorder | None = None, results: AckResults | None = None) -> None:
+        self._client, self._border, self.results = client, border, results
 
     def partitions(self, topic: str) -> list[str]:
         """Names of all partitions, or the topic's own where it has none. Raises pulsar.PulsarException."""
@@ -150,12 +174,17 @@ class Subscriber:
         return names
 
     def close(self) -> None:
-        """Closes the client, after its consumers were closed. Never raises."""
+        """Closes the client, after its consumers were closed, then hands over the last results. Never raises."""
         close_client(self._client, "the client of the binary port")
+        if self.results is not None:
+            self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
-        """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException."""
-        consumer = self._client.subscribe(
+        """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException, and
+        ClusterError if it is to confirm acknowledgements and cannot.
+        """
+        client = with_receipts(self._client) if request.confirms else self._client
+        consumer = client.subscribe(
             request.topic,
             request.subscription,
             _TYPES[request.type],

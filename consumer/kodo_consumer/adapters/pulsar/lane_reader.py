@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -112,18 +113,21 @@ class PulsarLaneReader:
         consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
         return any(one is not None and one.connected for one in consumers)
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         """Gives the tokens to the consumers of their partitions, which acknowledge them soon. Never raises, never waits."""
         consumers = self._consumers
         if len(consumers) == 1:
             (only,) = consumers.values()
-            only.acknowledge(tokens)
+            only.acknowledge(tokens, tickets)
             return
-        by_partition: dict[str, list[object]] = {}
-        for token in tokens:
-            by_partition.setdefault(partition_of(token), []).append(token)
-        for partition, theirs in by_partition.items():
-            consumers[partition].acknowledge(theirs)
+        by_partition: dict[str, tuple[list[object], list[int]]] = {}
+        for token, ticket in zip_longest(tokens, tickets):
+            theirs = by_partition.setdefault(partition_of(token), ([], []))
+            theirs[0].append(token)
+            if ticket is not None:
+                theirs[1].append(ticket)
+        for partition, (their_tokens, their_tickets) in by_partition.items():
+            consumers[partition].acknowledge(their_tokens, their_tickets)
 
     def resume(self) -> None:
         """Lets the reading thread deliver again, after `LaneSink.room` was 0."""

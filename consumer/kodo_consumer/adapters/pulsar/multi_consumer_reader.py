@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of, readers_of
@@ -81,24 +82,22 @@ class MultiConsumerReader:
         """Topics of partitions to which any consumer of the lane is not connected, each once."""
         return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         """Gives each token to the consumer that received its message."""
         if len(self._parts) == 1:
             self._went(None, tokens)
-            self._parts[0].acknowledge(tokens)
+            self._parts[0].acknowledge(tokens, tickets)
             return
-        of_first: list[object] = []
-        of_others: dict[PulsarLaneReader, list[object]] = {}
-        for token in tokens:
-            if type(token) is _Token:
-                of_others.setdefault(token.part, []).append(token.id)
-            else:
-                of_first.append(token)
-        self._went(None, of_first)
-        self._parts[0].acknowledge(of_first)
-        for part, theirs in of_others.items():
-            self._went(part, theirs)
-            part.acknowledge(theirs)
+        by_part: dict[PulsarLaneReader | None, tuple[list[object], list[int]]] = {}
+        for token, ticket in zip_longest(tokens, tickets):
+            part, id_ = (token.part, token.id) if type(token) is _Token else (None, token)
+            theirs = by_part.setdefault(part, ([], []))
+            theirs[0].append(id_)
+            if ticket is not None:
+                theirs[1].append(ticket)
+        for part, (their_tokens, their_tickets) in by_part.items():
+            self._went(part, their_tokens)
+            (part or self._parts[0]).acknowledge(their_tokens, their_tickets)
 
     def resume(self) -> None:
         """Lets all consumers deliver again, after `LaneSink.room` was 0."""
@@ -284,6 +283,9 @@ class _PartSink:
 
     def on_disconnect(self, partition: str | None = None) -> None:
         self._lane.lost(self.part, partition)
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        self._sink.on_acknowledged(confirmed, unknown)
 
     def fail(self, problem: BaseException) -> None:
         self._sink.fail(problem)

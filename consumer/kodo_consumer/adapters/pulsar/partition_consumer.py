@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.acknowledgements import Acknowledgements
 from kodo_consumer.adapters.pulsar.client_consumer import MUCH, ClientConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
 from kodo_consumer.adapters.pulsar.refusals import consumer_refusal
@@ -86,7 +87,7 @@ class PartitionConsumer:
         self._telling = threading.Lock()
         self._consumer: ClientConsumer | None = None  # None while one is being opened
         self._connection = PartitionConnection(request.topic)
-        self._late: list[object] = []  # to be acknowledged once there is a consumer
+        self._acks = Acknowledgements(subscriber.results if request.confirms else None, sink)
         self._stopped = threading.Event()
         self._opening: threading.Thread | None = None
 
@@ -120,14 +121,14 @@ class PartitionConsumer:
         """Begins to subscribe, until it is done; returns at once."""
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         """Queues acknowledgements, until there is a consumer where there is none."""
         with self._lock:
             consumer = self._consumer
             if consumer is None:
-                self._late += tokens
+                self._acks.keep(tokens, tickets)
                 return
-        consumer.acknowledge(tokens)
+        self._acks.send(consumer, tokens, tickets)
 
     def check(self, now: float) -> None:
         """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
@@ -295,7 +296,6 @@ class PartitionConsumer:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
-            late, self._late = ([] if over else self._late), (self._late if over else [])
             if not over:
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
@@ -303,7 +303,7 @@ class PartitionConsumer:
             consumer.close()
             return False
         self._connection.make(time.monotonic(), again=self.first_try.is_set())
-        self.acknowledge(late)
+        self._acks.send_kept(consumer)
         self.first_try.set()
         self._listen(consumer)
         return True

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.ack_receipts import check_receipts
+from kodo_consumer.adapters.pulsar.ack_results import AckResults
 from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, readers_of
@@ -79,7 +81,8 @@ class PulsarBroker:
         self._options = ProducerOptions(
             by_key=by_key, ordered=ordered, outlets=outlets, largest=largest or {}, compression=compression or {}
         )
-        self._subscriber = Subscriber(self._new_client(), self._native.border)
+        results = AckResults(self._native.border, self._broke)
+        self._subscriber = Subscriber(self._new_client(), self._native.border, results)
         self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
@@ -102,9 +105,11 @@ class PulsarBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
         """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Raises
-        ClusterError where the broker refuses.
+        ClusterError where the broker refuses, or if acknowledgements are to be confirmed and cannot be.
         """
         _warn_of_other_log()
+        if request.confirms:
+            check_receipts()
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
             self._subscriber, request, sink, self._patience, self._wake_watcher

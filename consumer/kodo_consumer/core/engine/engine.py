@@ -27,6 +27,7 @@ from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+from kodo_consumer.core.state.confirmations import Confirmations
 from kodo_consumer.core.state.engine_context import EngineContext
 from kodo_consumer.core.state.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.state.invariants import contradictions
@@ -47,7 +48,9 @@ _TICK: Final = 1.0  # seconds between two looks at what no event announces
 
 
 class Engine:
-    """Messages of one subscription in one worker. `draining`: it receives and starts nothing more."""
+    """Messages of one subscription in one worker. `draining`: it receives and starts nothing more. `confirms`: results
+    of acknowledgements will be reported to `context.confirmations`.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,14 @@ class Engine:
         rng: Random,
         check: Check | None = None,
         observer: DecisionObserver | None = None,
+        *,
+        confirms: bool = False,
     ) -> None:
         self.draining = False
         self.timers: TimerQueue[TimerTarget] = TimerQueue()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
-        self.context, self._clock = EngineContext(policy, observer=observer), clock
+        confirmations = Confirmations(policy.max_held, policy.max_held_bytes) if confirms else None
+        self.context, self._clock = EngineContext(policy, observer, confirmations), clock
         self.lookahead = LookaheadBudget(policy)
         queues = TurnQueues(policy, self.lanes)
         several = policy.reserves_slots and (policy.fair_by or len(self.lanes) > 1)
@@ -106,6 +112,8 @@ class Engine:
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
                 self.context.unsent += 1
+                if self.context.confirmations is not None:
+                    self.context.confirmations.add_copy(lane, entry, delivery.batch_index)
                 counts.redelivered += 1
             else:
                 self.flow.receive(lane, delivery, entry, now)
@@ -127,6 +135,8 @@ class Engine:
         """
         lane = self.lanes[index]
         shut = self.draining or lane.blocked or lane.paused_by_override or lane.paused_until > self._clock.now()
+        if self.context.confirmations is not None:
+            shut = shut or self.context.confirmations.is_full
         room = 0 if shut else self.lookahead.capacity(lane)
         if lane.active is not None:
             room = lane.active.room(room, lane.in_flight)
@@ -297,6 +307,12 @@ class Engine:
 
     @property
     def busy(self) -> bool:
+        """True if a handler runs, a message is deferred, or a receipt or a confirmation is awaited."""
+        confirmations = self.context.confirmations
+        return self.works or (confirmations is not None and confirmations.awaited > 0)
+
+    @property
+    def works(self) -> bool:
         """True if a handler runs, a message is deferred, or a receipt is awaited."""
         return bool(self.runs.running or self.runs.deferred) or self.flow.busy
 

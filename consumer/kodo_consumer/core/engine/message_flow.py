@@ -54,7 +54,7 @@ class MessageFlow:
     ) -> None:
         self.due_times = DueTimes()
         self.too_early: deque[InFlight] = deque()
-        self._observer = context.observer
+        self._observer, self._confirmations = context.observer, context.confirmations
         self._context, self._clock, self._lookahead = context, clock, lookahead
         self._scheduler, self._gap_monitor = scheduler, gap_monitor
         self._delays = LocalDelays(context, timers.set, rng)
@@ -216,6 +216,9 @@ class MessageFlow:
         """Acknowledges a message, after the receipt of its audit record if there are records and messages wait for
         them. The next message of its key need not wait for that receipt.
         """
+        if self._confirmations is not None:
+            rule = why.value
+            in_flight.why = rule
         if self.recorder is None:
             self._acknowledge(in_flight, now)
             return
@@ -227,6 +230,8 @@ class MessageFlow:
         """Acknowledges and releases a message that is complete."""
         in_flight.lane.acks.append(in_flight.ack_token)
         self._context.unsent += 1
+        if self._confirmations is not None:
+            self._confirmations.add(in_flight)
         entry = in_flight.entry
         entry.done |= 1 << in_flight.delivery.batch_index + 1
         entry.at = now

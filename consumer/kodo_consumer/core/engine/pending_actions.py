@@ -5,7 +5,7 @@ are gathered for a moment while handlers keep fetching messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.effects import Effects
 
 _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
+_NO_TICKETS: Final[Mapping[int, Sequence[int]]] = {}
 _GATHER: Final = 0.005  # seconds they are gathered at most
 
 
 @dataclass(slots=True)
 class Actions:
-    """Effects, and acknowledgements as pairs (index of the lane, tokens), that a thread fetched and carries out."""
+    """Effects, and acknowledgements as pairs (index of the lane, tokens), that a thread fetched and carries out.
+    `tickets`: those of the tokens, by index of the lane, if the engine `confirms`; else none.
+    """
 
     effects: Effects
     acks: list[tuple[int, list[object]]]
+    tickets: Mapping[int, Sequence[int]]
 
 
 class PendingActions:
@@ -59,7 +63,9 @@ class PendingActions:
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or effects.urgent:
             self._batching = False
-            actions = Actions(engine.context.take_effects(), engine.acknowledgements())
+            confirmations = engine.context.confirmations
+            tickets = _NO_TICKETS if confirmations is None else confirmations.take_tickets()
+            actions = Actions(engine.context.take_effects(), engine.acknowledgements(), tickets)
             self._uncommitted.append(None)
             return actions
         if gathered and not self._batching:  # who began may be long at work: the timekeeper sees to the rest

@@ -9,6 +9,7 @@ from kodo_consumer.core.values.counters import Counts
 from kodo_consumer.core.values.effects import Effects
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.state.confirmations import Confirmations
     from kodo_consumer.core.state.observer import DecisionObserver
     from kodo_consumer.core.values.policy import Policy
 
@@ -17,13 +18,18 @@ class EngineContext:
     """State that the parts of one engine share. `policy`: the one in force; a later one has the same lanes. `effects`:
     those to be fetched; each fetch replaces the object, so no part may keep it. `unsent`: number of acknowledgements to
     be fetched. `causes`: counted where the topology keeps error texts. `observer`: notified of every decision before it
-    is carried out.
+    is carried out. `confirmations`: those that acknowledged messages await; None: nobody wants to know.
     """
 
-    __slots__ = ("causes", "counts", "effects", "observer", "policy", "unsent")
+    __slots__ = ("causes", "confirmations", "counts", "effects", "observer", "policy", "unsent")
 
-    def __init__(self, policy: Policy, observer: DecisionObserver | None = None) -> None:
-        self.policy, self.observer = policy, observer
+    def __init__(
+        self,
+        policy: Policy,
+        observer: DecisionObserver | None = None,
+        confirmations: Confirmations | None = None,
+    ) -> None:
+        self.policy, self.observer, self.confirmations = policy, observer, confirmations
         self.counts, self.causes, self.effects = Counts(), CauseCounts(), Effects()
         self.unsent = 0
 

@@ -114,6 +114,7 @@ class InFlight:
         "stage",
         "tenant",
         "waits",
+        "why",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
     queue: TenantQueue[InFlight]  # that it waits or waited in last; set when it is queued
@@ -131,6 +132,7 @@ class InFlight:
         self.slot_time = 0.0  # seconds that its handler has run since it was received
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
+        self.why = "done"  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
         """Takes the token of a repeated delivery: the broker wants that one acknowledged."""

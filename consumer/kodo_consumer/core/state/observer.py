@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from kodo_consumer.core.values.envelope import Delivery
 from kodo_consumer.core.values.policy import Lane, Policy
-from kodo_consumer.message import Check
+from kodo_consumer.message import Check, Message
 
 if TYPE_CHECKING:
     from kodo_consumer.core.state.in_flight import InFlight
     from kodo_consumer.core.state_machine import Decision
     from kodo_consumer.core.values.outcomes import Outcome
 
+Acknowledged = tuple[Message, str]
+"""Message whose acknowledgement the broker has confirmed, and the rule by which it has ended, such as `done`."""
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 
 
@@ -25,9 +27,20 @@ class DecisionObserver(Protocol):
         """Takes each decision before it is carried out, but none of messages simply done; one that waits has several."""
 
 
+class AcknowledgementObserver(Protocol):
+    """Observer of confirmed acknowledgements. Its calls return soon and never raise."""
+
+    def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
+        """Calls hooks with the messages, perhaps later and on another thread, and `called` after that."""
+
+    def close(self) -> None:
+        """Calls no more hooks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observers:
     """Observers of one worker, None: none. `received`: called with a lane's deliveries before any decision."""
 
     received: OnReceived | None = None
     decisions: DecisionObserver | None = None
+    acknowledged: AcknowledgementObserver | None = None

@@ -55,6 +55,8 @@ class LaneRequest:
     `shares`: an exclusive reader may have the topic for a while; the lane is read once it leaves. `records`: messages
     are acknowledged only after their audit records are stored, which the broker shows with the consumers.
 
+    `confirms`: acknowledgements have tickets, and their results come to `LaneSink.on_acknowledged`.
+
     `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: number that the broker allows one
     consumer, 0: unknown. A lane that needs more is read by several consumers.
     """
@@ -71,6 +73,7 @@ class LaneRequest:
     limit: int = 0
     shares: bool = False
     records: bool = False
+    confirms: bool = False
 
 
 class LaneSink(Protocol):
@@ -85,6 +88,11 @@ class LaneSink(Protocol):
     def on_disconnect(self, partition: str | None = None) -> None:
         """Reports that the broker will deliver everything unacknowledged again, perhaps to another worker: of one
         partition (its number as a text, see Delivery.partition), or of all (None).
+        """
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Reports results of acknowledgements by their tickets, at most once for each ticket. `confirmed`: the broker
+        has taken them. `unknown`: it may or may not have taken them, because the connection broke or no answer came.
         """
 
     def fail(self, problem: BaseException) -> None:
@@ -106,8 +114,10 @@ class LaneReader(Protocol):
         partition of which it always had some may be missing.
         """
 
-    def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues acknowledgements. If the connection loses them, the messages come again."""
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
+        """Queues acknowledgements. If the connection loses them, the messages come again. `tickets`: one for each token
+        if the request `confirms`, else none.
+        """
 
     def resume(self) -> None:
         """Resumes deliveries after `LaneSink.room` was 0."""

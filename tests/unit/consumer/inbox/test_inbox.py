@@ -14,6 +14,7 @@ from typing import Any, cast
 import kodo_consumer.inbox
 import pytest
 from kodo_consumer import Consumer, Dead, Message
+from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.values.broker import LaneRequest
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
@@ -22,6 +23,8 @@ from kodo_consumer.inbox import TABLE, Inbox, inbox_table
 from kodo_consumer.inbox.inbox_broker import InboxBroker
 from kodo_consumer.inbox.inbox_row import InboxToken, delivery_of, head_of, name_of_row
 from kodo_consumer.inbox.inbox_store import InboxStore
+from kodo_consumer.runtime.acknowledged_hooks import InlineAcknowledgedHooks, await_on
+from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
@@ -190,9 +193,11 @@ class Place:
             raise Dead("no")
 
     @contextmanager
-    def worker(self) -> Iterator[Worker]:
+    def worker(self, observers: Observers | None = None) -> Iterator[Worker]:
         broker: Any = Inbox(self.engine).open(self.broker, self.policy)
-        worker = Worker(self.policy, broker, ThreadExecutor(self.handle, 4), SystemClock(), Random(1))
+        worker = Worker(
+            self.policy, broker, ThreadExecutor(self.handle, 4), SystemClock(), Random(1), observers=observers
+        )
         worker.open("w")
         try:
             yield worker
@@ -228,6 +233,25 @@ def test_messages_go_through_the_table_to_their_handler(engine: Engine) -> None:
     assert max(place.seen.values()) == 1, "the second m1 was a repeat"
     (retried,) = place.broker.messages(topic(Level.L1, State.RETRYING))
     assert (retried.payload, retried.properties["kodo-hop"]) == (b"fails", "1")
+
+
+def test_hooks_of_acknowledged_messages_are_called_once_the_database_has_the_result(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, seen = Place(engine), Counter[tuple[bytes, str]]()
+    hooks = Hooks()
+    hooks.add("acknowledged", lambda message, rule: seen.update([(message.data, rule)]))
+    observers = Observers(acknowledged=InlineAcknowledgedHooks(hooks, await_on(None)))
+    place.send("ok", "fails", "dies")
+    with place.pumped(), place.worker(observers) as worker:
+        eventually(lambda: sum(seen.values()) == 4, within=20)
+        assert set(seen) == {(b"ok", "done"), (b"fails", "retrying"), (b"fails", "done"), (b"dies", "dead")}
+        eventually(lambda: not worker.busy, within=5)
+        monkeypatch.setattr(InboxStore, "finish", lambda *_: 1)
+        place.send("taken")
+        eventually(lambda: place.seen[b"taken"], within=20)
+        eventually(lambda: not worker.busy, within=5)
+    assert (b"taken", "done") not in seen, "another worker had claimed its row"
 
 
 def test_workers_that_share_a_table_handle_each_message_once(engine: Engine) -> None:

@@ -42,6 +42,9 @@ class _Sink:
     def on_disconnect(self, partition: str | None = None) -> None:
         raise AssertionError(partition)
 
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Nothing is confirmed here."""
+
     def fail(self, problem: BaseException) -> None:
         raise problem
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pulsar
@@ -167,6 +167,9 @@ class Sink:
 
     def on_disconnect(self, partition: str | None = None) -> None:
         self.lost.append(partition)
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Nothing is confirmed here."""
 
     def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)

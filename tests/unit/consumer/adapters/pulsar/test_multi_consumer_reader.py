@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pulsar
@@ -56,6 +56,7 @@ class Sink:
         self.got: list[Delivery] = []
         self.lost = 0
         self.problems: list[BaseException] = []
+        self.results: Any = None
         self.free = 0  # the consumers of most tests have nothing to say
 
     def deliver(self, deliveries: Any) -> None:
@@ -66,6 +67,9 @@ class Sink:
 
     def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        self.results = confirmed, unknown
 
     def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
@@ -196,6 +200,22 @@ def test_each_message_is_acknowledged_by_the_consumer_that_received_it(stand: St
     assert str(second) == "(1,2,3,4)", "it is named as ever"
     stand.lane.acknowledge([first, second])
     assert [consumer.acked for consumer in stand.client.consumers] == [["a"], ["(1,2,3,4)"]]
+
+
+def test_each_ticket_goes_with_its_token_and_results_come_from_each_consumer(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand.widen()
+    stand.deliver(0, "a", "b")
+    stand.deliver(1, "c")
+    given: list[tuple[list[str], list[int]]] = []
+    for part in stand.lane._parts:
+        monkeypatch.setattr(part, "acknowledge", lambda tokens, tickets: given.append(([*map(str, tokens)], tickets)))
+    first, second, third = (delivery.token for delivery in stand.sink.got)
+    stand.lane.acknowledge([third, first, second], [7, 8, 9])
+    assert given == [(["c"], [7]), (["a", "b"], [8, 9])]
+    stand.lane._parts[1]._sink.on_acknowledged([7], [9])
+    assert stand.sink.results == ([7], [9])
 
 
 def test_nothing_is_let_go_of_before_all_are_lost(stand: Stand) -> None:

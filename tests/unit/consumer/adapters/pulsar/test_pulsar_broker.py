@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,9 @@ class Sink:
     def on_disconnect(self, partition: str | None = None) -> None:
         self.lost += 1
         self.lost_partitions.append(partition)
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Nothing is confirmed here."""
 
     def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)

@@ -1,0 +1,106 @@
+"""Results of acknowledgements, on their way from threads of the client library to the sinks of the lanes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pulsar
+
+from kodo_consumer.runtime.threads import Broke, begin
+
+if TYPE_CHECKING:
+    import threading
+
+    from kodo_fast import NativeBorder
+    from kodo_fast._native import Sender
+
+    from kodo_consumer.core.values.broker import LaneSink
+
+_WAIT: Final = 10_000  # ms that a thread waits for results in one call
+_GATHER: Final = 3  # ms that a result waits for others
+_JOIN: Final = 2.0  # seconds
+Results = Sequence[tuple[int, Sequence[tuple[int, Any]], Sequence[tuple[int, int, Any]]]]
+"""By number of the sink: nothing, and (ticket, result, None): 0 if the broker has the acknowledgement."""
+
+
+class _Source(Protocol):
+    """Source of results: see kodo_fast._native.Sender."""
+
+    def receipts(self, wait_ms: int, gather_ms: int, /) -> Results: ...
+
+    def wake(self) -> None: ...
+
+
+class BindingResults:
+    """Results that the client library's Python binding reports, one call for each."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[int, int, Any] | None] = SimpleQueue()
+
+    def put(self, number: int, ticket: int, result: Any) -> None:
+        """Queues a result for the sink with this number. Called on threads of the client."""
+        self._queue.put((number, ticket, result))
+
+    def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
+        """Waits for results, then a moment for others, and returns all."""
+        found: list[tuple[int, int, Any] | None] = []
+        with suppress(Empty):
+            found.append(self._queue.get(timeout=wait_ms / 1000))
+            time.sleep(gather_ms / 1000)
+            while True:
+                found.append(self._queue.get_nowait())
+        results: dict[int, list[tuple[int, int, Any]]] = {}
+        for one in found:
+            if one is not None:
+                results.setdefault(one[0], []).append((one[1], 0 if one[2] == pulsar.Result.Ok else 1, None))
+        return [(number, (), of_sink) for number, of_sink in results.items()]
+
+    def wake(self) -> None:
+        """Ends a wait."""
+        self._queue.put(None)
+
+
+class AckResults:
+    """Results of the acknowledgements of one client, for any number of sinks. `native`: source of the results of native
+    acknowledgements, None where the border has none. Threads begin with the first sink.
+    """
+
+    def __init__(self, border: NativeBorder | None, broke: Broke) -> None:
+        self.binding = BindingResults()
+        has_results = border is not None and hasattr(border.reader, "acknowledge_with")  # not in earlier releases
+        self.native: Sender | None = border.sender() if border is not None and has_results else None
+        self._sinks: list[LaneSink] = []
+        self._broke, self._over = broke, False
+        self._threads: list[threading.Thread] = []
+
+    def add(self, sink: LaneSink) -> int:
+        """Number of a sink, which gets results from now on."""
+        self._sinks.append(sink)
+        if not self._threads:
+            sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]
+            self._threads = [
+                begin(partial(self._serve, source), "kodo-acks", self._broke, over=lambda: self._over)
+                for source in sources
+            ]
+        return len(self._sinks) - 1
+
+    def close(self) -> None:
+        """Hands over the results that are there, and ends the threads."""
+        self._over = True
+        self.binding.wake()
+        if self.native is not None:
+            self.native.wake()
+        for thread in self._threads:
+            thread.join(_JOIN)
+
+    def _serve(self, source: _Source) -> None:
+        while not self._over:
+            for number, _, results in source.receipts(_WAIT, _GATHER):
+                confirmed = [ticket for ticket, result, _ in results if not result]
+                unknown = [ticket for ticket, result, _ in results if result]
+                self._sinks[number].on_acknowledged(confirmed, unknown)

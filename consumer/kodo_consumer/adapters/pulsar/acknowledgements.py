@@ -1,0 +1,38 @@
+"""Acknowledgements of one partition: with or without results, and kept while there is no consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.ack_results import AckResults
+    from kodo_consumer.adapters.pulsar.client_consumer import ClientConsumer
+    from kodo_consumer.core.values.broker import LaneSink
+
+
+class Acknowledgements:
+    """Acknowledgements of a partition. `results`: what hands results over to `sink`; None: nobody wants any. `keep` needs
+    the lock of the partition.
+    """
+
+    def __init__(self, results: AckResults | None, sink: LaneSink) -> None:
+        self._results = None if results is None else (results, results.add(sink))
+        self._kept: list[tuple[Sequence[object], Sequence[int]]] = []
+
+    def send(self, consumer: ClientConsumer, tokens: Sequence[object], tickets: Sequence[int]) -> None:
+        """Queues acknowledgements at a consumer."""
+        if self._results is None:
+            consumer.acknowledge(tokens)
+        else:
+            consumer.acknowledge_with(tokens, tickets, *self._results)
+
+    def keep(self, tokens: Sequence[object], tickets: Sequence[int]) -> None:
+        """Keeps acknowledgements until there is a consumer."""
+        self._kept.append((tokens, tickets))
+
+    def send_kept(self, consumer: ClientConsumer) -> None:
+        """Queues the kept acknowledgements at a new consumer."""
+        kept, self._kept = self._kept, []
+        for tokens, tickets in kept:
+            self.send(consumer, tokens, tickets)
