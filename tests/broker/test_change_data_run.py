@@ -319,6 +319,15 @@ def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> N
     assert rows == Counter({str(number): 1 for number in [*range(1, 100_001), 200_001, 200_002]})
 
 
+def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None:
+    setting.finish()
+    marker = {"topology": "shop-db", "namespace": f"{setting.tenant}/ns", "cluster": "c", "tenant_uuid": "u"}
+    setting.sql(f"COMMENT ON PUBLICATION {SLOT} IS 'kodoctl {json.dumps(marker)}'")
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    assert f"belongs to the topology shop-db in {setting.tenant}/ns" in " ".join(setting.log.split())
+
+
 def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:
     setting.finish()
     with setting.run() as first, setting.run() as second:

@@ -18,6 +18,7 @@ from kodo_consumer.source.positions import read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.errors import UsageError, error
+from kodoctl.pulsar.values.publication_marker import read_marker
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,6 +43,7 @@ SELECT ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDIN
              WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
+_PUBLICATION: Final = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
@@ -61,10 +63,12 @@ class System(NamedTuple):
 
 
 class SourceDatabase:
-    """The database of a source. `environ` has the variable with the address. Methods raise DatabaseError."""
+    """The database of a source. `place`: name and namespace of its topology; `environ` has the variable with the
+    address. Methods raise DatabaseError.
+    """
 
-    def __init__(self, source: ChangeSource, environ: Mapping[str, str]) -> None:
-        self._source, self._environ = source, environ
+    def __init__(self, source: ChangeSource, place: tuple[str, str], environ: Mapping[str, str]) -> None:
+        self._source, self._place, self._environ = source, place, environ
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -86,7 +90,17 @@ class SourceDatabase:
                 connection.close()  # in the middle of a stream, too
 
     def has_slot(self, connection: Any) -> bool:
-        """True if the slot exists. Raises UsageError if it cannot be used, or if the publication is missing, too."""
+        """True if the slot exists. Raises UsageError if it cannot be used, if the publication belongs to another
+        topology, or if there is neither.
+        """
+        published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
+        owner = read_marker(published[0]) if published is not None else None
+        if owner is not None and (owner.topology, owner.namespace) != self._place:
+            detail = (
+                f"publication {self._source.publication} belongs to the topology {owner}: rename the source, or name"
+                " another database"
+            )
+            raise UsageError(error("K790", "source cannot start", detail))
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
         if found is not None:
             _, is_lost, _, plugin = found
@@ -104,8 +118,7 @@ class SourceDatabase:
         if level != "logical":
             detail = f"wal_level of the server is {level}: set it to logical, and start the server again"
             raise UsageError(error("K790", "source cannot start", detail))
-        publication = "SELECT FROM pg_publication WHERE pubname = %s"
-        if connection.execute(publication, [self._source.publication]).fetchone() is None:
+        if published is None:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
             raise UsageError(error("K790", "source cannot start", detail))
         return False

@@ -93,7 +93,9 @@ class Source:
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
-        self._database = SourceDatabase(source, environ)
+        self._database = SourceDatabase(
+            source, (topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"), environ
+        )
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
