@@ -206,7 +206,9 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
     else:
         left = words.left_out(document)
         rest = f" {many(left, 'object')} left out." if left else ""
-        yield Line(f"No changes{' in this part' * bool(left)}. {as_said}".rstrip() + rest, "bold green")
+        unread = any(finding["code"] == "K435" for finding in document["findings"])
+        where = f"{' in this part' * bool(left)}{' where it could be read' * unread}"
+        yield Line(f"No changes{where}. {as_said}".rstrip() + rest, "bold yellow" if unread else "bold green")
     if document["refused"]:
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
         yield from _allowing(document)
