@@ -65,6 +65,10 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K435": Code("a source's database could not be read",
                      "Set the variable that it names, or let the server be reached; until then nothing there is changed."),
         "K436": Code("a slot that the first run makes", "Nothing: start `kodo-consumer source run` after the apply."),
+        "K440": Code("another database than at the last apply",
+                     "Set the variable to the database of the last apply; if the source moved, give the old one up with `kodoctl forget`."),
+        "K438": Code("a publication of another cluster or namespace",
+                     "Rename the source, name another database, or remove the comment of a topology that is gone."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),
