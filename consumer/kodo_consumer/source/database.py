@@ -41,9 +41,14 @@ _PRIMARY_KEY: Final = """
 SELECT ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attnum = k.number
              WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s OR (n.nspname = %s AND c.relname = %s)
 """
 _PUBLICATION: Final = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
+_UNPUBLISHED: Final = """
+SELECT name FROM unnest(%s::text[]) name WHERE name NOT IN
+    (SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s)
+"""
+_NAME: Final = "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s"
 _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
@@ -123,10 +128,28 @@ class SourceDatabase:
             raise UsageError(error("K790", "source cannot start", detail))
         return False
 
-    def primary_key(self, connection: Any, table: TableMapping) -> list[str]:
-        """Names of the columns of the table's primary key; empty: it has none."""
-        found = connection.execute(_PRIMARY_KEY, list(table.parts)).fetchone()
-        return [] if found is None else list(found[0])
+    def unpublished(self, connection: Any) -> list[str]:
+        """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""
+        names = [table.name for table in self._source.tables]
+        found = connection.execute(_UNPUBLISHED, [names, self._source.publication]).fetchall()
+        return sorted(name for (name,) in found)
+
+    def present_name(self, connection: Any, relation: Relation) -> str:
+        """Name that a table has now, which a change in the log may have under an earlier one; "" if it is gone."""
+        found = connection.execute(_NAME, [relation.id]).fetchone()
+        return found[0] if found else ""
+
+    def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
+        """Names of the columns of the primary key of a table, which may have another name now; empty: it has none. Of a
+        table that was dropped the log knows a key of one column.
+        """
+        schema, name = table.parts
+        place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain
+        found = connection.execute(_PRIMARY_KEY, place).fetchone()
+        if found is not None:
+            return list(found[0])
+        logged = [column.name for column in relation.columns if column.is_key]
+        return logged if relation.identity == "d" and len(logged) == 1 else []
 
     def fetch(self, connection: Any, relation: Relation, names: Sequence[str], row: Values) -> Values:
         """See kodo_consumer.source.row_mapping.Fetch."""

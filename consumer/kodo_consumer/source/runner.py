@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
+_NO_MESSAGE: Final = "change cannot become a message"
 _WINDOW: Final = 10_000  # messages without a receipt
 _TURN: Final = 1_000  # messages of the stream in one turn
 _WAIT: Final = 0.2  # seconds that a turn waits for the stream
@@ -100,6 +101,7 @@ class Source:
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
         self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
+        self._unpublished = ""  # why changes of a table do not come
         self._refused: set[Position] = set()  # messages that the broker did not store
         self._life = _Life()
 
@@ -164,6 +166,7 @@ class Source:
             replication.start()
             self._life.replication = replication
             self._works()
+            self._check_published(queries)
             log.info("changes of %s, slot %s", ", ".join(self._tables), self._source.slot)
             try:
                 self._stream(replication, queries, sender)
@@ -216,6 +219,15 @@ class Source:
                 self._life.marked_at = self.turned_at
                 self._settle()
                 sender.send_marks(end=False)
+                self._check_published(queries)
+
+    def _check_published(self, queries: Any) -> None:
+        """Makes it unready while a table of the file is not published: its changes never come."""
+        missing = self._database.unpublished(queries)
+        self._unpublished = ""
+        if missing:
+            self._unpublished = f"{', '.join(missing)} is not in the publication: its changes are lost until it is"
+            log.error("%s; `kodoctl plan FILE` shows why", self._unpublished)
 
     def _drain(self, sender: SourceSender, seconds: float) -> None:
         """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
@@ -262,7 +274,16 @@ class Source:
 
     def _on_relation(self, relation: Relation, queries: Any, sender: SourceSender) -> None:
         table = self._tables.get(relation.name)
+        if table is None:  # renamed later than this change
+            table = self._tables.get(self._database.present_name(queries, relation))
         if table is None:
+            if missing := self._database.unpublished(queries):
+                detail = (
+                    f"{relation.name} is published and not in the file, and {', '.join(missing)} is not published: if"
+                    " it was renamed, write its new name in the file and start again. Nothing is lost, the slot keeps"
+                    " its position"
+                )
+                raise UsageError(_at(error("K791", _NO_MESSAGE, detail), relation.name, Position(self._life.lsn, 0)))
             log.warning("%s is published, and not in the file: its changes are left out", one_line(relation.name))
             self._life.mappings[relation.id] = None
             return
@@ -282,7 +303,7 @@ class Source:
     def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
         target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
         fetch = partial(self._database.fetch, queries)
-        return RowMapping(table, relation, self._database.primary_key(queries, table), target, fetch)
+        return RowMapping(table, relation, self._database.primary_key(queries, table, relation), target, fetch)
 
     def _on_change(self, change: RowChange, sender: SourceSender, *, is_snapshot: bool = False) -> None:
         found, transaction = self._life.mappings.get(change.relation), self._life.transaction
@@ -346,7 +367,7 @@ class Source:
             self._life.failure = f"{token.partition}: {receipt.reason}"
             if isinstance(receipt, Rejected):
                 detail = f"{token.partition}, {token.position}: {receipt.reason}"
-                raise UsageError(error("K791", "change cannot become a message", detail))
+                raise UsageError(error("K791", _NO_MESSAGE, detail))
         if last is not None:
             self._life.answered_at = time.monotonic()
             self.lag = max(0.0, time.time() - last.time / 1000)
@@ -357,13 +378,13 @@ class Source:
         silent = time.monotonic() - self._life.answered_at
         if silent > _SILENT:
             self.trouble = f"the broker has stored nothing for {silent:.0f} s"
-        elif self.trouble:
+        elif self.trouble != self._unpublished:
             self._works()
 
     def _works(self) -> None:
         if self.trouble and self.counts["restarts"]:
             log.warning("it works again")
-        self.trouble = ""
+        self.trouble = self._unpublished
 
     def _await_room(self) -> None:
         while len(self._life.out) >= _WINDOW:
