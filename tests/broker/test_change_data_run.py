@@ -4,6 +4,7 @@ process is killed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
+from kodo_consumer.source.positions import read_lsn
 
 from tests.brokers.broker import Broker
 from tests.brokers.source_run import SLOT, Setting
@@ -114,6 +116,57 @@ def test_a_commit_that_was_skipped_is_missed_by_its_number(setting: Setting) -> 
     setting.finish(KILL_AT="skip", KILL_NTH="50")
     assert len(setting.rows()) == 99
     assert setting.missing_numbers() == 1
+
+
+@pytest.mark.parametrize("how", ["advanced", "made anew"])
+def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str) -> None:
+    setting.finish()
+    setting.insert(0, 10)
+    setting.finish()
+    setting.insert(10, 10)
+    if how == "advanced":
+        setting.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", SLOT)
+    else:
+        setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+        setting.sql("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", SLOT)
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K793" in said
+    assert "is passed over" in said
+    assert len(setting.rows()) == 10
+    [(position,)] = setting.sql("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", SLOT)
+    assert f"--accept-gap {position}" in said
+    with setting.run("--accept-gap", "0/1") as process:
+        assert process.wait(60) == 64, "another position than that of the slot"
+    setting.insert(20, 5)
+    setting.finish("--accept-gap", position)
+    assert set(setting.rows()) == {str(number) for number in [*range(10), *range(20, 25)]}
+    setting.insert(25, 5)
+    setting.finish()
+    assert len(setting.rows()) == 20
+
+
+def test_marks_cover_the_log_without_a_gap_but_for_that_which_was_accepted(setting: Setting) -> None:
+    for number in range(3):
+        setting.insert(number, 1)
+        with setting.run() as process:
+            eventually(setting.has_slot, within=60)
+            setting.insert(10 + number, 1)
+            setting.await_confirmed(process)
+            process.kill() if number else process.terminate()
+    covered = [
+        one.properties()["kodo-covered"].split("..")
+        for _, one in setting.arrived()
+        if "kodo-covered" in one.properties()
+    ]
+    spans = sorted((read_lsn(first), read_lsn(last)) for first, last in covered)
+    assert spans[0][0] == 0, "the snapshot"
+    assert all(after[0] <= before[1] for before, after in itertools.pairwise(spans))
+    [(confirmed,)] = setting.sql(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", SLOT
+    )
+    assert read_lsn(confirmed) <= spans[-1][1]
 
 
 def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> None:

@@ -111,7 +111,10 @@ class Setting:
     def sql(self, statement: str, *values: Any) -> list[Any]:
         with psycopg.connect(self.url, autocommit=True) as connection:
             found = connection.execute(statement.encode(), values or None)
-            return found.fetchall() if found.description else []
+            rows = found.fetchall() if found.description else []
+            if not statement.startswith("SELECT"):
+                [(self.end,)] = connection.execute("SELECT pg_current_wal_lsn()::text").fetchall()
+            return rows
 
     def insert(self, first: int, count: int, region: str = "eu") -> None:
         self.sql(
@@ -149,7 +152,7 @@ class Setting:
         )
 
     def is_confirmed(self) -> bool:
-        """True if everything that is committed now was confirmed: then it is stored."""
+        """True if everything that the test committed was confirmed: then it is stored."""
         return self.has_slot() and bool(
             self.sql(
                 "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s",
@@ -158,17 +161,16 @@ class Setting:
             )[0][0]
         )
 
-    def finish(self, **environ: str) -> None:
-        """Runs the source until everything that is committed now is confirmed, then ends it by SIGTERM."""
+    def finish(self, *more: str, **environ: str) -> None:
+        """Runs the source until everything that the test committed is confirmed, then ends it by SIGTERM."""
         before = len(self.log) if (self.folder / "log").exists() else 0
-        with self.run(**environ) as process:
+        with self.run(*more, **environ) as process:
             eventually(lambda: "changes of" in self.log[before:] or process.poll() is not None, within=60)
             self.await_confirmed(process)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0, self.log
 
     def await_confirmed(self, process: subprocess.Popen[str]) -> None:
-        self.end = self.sql("SELECT pg_current_wal_lsn()::text")[0][0]
         eventually(lambda: self.is_confirmed() or process.poll() is not None, within=60)
         assert process.poll() is None, self.log
 

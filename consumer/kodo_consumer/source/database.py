@@ -94,8 +94,8 @@ class SourceDatabase:
             finally:
                 connection.close()  # in the middle of a stream, too
 
-    def has_slot(self, connection: Any) -> bool:
-        """True if the slot exists. Raises UsageError if it cannot be used, if the publication belongs to another
+    def slot_position(self, connection: Any) -> int | None:
+        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication belongs to another
         topology, or if there is neither.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
@@ -108,7 +108,7 @@ class SourceDatabase:
             raise UsageError(error("K790", "source cannot start", detail))
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
         if found is not None:
-            _, is_lost, _, plugin = found
+            _, is_lost, position, plugin = found
             if is_lost:
                 detail = (
                     f"slot {self._source.slot} has lost its log (max_slot_wal_keep_size): changes are missing. Drop it by"
@@ -118,7 +118,7 @@ class SourceDatabase:
             if plugin != "pgoutput":
                 detail = f"slot {self._source.slot} is of plug-in {plugin}, not of pgoutput: drop it if nobody needs it"
                 raise UsageError(error("K790", "source cannot start", detail))
-            return True
+            return read_lsn(position)
         level = connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
         if level != "logical":
             detail = f"wal_level of the server is {level}: set it to logical, and start the server again"
@@ -126,7 +126,7 @@ class SourceDatabase:
         if published is None:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
             raise UsageError(error("K790", "source cannot start", detail))
-        return False
+        return None
 
     def unpublished(self, connection: Any) -> list[str]:
         """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""

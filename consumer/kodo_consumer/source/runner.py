@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
+_FIRST: Final = "it has not connected yet"
 _NO_MESSAGE: Final = "change cannot become a message"
 _WINDOW: Final = 10_000  # messages without a receipt
 _TURN: Final = 1_000  # messages of the stream in one turn
 _WAIT: Final = 0.2  # seconds that a turn waits for the stream
 _CONFIRM_EVERY: Final = 0.5  # seconds
 _MARK_EVERY: Final = 60.0  # seconds
+_COVER_MOVED: Final = 2.0  # seconds between two marks of what is stored, while there are messages
+_COVER_IDLE: Final = 60.0  # and while there are none
 _SILENT: Final = 10.0  # seconds without a receipt after which the broker is in trouble
 _MOST_PAUSE: Final = 30.0  # seconds between two tries
 _MARKS_WITHIN: Final = 20.0  # seconds that the last marks are waited for
@@ -50,8 +54,9 @@ class EndedError(Exception):
 @dataclass(slots=True)
 class _Life:
     """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
-    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
-    monotonic, but for `time`.
+    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now; `covered`: the
+    position that a stored mark names, and that alone is reported to the server; `covering`: such a mark is on its way;
+    `moved`: there were messages since. Times are monotonic, but for `time`.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -63,6 +68,10 @@ class _Life:
     place: int = 0
     time: int = 0
     server_end: int = 0
+    covered: int = 0
+    covering: bool = False
+    moved: bool = False
+    covered_at: float = -math.inf
     confirmed_at: float = field(default_factory=monotonic)
     marked_at: float = field(default_factory=monotonic)
     answered_at: float = field(default_factory=monotonic)
@@ -78,7 +87,7 @@ class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
     and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
-    works.
+    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; "": none.
     """
 
     def __init__(
@@ -88,15 +97,18 @@ class Source:
         connection: Connection,
         environ: Mapping[str, str],
         signer: Signer | None = None,
+        *,
+        accepted_gap: str = "",
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.trouble = "it has not connected yet"
+        self.trouble = _FIRST
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
         self._database = SourceDatabase(
             source, (topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"), environ
         )
+        self._accepted_gap = accepted_gap
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
@@ -117,7 +129,7 @@ class Source:
     @property
     def confirmed(self) -> int:
         """Position in the database's log up to which all is stored; 0: not known yet."""
-        return self._life.progress.confirmed
+        return self._life.covered
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
         """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts. A database
@@ -148,7 +160,7 @@ class Source:
         with ExitStack() as ends:
             queries = ends.enter_context(self._database.connect())
             replication = ends.enter_context(self._database.replicate())
-            has_slot = self._database.has_slot(queries)
+            position = self._database.slot_position(queries)
             sender = SourceSender(
                 connection=self._connection,
                 topology=self._topology,
@@ -161,9 +173,12 @@ class Source:
                 settle=self._settle,
             )
             ends.callback(sender.close)
-            if not has_slot:
-                self._make_slot(replication, queries, sender)
+            made = self._make_slot(replication, queries, sender) if position is None else None
             replication.start()
+            covered = sender.open_coverage()
+            if position is not None:
+                self._check_position(position, covered)
+            self._life.covered = position or made or 0
             self._life.replication = replication
             self._works()
             self._check_published(queries)
@@ -177,10 +192,30 @@ class Source:
                     self._drain(sender, drain_timeout)
                 raise
 
-    def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
+    def _check_position(self, position: int, covered: int) -> None:
+        """Raises UsageError if the slot is behind nothing that a mark names: then somebody moved it, or made it anew."""
+        if not covered:
+            log.warning(
+                "slot %s is at %s: the broker does not know up to where changes were sent, so that nobody can tell"
+                " whether somebody moved the slot",
+                self._source.slot,
+                lsn_text(position),
+            )
+        elif position > covered and lsn_text(position) != self._accepted_gap:
+            detail = (
+                f"slot {self._source.slot} is at {lsn_text(position)}, and all is stored up to {lsn_text(covered)} only:"
+                " somebody moved the slot, or made it anew, and what was committed in between is passed over. Drop the"
+                " slot: the next run sends all rows again. Or go on without these changes: --accept-gap"
+                f" {lsn_text(position)}"
+            )
+            raise UsageError(error("K793", "changes of a source were passed over", detail))
+
+    def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> int:
+        """Makes the slot, after the rows that are there are sent. Returns its position."""
         if not self._source.spec.snapshot:
-            log.info("slot %s is made at %s", self._source.slot, lsn_text(replication.create_slot()))
-            return
+            made = replication.create_slot()
+            log.info("slot %s is made at %s", self._source.slot, lsn_text(made))
+            return made
         lsn, snapshot = replication.create_snapshot()
         log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
         self._life.time = time.time_ns() // 1_000_000
@@ -198,11 +233,14 @@ class Source:
                     self._await_room()
         self._settle()
         sender.send_marks(end=False)
+        sender.open_coverage()
+        sender.send_coverage(0, lsn)
         self._settle()
         replication.keep_slot()
         if self._life.transaction is not None:
             self._life.transaction.end, self._life.transaction = lsn, None
         log.info("snapshot is sent: %s", many(self.counts["sent"] - before, "row"))
+        return lsn
 
     def _stream(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
         while True:
@@ -214,6 +252,7 @@ class Source:
                 for event in replication.events(_WAIT, _TURN):
                     self._on_event(event, queries, sender)
             self._read_answers()
+            self._cover(sender)
             self._confirm(replication)
             if self.turned_at - self._life.marked_at >= _MARK_EVERY:
                 self._life.marked_at = self.turned_at
@@ -235,6 +274,8 @@ class Source:
         if replication is None or not self._await_answers(seconds):
             log.warning("some messages have no receipt: the next run sends them again, and the broker stores each once")
         if replication is not None:
+            self._cover(sender, at_once=True)
+            self._await_answers(_MARKS_WITHIN)
             self._confirm(replication, at_once=True)
         sender.send_marks(end=True)
         if not self._await_answers(_MARKS_WITHIN):
@@ -312,6 +353,7 @@ class Source:
         if found is None or transaction is None:
             return
         mapping, relation = found
+        self._life.moved = True
         position = Position(self._life.lsn, place, is_snapshot)
         try:
             for message in mapping.messages(change):
@@ -357,10 +399,13 @@ class Source:
                 if token.transaction is not None:
                     token.transaction.out -= 1
                     last = token.transaction
+                elif token.covers:
+                    self._life.covered, self._life.covering = max(self._life.covered, token.covers), False
                 continue
             if token.number is not None:
                 token.sequencer.give_up(token.number)
             if token.position is None:
+                self._life.covering = self._life.covering and not token.covers
                 continue
             if isinstance(receipt, Rejected) or receipt.reason.startswith("ProducerBlocked"):
                 self._refused.add(token.position)
@@ -377,12 +422,14 @@ class Source:
             self._life.answered_at = time.monotonic()
         silent = time.monotonic() - self._life.answered_at
         if silent > _SILENT:
+            if not self.trouble:
+                log.warning("the broker has stored nothing for %.0f s; %s wait", silent, many(self.waiting, "message"))
             self.trouble = f"the broker has stored nothing for {silent:.0f} s"
         elif self.trouble != self._unpublished:
             self._works()
 
     def _works(self) -> None:
-        if self.trouble and self.counts["restarts"]:
+        if self.trouble not in {_FIRST, self._unpublished}:
             log.warning("it works again")
         self.trouble = self._unpublished
 
@@ -421,7 +468,19 @@ class Source:
         now = time.monotonic()
         if at_once or replication.must_answer or now - self._life.confirmed_at >= _CONFIRM_EVERY:
             self._life.confirmed_at = now
-            replication.confirm(self._life.progress.advance(self._life.server_end))
+            replication.confirm(self._life.covered)
+
+    def _cover(self, sender: SourceSender, *, at_once: bool = False) -> None:
+        """Has a mark say up to where all is stored, before the server hears of it: so a slot that is further on was
+        moved by somebody else.
+        """
+        life, now = self._life, time.monotonic()
+        end = life.progress.advance(life.server_end)
+        pause = _COVER_MOVED if life.moved else _COVER_IDLE
+        if end > life.covered and not life.covering and (at_once or now - life.covered_at >= pause):
+            life.covered_at, life.covering = now, True
+            life.moved = bool(life.out) or life.transaction is not None
+            sender.send_coverage(life.covered, end)
 
     def _void_numbers(self) -> None:
         """The numbers of messages without a receipt become void: these messages are sent again with others."""

@@ -88,6 +88,10 @@ class Sequencer:
                 ]
         return found
 
+    def mark_again(self, partition: int) -> ProducerWatermark:
+        """A mark that repeats what the last stored one of a partition says: no number that nobody knows yet."""
+        return ProducerWatermark(self.run, partition, self._counts.setdefault(partition, _Count()).marked)
+
     def marked_sent(self, mark: ProducerWatermark) -> None:
         """Notes that a mark is stored, so that `marks` does not repeat it."""
         count = self._counts[mark.partition]
