@@ -67,7 +67,10 @@ SELECT n.nspname || '.' || c.relname, c.relkind::text, c.relreplident::text, c.r
              JOIN pg_attribute a ON a.attnum = k.number
              WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place),
        ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)
-             WHERE i.indrelid = c.oid AND i.indisreplident)
+             WHERE i.indrelid = c.oid AND i.indisreplident),
+       CASE WHEN c.relkind = 'p' THEN
+           (SELECT min(p.oid::regclass::text) FROM pg_partition_tree(c.oid) t JOIN pg_class p ON p.oid = t.relid
+            WHERE t.isleaf AND p.relreplident <> c.relreplident) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname || '.' || c.relname = ANY(%s)
 """
@@ -124,9 +127,16 @@ def _facts(connection: Any, tables: frozenset[str], slots: list[str]) -> Databas
     rows = connection.execute(_TABLES, [sorted(tables)]).fetchall() if tables else []
     found = {
         name: TableFacts(
-            kind, frozenset(columns), tuple(key), _identity(identity, columns, key, indexed), readable, owned, logged
+            kind,
+            frozenset(columns),
+            tuple(key),
+            _identity(identity, columns, key, indexed),
+            readable,
+            owned,
+            logged,
+            uneven,
         )
-        for name, kind, identity, logged, readable, owned, columns, key, indexed in rows
+        for name, kind, identity, logged, readable, owned, columns, key, indexed, uneven in rows
     }
     taken = dict(connection.execute(_TAKEN, [slots]).fetchall())
     identity = connection.execute(IDENTITY).fetchone()[0]

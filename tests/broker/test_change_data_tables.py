@@ -75,6 +75,31 @@ def test_rows_of_partitions_are_rows_of_their_table(
         "1": ["2026-01-05", None, "2026-02-07"], "2": ["2026-02-05"], "3": ["2026-03-05"], "4": ["2026-01-06"],
     }  # fmt: skip
     assert setting.missing_numbers() == 0
+    assert "not in the file" not in setting.log, "partitions are no strangers"
+
+
+def test_a_partition_that_logs_less_than_its_table_makes_no_value_null(
+    broker: Broker, tenant: str, tmp_path: Path, logical_url: str
+) -> None:
+    """PostgreSQL calls what such a partition logs whole rows, because the table says so."""
+    keyed = TOPOLOGY.replace("        topic: orders\n", "        topic: orders\n        key: [id]\n")
+    setting = Setting(broker, tenant, tmp_path, logical_url, topology=keyed, tables=DAYS)
+    setting.finish()
+    setting.sql("ALTER TABLE orders REPLICA IDENTITY FULL")
+    setting.sql("ALTER TABLE orders_1 ALTER COLUMN note SET STORAGE EXTERNAL")
+    setting.sql(
+        "INSERT INTO orders VALUES (1, '2026-01-05', 1, 'eu', repeat('x', 20000)), (2, '2026-01-05', 1, 'eu', 'y')"
+    )
+    setting.sql("UPDATE orders SET day = '2026-01-06' WHERE id = 1")
+    setting.sql("DELETE FROM orders WHERE id = 2")
+    setting.finish()
+    assert "of old rows only the primary key is used" in setting.log
+    found: dict[str, list[str | None]] = {}
+    for _, message in setting.arrived():
+        if "kodo-id" in message.properties():
+            note = json.loads(message.data())["note"] if message.data() else None
+            found.setdefault(message.partition_key(), []).append(note)
+    assert found == {"1": ["x" * 20_000] * 2, "2": ["y", None]}
 
 
 def test_a_topic_of_avro_gets_records_of_its_schema(

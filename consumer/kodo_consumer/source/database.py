@@ -139,6 +139,11 @@ class SourceDatabase:
         found = connection.execute(_NAME, [relation.id]).fetchone()
         return found[0] if found else ""
 
+    def root_of(self, connection: Any, relation: Relation) -> int:
+        """Number of the table of which a table is a partition now; 0: it is none."""
+        found = connection.execute("SELECT pg_partition_root(%s::oid::regclass)::oid::bigint", [relation.id]).fetchone()
+        return (found and found[0]) or 0
+
     def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
         """Names of the columns of the primary key of a table, which may have another name now; empty: it has none. Of a
         table that was dropped the log knows a key of one column.

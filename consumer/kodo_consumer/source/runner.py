@@ -54,7 +54,7 @@ class EndedError(Exception):
 @dataclass(slots=True)
 class _Life:
     """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
-    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now; `covered`: the
+    why one of them is not stored; `strangers`: published tables that the file does not have, by number; `uneven`: tables with a partition that logs less than they say; `transaction`, `lsn`, `place`, `time`: of the change that is read now; `covered`: the
     position that a stored mark names, and that alone is reported to the server; `covering`: such a mark is on its way;
     `moved`: there were messages since. Times are monotonic, but for `time`.
     """
@@ -63,6 +63,8 @@ class _Life:
     out: set[UnconfirmedMessage] = field(default_factory=set)
     failure: str = ""
     mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
+    strangers: dict[int, str] = field(default_factory=dict)
+    uneven: set[int] = field(default_factory=set)
     transaction: OpenTransaction | None = None
     lsn: int = 0
     place: int = 0
@@ -228,7 +230,7 @@ class Source:
                 if isinstance(row, Relation):
                     self._on_relation(row, queries, sender)
                 else:
-                    self._on_change(row, sender, is_snapshot=True)
+                    self._on_change(row, queries, sender, is_snapshot=True)
                 if len(self._life.out) >= _WINDOW:
                     self._await_room()
         self._settle()
@@ -289,7 +291,7 @@ class Source:
             return
         match read_message(event.data):
             case RowChange() as change:
-                self._on_change(change, sender)
+                self._on_change(change, queries, sender)
             case Begin(lsn, at):
                 self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
                     self._life.progress.begin(at),
@@ -318,16 +320,14 @@ class Source:
         if table is None:  # renamed later than this change
             table = self._tables.get(self._database.present_name(queries, relation))
         if table is None:
-            if missing := self._database.unpublished(queries):
-                detail = (
-                    f"{relation.name} is published and not in the file, and {', '.join(missing)} is not published: if"
-                    " it was renamed, write its new name in the file and start again. Nothing is lost, the slot keeps"
-                    " its position"
-                )
-                raise UsageError(_at(error("K791", _NO_MESSAGE, detail), relation.name, Position(self._life.lsn, 0)))
-            log.warning("%s is published, and not in the file: its changes are left out", one_line(relation.name))
+            self._on_partition(relation, queries, sender)
             self._life.mappings[relation.id] = None
+            self._life.strangers[relation.id] = relation.name
             return
+        if relation.id in self._life.uneven:
+            key = self._database.primary_key(queries, table, relation)
+            logged = tuple(column._replace(is_key=column.name in key) for column in relation.columns)
+            relation = relation._replace(identity="d", columns=logged)
         columns = tuple((column.name, column.type) for column in relation.columns)
         before = self._columns.get(table.name)
         if before is not None and before != columns:
@@ -341,18 +341,50 @@ class Source:
         self._columns[table.name] = columns
         self._life.mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
 
+    def _on_partition(self, partition: Relation, queries: Any, sender: SourceSender) -> None:
+        """Notes a partition that logs less of an old row than its table says: the server sends NULL for what is not
+        logged, so that of old rows the primary key alone is to be relied on.
+        """
+        root = self._life.mappings.get(self._database.root_of(queries, partition))
+        if root is not None and root[1].identity == "f" != partition.identity:
+            log.warning(
+                "%s has another replica identity than its table %s: of old rows only the primary key is used",
+                one_line(partition.name),
+                root[1].name,
+            )
+            self._life.uneven.add(root[1].id)
+            self._on_relation(root[1], queries, sender)
+
+    def _on_stranger(self, relation: int, queries: Any) -> None:
+        """A change of a table that the file does not have. Raises UsageError if a table of the file may have this name
+        now.
+        """
+        name = self._life.strangers.pop(relation, "")
+        if not name:
+            return
+        if missing := self._database.unpublished(queries):
+            detail = (
+                f"{name} is published and not in the file, and {', '.join(missing)} is not published: if it was renamed,"
+                " write its new name in the file and start again. Nothing is lost, the slot keeps its position"
+            )
+            raise UsageError(_at(error("K791", _NO_MESSAGE, detail), name, Position(self._life.lsn, 0)))
+        log.warning("%s is published, and not in the file: its changes are left out", one_line(name))
+
     def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
         target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
         fetch = partial(self._database.fetch, queries)
         return RowMapping(table, relation, self._database.primary_key(queries, table, relation), target, fetch)
 
-    def _on_change(self, change: RowChange, sender: SourceSender, *, is_snapshot: bool = False) -> None:
+    def _on_change(self, change: RowChange, queries: Any, sender: SourceSender, *, is_snapshot: bool = False) -> None:
         found, transaction = self._life.mappings.get(change.relation), self._life.transaction
         place = self._life.place
         self._life.place += 2  # a changed key makes two messages of one change
         if found is None or transaction is None:
+            self._on_stranger(change.relation, queries)
             return
         mapping, relation = found
+        if relation.id in self._life.uneven:
+            change = change._replace(only_key=True)
         self._life.moved = True
         position = Position(self._life.lsn, place, is_snapshot)
         try:

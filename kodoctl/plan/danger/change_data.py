@@ -244,6 +244,13 @@ class _Readiness:
         """Yields errors about columns that the server does not log of a deleted row: its replica identity."""
         path = ("tables", table.name)
         full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
+        if facts.uneven is not None:
+            yield self._error(
+                f"partition {facts.uneven} has another replica identity than {table.name}, by which PostgreSQL names what"
+                f" it logs: columns that are not logged would come as NULL. Give all the same one: {full}, and so for"
+                " each partition",
+                *path,
+            )
         if {"update", "delete"} & set(self.source.operations) and facts.identity is None:
             yield self._error(
                 f"{table.name} has no replica identity, so that PostgreSQL would refuse every UPDATE and DELETE on it"

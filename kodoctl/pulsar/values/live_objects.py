@@ -84,6 +84,7 @@ class TableFacts:
     readable: bool = True
     owned: bool = True  # this role is, or belongs to, its owner
     logged: bool = True  # False: unlogged or temporary, which no reader of the WAL sees
+    uneven: str | None = None  # a partition with another kind of replica identity than the table; None: there is none
 
 
 @dataclass(frozen=True, slots=True)

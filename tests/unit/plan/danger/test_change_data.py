@@ -139,6 +139,7 @@ def test_rows_of_a_table_that_joins_later_are_not_sent() -> None:
         (replace(A, identity=None), "error: s.a has no replica identity"),
         (replace(FULL, key=()), "error: s.a has no primary key: name the columns of the message key"),
         (A, "error: a row deleted from s.a is logged without uid, which its message needs"),
+        (replace(FULL, uneven="s.a_1"), "error: partition s.a_1 has another replica identity than s.a"),
     ],
 )
 def test_a_table_that_cannot_be_sent(facts: TableFacts | None, says: str) -> None:
