@@ -6,6 +6,7 @@ position up to which all of them are stored. Everything after this position come
 
 from __future__ import annotations
 
+import logging
 import select
 import struct
 import time
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
-from kodo_consumer.source.positions import read_lsn, snapshot_slot
+from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.errors import UsageError, error
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from kodoctl.topology.change_sources import ChangeSource, TableMapping
 
+log = logging.getLogger("kodo.source")
 _SETTINGS: Final = (
     "SET DateStyle = 'ISO'; SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1;"
     " SET bytea_output = 'hex'; SET client_encoding = 'UTF8'"
@@ -69,11 +71,14 @@ class System(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `place`: name and namespace of its topology; `environ` has the variable with the
-    address. Methods raise DatabaseError.
+    address; `accepted_gap`: position at which the slot may be although changes before it were passed over, "": none.
+    Methods raise DatabaseError.
     """
 
-    def __init__(self, source: ChangeSource, place: tuple[str, str], environ: Mapping[str, str]) -> None:
-        self._source, self._place, self._environ = source, place, environ
+    def __init__(
+        self, source: ChangeSource, place: tuple[str, str], environ: Mapping[str, str], accepted_gap: str = ""
+    ) -> None:
+        self._source, self._place, self._environ, self._accepted_gap = source, place, environ, accepted_gap
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -95,8 +100,8 @@ class SourceDatabase:
                 connection.close()  # in the middle of a stream, too
 
     def slot_position(self, connection: Any) -> int | None:
-        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication belongs to another
-        topology, or if there is neither.
+        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
+        belongs to another topology, or if there is neither.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
         owner = read_marker(published[0]) if published is not None else None
@@ -127,6 +132,23 @@ class SourceDatabase:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
             raise UsageError(error("K790", "source cannot start", detail))
         return None
+
+    def check_position(self, position: int, covered: int) -> None:
+        """Raises UsageError if the slot is further on than `covered`, the position that the last mark names: then
+        somebody moved it, or made it anew. `covered`: 0: the broker knows none, and nobody can tell.
+        """
+        slot, at = self._source.slot, lsn_text(position)
+        if not covered:
+            log.warning(
+                "slot %s is at %s: the broker does not know what was sent before, so a gap would not show", slot, at
+            )
+        elif position > covered and at != self._accepted_gap:
+            detail = (
+                f"slot {slot} is at {at}, and all is stored up to {lsn_text(covered)} only: somebody moved the slot, or"
+                " made it anew, and what was committed in between is passed over. Drop the slot: the next run sends all"
+                f" rows again. Or go on without these changes: --accept-gap {at}"
+            )
+            raise UsageError(error("K793", "changes of a source were passed over", detail))
 
     def unpublished(self, connection: Any) -> list[str]:
         """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""

@@ -54,9 +54,13 @@ class EndedError(Exception):
 @dataclass(slots=True)
 class _Life:
     """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
-    why one of them is not stored; `strangers`: published tables that the file does not have, by number; `uneven`: tables with a partition that logs less than they say; `transaction`, `lsn`, `place`, `time`: of the change that is read now; `covered`: the
-    position that a stored mark names, and that alone is reported to the server; `covering`: such a mark is on its way;
-    `moved`: there were messages since. Times are monotonic, but for `time`.
+    why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
+    monotonic, but for `time`.
+
+    `strangers`: published tables that the file does not have, by number; `uneven`: tables with a partition that logs
+    less than they say; `unpublished`: why changes of a table do not come, "": all come. `covered`: position that a
+    stored mark names, and that alone is reported to the server; `covering`: the next such mark is on its way; `moved`:
+    there were changes since.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -65,6 +69,7 @@ class _Life:
     mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
     strangers: dict[int, str] = field(default_factory=dict)
     uneven: set[int] = field(default_factory=set)
+    unpublished: str = ""
     transaction: OpenTransaction | None = None
     lsn: int = 0
     place: int = 0
@@ -107,15 +112,12 @@ class Source:
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
-        self._database = SourceDatabase(
-            source, (topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"), environ
-        )
-        self._accepted_gap = accepted_gap
+        place = topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"
+        self._database = SourceDatabase(source, place, environ, accepted_gap)
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
         self._columns: dict[str, tuple[Any, ...]] = {}  # by table, as they were last
-        self._unpublished = ""  # why changes of a table do not come
         self._refused: set[Position] = set()  # messages that the broker did not store
         self._life = _Life()
 
@@ -179,7 +181,7 @@ class Source:
             replication.start()
             covered = sender.open_coverage()
             if position is not None:
-                self._check_position(position, covered)
+                self._database.check_position(position, covered)
             self._life.covered = position or made or 0
             self._life.replication = replication
             self._works()
@@ -193,24 +195,6 @@ class Source:
                 if not self._life.failure:
                     self._drain(sender, drain_timeout)
                 raise
-
-    def _check_position(self, position: int, covered: int) -> None:
-        """Raises UsageError if the slot is behind nothing that a mark names: then somebody moved it, or made it anew."""
-        if not covered:
-            log.warning(
-                "slot %s is at %s: the broker does not know up to where changes were sent, so that nobody can tell"
-                " whether somebody moved the slot",
-                self._source.slot,
-                lsn_text(position),
-            )
-        elif position > covered and lsn_text(position) != self._accepted_gap:
-            detail = (
-                f"slot {self._source.slot} is at {lsn_text(position)}, and all is stored up to {lsn_text(covered)} only:"
-                " somebody moved the slot, or made it anew, and what was committed in between is passed over. Drop the"
-                " slot: the next run sends all rows again. Or go on without these changes: --accept-gap"
-                f" {lsn_text(position)}"
-            )
-            raise UsageError(error("K793", "changes of a source were passed over", detail))
 
     def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> int:
         """Makes the slot, after the rows that are there are sent. Returns its position."""
@@ -265,10 +249,10 @@ class Source:
     def _check_published(self, queries: Any) -> None:
         """Makes it unready while a table of the file is not published: its changes never come."""
         missing = self._database.unpublished(queries)
-        self._unpublished = ""
+        self._life.unpublished = ""
         if missing:
-            self._unpublished = f"{', '.join(missing)} is not in the publication: its changes are lost until it is"
-            log.error("%s; `kodoctl plan FILE` shows why", self._unpublished)
+            self._life.unpublished = f"{', '.join(missing)} is not in the publication: its changes are lost until it is"
+            log.error("%s; `kodoctl plan FILE` shows why", self._life.unpublished)
 
     def _drain(self, sender: SourceSender, seconds: float) -> None:
         """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
@@ -457,13 +441,13 @@ class Source:
             if not self.trouble:
                 log.warning("the broker has stored nothing for %.0f s; %s wait", silent, many(self.waiting, "message"))
             self.trouble = f"the broker has stored nothing for {silent:.0f} s"
-        elif self.trouble != self._unpublished:
+        elif self.trouble != self._life.unpublished:
             self._works()
 
     def _works(self) -> None:
-        if self.trouble not in {_FIRST, self._unpublished}:
+        if self.trouble and self.trouble not in {_FIRST, self._life.unpublished}:
             log.warning("it works again")
-        self.trouble = self._unpublished
+        self.trouble = self._life.unpublished
 
     def _await_room(self) -> None:
         while len(self._life.out) >= _WINDOW:

@@ -89,7 +89,7 @@ class Sequencer:
         return found
 
     def mark_again(self, partition: int) -> ProducerWatermark:
-        """A mark that repeats what the last stored one of a partition says: no number that nobody knows yet."""
+        """A mark with the number of the last stored mark of a partition: it names no new message."""
         return ProducerWatermark(self.run, partition, self._counts.setdefault(partition, _Count()).marked)
 
     def marked_sent(self, mark: ProducerWatermark) -> None:
