@@ -415,6 +415,8 @@ class Source:
                 if token.transaction is not None:
                     token.transaction.out -= 1
                     last = token.transaction
+                elif token.mark is not None:
+                    token.sequencer.marked_sent(token.mark)
                 elif token.covers:
                     self._life.covered, self._life.covering = max(self._life.covered, token.covers), False
                 continue

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kodo_consumer.source.database import System
     from kodo_consumer.source.progress import OpenTransaction
     from kodo_consumer.source.row_mapping import MappedMessage
-    from kodoctl.protocol.sequence_numbers import Number
+    from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.change_sources import ChangeSource
@@ -43,7 +43,7 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 @dataclass(slots=True, eq=False)
 class UnconfirmedMessage:
     """Token of a message on its way. A mark has no transaction, number and position. `covers`: position up to which
-    all is stored once this mark is; 0: it says nothing of that.
+    all is stored once this mark is; 0: it says nothing of that; `mark`: a mark of the sequencer, None: of coverage.
     """
 
     sequencer: Sequencer
@@ -52,6 +52,7 @@ class UnconfirmedMessage:
     number: Number | None = None
     position: Position | None = None
     covers: int = 0
+    mark: ProducerWatermark | None = None
 
 
 @dataclass(slots=True)
@@ -176,8 +177,7 @@ class SourceSender:
                 properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION}
                 if self._signer is not None:
                     properties = self._signer.signed(ready.target.topic, b"", properties)
-                token = UnconfirmedMessage(ready.sequencer, to)
-                ready.sequencer.marked_sent(mark)
+                token = UnconfirmedMessage(ready.sequencer, to, mark=mark)
                 self._post(ready.markers[mark.partition], None, Outgoing(to, b"", properties), token)
                 count += 1
         return count
