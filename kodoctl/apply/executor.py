@@ -48,7 +48,7 @@ class Executor:
         listen: Listen = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        databases = SourceWriter(session.variables)
+        databases = SourceWriter(session.variables, live)
         self._lease = journal.lease
         self._admin = admin = FencedAdmin(session.admin, self._lease.check)
         self._plan = plan

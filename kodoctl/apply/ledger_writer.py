@@ -17,7 +17,7 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, w
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address, NamespaceResource
+from kodoctl.topology.resources import Address, NamespaceResource, database_of
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -44,7 +44,9 @@ class LedgerWriter:
         for namespace, name in sorted(entries_written(plan.owners, plan.changes) - self._replaced):
             known = live.ledgers.get(namespace, {}).get(name)
             self._written[namespace, name] = self.found[f"{namespace}/{name}"]
-            self._entries[namespace, name] = known or _new(owners[namespace, name])
+            entry, owner = known or _new(owners[namespace, name]), owners.get((namespace, name))
+            databases = {**entry.databases, **(owner.databases if owner else {})}
+            self._entries[namespace, name] = replace(entry, databases=databases)
         for owner in plan.owners:
             for earlier in owner.replaces:
                 self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
@@ -212,6 +214,7 @@ def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
     may belong to the rest.
     """
     owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}
+    variables = {place[0] for address in owned if (place := database_of(address)) is not None}
     if ending:
         return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
     return replace(
@@ -223,4 +226,5 @@ def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
         namespace_keys=owner.namespace_keys,
         grants=owner.grants,
         consumers=owner.consumers,
+        databases={name: identity for name, identity in owner.databases.items() if name in variables},
     )

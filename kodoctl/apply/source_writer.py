@@ -6,58 +6,81 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.database.change_objects import read_publication, read_slot
+from kodoctl.database.change_objects import IDENTITY, read_comment, read_publication, read_slot
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.values.live_objects import PublicationFacts
+from kodoctl.pulsar.values.publication_marker import PublicationMarker, with_marker
 from kodoctl.topology.resources import DatabaseResource, PublicationResource, SlotResource
 
 if TYPE_CHECKING:
     from psycopg.sql import Composed
 
+    from kodoctl.pulsar.values.live_objects import Live, LiveObject
+
 
 class SourceWriter:
-    """Writer of the databases whose URLs are in `variables`, by name of the variable. Connects for each write."""
+    """Writer of the databases whose URLs are in `variables`, by name of the variable. Connects for each write, and
+    refuses another database than the one that `live` has, and publications of other owners.
+    """
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = variables
+    def __init__(self, variables: Mapping[str, str], live: Live) -> None:
+        self._variables, self._live = variables, live
 
-    def create_publication(self, wanted: PublicationResource) -> None:
-        """Creates a publication. Raises WriteFailedError if one of that name exists, or a slot, which would be older
-        than its publication and could not be read.
+    def create_publication(self, wanted: PublicationResource, owner: str) -> None:
+        """Creates a publication, with its owner's marker. Raises WriteFailedError if one of that name exists, or a slot,
+        which would be older than its publication and could not be read.
         """
-        with self._connection(wanted) as connection:
-            if read_publication(connection, wanted) is not None:
+        with self._locked(wanted) as connection:
+            if self._read(connection, wanted) is not None:
                 raise WriteFailedError("it exists since the plan: plan again")
             _refuse_slot(connection, wanted, "a slot that is older than its publication cannot be read")
             connection.execute(_statement("CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})", wanted))
+            self._mark(connection, wanted, owner)
 
-    def update_publication(self, before: PublicationResource, after: PublicationResource) -> None:
+    def update_publication(self, before: PublicationResource, after: PublicationResource, owner: str) -> None:
         """Changes tables and operations in one transaction. Raises WriteFailedError if it is not as planned."""
-        with self._connection(after) as connection, connection.transaction():
-            _refuse_other(read_publication(connection, after), before)
+        with self._locked(after) as connection:
+            self._refuse_other(self._read(connection, after), before, owner)
             connection.execute(_statement("ALTER PUBLICATION {name} SET TABLE {tables}", after))
             connection.execute(_statement("ALTER PUBLICATION {name} SET ({options})", after))
 
-    def delete_publication(self, before: PublicationResource) -> None:
+    def delete_publication(self, before: PublicationResource, owner: str) -> None:
         """Drops a publication; one that is gone is no error. Raises WriteFailedError if it is not as planned, or if its
         slot is still there.
         """
-        with self._connection(before) as connection, connection.transaction():
-            if (now := read_publication(connection, before)) is not None:
-                _refuse_other(now, before)
+        with self._locked(before) as connection:
+            if (now := self._read(connection, before)) is not None:
+                self._refuse_other(now, before, owner)
                 _refuse_slot(connection, before, "it cannot be read without its publication, and keeps WAL for ever")
                 connection.execute(_statement("DROP PUBLICATION {name}", before))
 
-    def delete_slot(self, before: SlotResource, *, allowed: bool) -> None:
-        """Drops a slot; one that is gone is no error. Raises WriteFailedError if nobody allowed its loss (`allowed`), or
-        if it has a reader.
+    def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
+        """Sets the marker of a publication to `owner`, or removes ours (None). A publication that our role may not
+        comment on, because an administrator made it, stays without a marker.
         """
-        with self._connection(before) as connection:
+        with self._locked(publication) as connection:
+            now = self._read(connection, publication)
+            if now is None:
+                raise WriteFailedError("it is gone since the plan: plan again")
+            is_foreign = isinstance(now.facts, PublicationFacts) and now.facts.foreign
+            if owner is None and (is_foreign or now.marker is None):
+                return
+            self._refuse_owner(now, owner or str(now.marker))
+            if isinstance(now.facts, PublicationFacts) and now.facts.owned:
+                self._mark(connection, publication, owner)
+
+    def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
+        """Drops a slot; one that is gone is no error. Raises WriteFailedError if nobody allowed its loss (`allowed`), if
+        it has a reader, or if the publication of its name belongs to somebody else.
+        """
+        with self._locked(before) as connection:
             facts = read_slot(connection, before)
             if facts is None:
                 return
+            self._refuse_owner(self._read(connection, _publication_of(before)), owner)
             if not allowed:
                 raise WriteFailedError("it has a position that nobody allowed to lose: plan again")
             if facts.active_pid is not None:
@@ -71,12 +94,13 @@ class SourceWriter:
         match change:
             case Create(after=PublicationResource() as after) | Update(after=PublicationResource() as after):
                 with self._connection(after) as connection:
-                    now = read_publication(connection, after)
+                    found = self._read(connection, after)
+                now = found.resource if found else None
                 shown = serialization.describe(now) if now else "none"
                 return "" if now == after else f"written, but the database shows {shown}"
             case Delete(before=PublicationResource() as gone):
                 with self._connection(gone) as connection:
-                    return "the database still has it" if read_publication(connection, gone) else ""
+                    return "the database still has it" if self._read(connection, gone) else ""
             case Delete(before=SlotResource() as slot):
                 with self._connection(slot) as connection:
                     return "the database still has it" if read_slot(connection, slot) else ""
@@ -85,16 +109,56 @@ class SourceWriter:
 
     @contextmanager
     def _connection(self, resource: DatabaseResource) -> Iterator[Any]:
+        """Context with a connection to the database that the plan was compared with."""
         try:
             with connection_of(resource.database, self._variables) as connection:
+                planned = self._live.databases.get(resource.database)
+                if planned is None or connection.execute(IDENTITY).fetchone() != (planned.identity,):
+                    raise WriteFailedError(f"{resource.database} names another database since the plan: plan again")
                 yield connection
         except DatabaseError as problem:
             raise WriteFailedError(str(problem)) from None
 
+    @contextmanager
+    def _locked(self, resource: DatabaseResource) -> Iterator[Any]:
+        """Context with a transaction in which no other kodoctl writes the publication or the slot of this name."""
+        with self._connection(resource) as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext('kodoctl'), hashtext(%s))", [resource.name])
+            yield connection
 
-def _refuse_other(now: PublicationResource | None, planned: PublicationResource) -> None:
-    if now != planned:
-        raise WriteFailedError(f"it is {serialization.describe(now) if now else 'gone'} since the plan: plan again")
+    def _read(self, connection: Any, publication: PublicationResource) -> LiveObject | None:
+        return read_publication(connection, publication, self._live)
+
+    def _mark(self, connection: Any, publication: PublicationResource, owner: str | None) -> None:
+        from psycopg import sql
+
+        identity, namespace = self._live.identity, publication.namespace
+        uuid = identity.uuids.get(namespace.tenant) or ""
+        marker = PublicationMarker(owner, str(namespace), identity.cluster, uuid) if owner is not None else None
+        comment = with_marker(read_comment(connection, publication), marker)
+        connection.execute(
+            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(publication.name), sql.Literal(comment))
+        )
+
+    def _refuse_other(self, now: LiveObject | None, planned: PublicationResource, owner: str) -> None:
+        if now is None or now.resource != planned:
+            raise WriteFailedError(
+                f"it is {serialization.describe(now.resource) if now else 'gone'} since the plan: plan again"
+            )
+        self._refuse_owner(now, owner)
+
+    def _refuse_owner(self, now: LiveObject | None, owner: str) -> None:
+        """Raises WriteFailedError for a publication of another owner than `owner` and the owner that the plan shows."""
+        if now is None or now.marker in (None, owner):
+            return
+        planned = self._live.objects.get(now.resource.address)
+        is_foreign = isinstance(now.facts, PublicationFacts) and now.facts.foreign
+        if is_foreign or planned is None or planned.marker != now.marker:
+            raise WriteFailedError(f"it belongs to the topology {now.marker}: plan again")
+
+
+def _publication_of(slot: SlotResource) -> PublicationResource:
+    return PublicationResource(slot.namespace, slot.database, slot.name, frozenset(), frozenset())
 
 
 def _refuse_slot(connection: Any, publication: PublicationResource, why: str) -> None:

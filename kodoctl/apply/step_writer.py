@@ -106,7 +106,7 @@ class StepWriter:
             case SchemaResource():
                 topics.upload_schema(self._admin, resource, None)
             case PublicationResource():
-                self._databases.create_publication(resource)
+                self._databases.create_publication(resource, change.about.owner)
             case SlotResource():
                 raise WriteFailedError("the first run of its source makes it")
             case _:
@@ -132,7 +132,7 @@ class StepWriter:
             case SchemaResource() as before, SchemaResource() as after:
                 topics.upload_schema(self._admin, after, before)
             case PublicationResource() as before, PublicationResource() as after:
-                self._databases.update_publication(before, after)
+                self._databases.update_publication(before, after, change.about.owner)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 
@@ -151,9 +151,9 @@ class StepWriter:
                 with self._grant_lock(grant):
                     namespaces.revoke_grant(self._admin, grant)
             case PublicationResource() as publication:
-                self._databases.delete_publication(publication)
+                self._databases.delete_publication(publication, change.about.owner)
             case SlotResource() as slot:
-                self._databases.delete_slot(slot, allowed=allowed)
+                self._databases.delete_slot(slot, change.about.owner, allowed=allowed)
             case NamespaceResource(name=name):
                 with self._namespace_lock(name):
                     deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
@@ -169,6 +169,8 @@ class StepWriter:
                 topics.mark_topic(self._admin, name, owner, planned)
             case SubscriptionResource():
                 subscriptions.mark_subscription(self._admin, resource, owner, planned)
+            case PublicationResource():
+                self._databases.mark_publication(resource, owner)
             case _:
                 pass  # namespaces and grants are held in the ledger alone
 

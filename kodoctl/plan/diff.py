@@ -24,17 +24,19 @@ from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsu
 from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
     OwnershipAction,
+    OwnershipDecision,
     decide_declared,
     decide_undeclared,
 )
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
-from kodoctl.pulsar.values.live_objects import Live, LiveObject
+from kodoctl.pulsar.values.live_objects import Live, LiveObject, PublicationFacts
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    PublicationResource,
     Resource,
     SchemaResource,
     SlotResource,
@@ -42,7 +44,6 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
-    place_of,
 )
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ class _Diff:
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
         problems = list(unsupported_changes(wanted, found, known=frozenset(one.code for one in self._conflicts)))
+        if isinstance(found.facts, PublicationFacts) and found.facts.foreign:
+            problems.append(_foreign(wanted, found))
+            decision = OwnershipDecision(OwnershipAction.IGNORE)
         self._conflicts += problems
         if decision.action is OwnershipAction.REFUSE:
             self._refused.setdefault((wanted.owner, decision.owned_by), []).append(wanted)
@@ -228,7 +232,7 @@ class _Diff:
         )
         about = ChangeContext(owner, decision.reason)
         if found is not None and self._is_elsewhere(address):
-            reason = "its source names another variable now; it stays, and so does its slot"
+            reason = "its source has another variable or namespace now; it stays, and so does its slot"
             self._changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
             return
         match decision.action, found:
@@ -240,17 +244,17 @@ class _Diff:
                 self._changes.append(Delete(resource, about))
             case _:
                 return
-        if address not in self._allowances.forget:
+        is_anew = found is not None and decision.action is OwnershipAction.FORGET_LOST
+        if address not in self._allowances.forget and not is_anew:  # the slot, too, is somebody else's
             self._drop_slot_of(address, owner)
 
     def _is_elsewhere(self, publication: Address) -> bool:
-        """True for a publication whose source is declared with another variable, which may name the same database."""
+        """True for a publication whose source is declared with another variable, which may name the same database, or
+        in another namespace.
+        """
         place = database_of(publication)
         return place is not None and any(
-            other.startswith("publication.")
-            and (found := database_of(other)) is not None
-            and found[1] == place[1]
-            and place_of(other) == place_of(publication)
+            other.startswith("publication.") and (found := database_of(other)) is not None and found[1] == place[1]
             for other in self._desired.objects
         )
 
@@ -297,6 +301,17 @@ class _Diff:
 
     def _on_managed_topic(self, resource: Resource) -> bool:
         return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects
+
+
+def _foreign(wanted: DesiredObject, found: LiveObject) -> Diagnostic:
+    """An error (K438) for a publication that a topology of another namespace or cluster owns."""
+    name = wanted.resource.name if isinstance(wanted.resource, PublicationResource) else ""
+    detail = (
+        f"{wanted.resource.address} belongs to the topology {found.marker}, and its slot with it: two readers would take"
+        " each other's changes. Rename the source or name another database. If that topology is gone for good, run"
+        f' `COMMENT ON PUBLICATION "{name}" IS NULL` there, and plan again'
+    )
+    return error("K438", "a publication of another cluster or namespace", detail, wanted.where)
 
 
 def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Diagnostic:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
 # partitioned one or the reverse. Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
 _BEYOND_REPAIR = frozenset({"K411", "K412", "K437"})
+_UNREAD = "K435"  # a warning of a plan, which leaves alone what it could not read; of drift nothing is known there
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Drift:
     @property
     def refused(self) -> bool:
         """True if something could not be compared."""
-        return any(finding.severity is Severity.ERROR for finding in self.conflicts)
+        return any(finding.severity is Severity.ERROR or finding.code == _UNREAD for finding in self.conflicts)
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:

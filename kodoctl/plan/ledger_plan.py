@@ -14,6 +14,7 @@ from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
+from kodoctl.pulsar.values.live_objects import DatabaseFacts
 from kodoctl.topology.json_forms import DescribedBy, Texts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import (
@@ -23,6 +24,7 @@ from kodoctl.topology.resources import (
     PublicationResource,
     SubscriptionResource,
     TopicResource,
+    database_of,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ def ledger_document(ledger: Ledger) -> dict[str, Any]:
         "keys": sorted(ledger.namespace_keys),
         "grants": {address: sorted(actions) for address, actions in sorted(ledger.grants.items())},
         "consumers": ledger.consumers,
+        **({"databases": ledger.databases} if ledger.databases else {}),
     }
 
 
@@ -126,11 +129,25 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
             namespace_keys=frozenset(keys),
             grants={a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
             consumers=consumer_settings(expansion),
+            databases=_databases(expansion, live),
             replaces=earlier,
         )
     for ledger in live.entries:
         if ledger.name in names and (ledger.namespace, ledger.name) not in written:
             yield leaving(ledger)
+
+
+def _databases(expansion: Expansion, live: Live) -> dict[str, str]:
+    """Variable -> identity of the database, for the sources of a topology. One that could not be read keeps the identity
+    that the ledger has.
+    """
+    entry = live.entry(expansion.namespace, expansion.name)
+    known = dict(entry.databases) if entry else {}
+    declared = {place[0] for address in expansion.resources if (place := database_of(address)) is not None}
+    owned = {place[0] for address in (entry.owned if entry else ()) if (place := database_of(address)) is not None}
+    now = {name: live.databases.get(name, DatabaseFacts()).identity for name in declared}
+    kept = {name: known.get(name, "") for name in declared | owned}
+    return {name: identity for name in sorted(kept) if (identity := now.get(name) or kept[name])}
 
 
 def leaving(entry: Ledger) -> LedgerPlan:
@@ -199,6 +216,7 @@ def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -
             **{address: actions for address, actions in owner.grants.items() if chosen.includes(address)},
         },
         consumers=known.consumers,
+        databases={**known.databases, **owner.databases},
         partial=True,
     )
 

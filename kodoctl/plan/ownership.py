@@ -55,7 +55,8 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
     """Returns the owner of a live object.
 
     The marker decides for topics, because the request that creates a topic sets it atomically. A topic with a ledger
-    entry but without that owner's marker was created anew by somebody else. The ledger decides for other objects; an
+    entry but without that owner's marker was created anew by somebody else. So it is for publications, but one without
+    a marker may be an administrator's: then the ledger decides. The ledger decides for other objects; an
     intent counts only with a marker. `asking`: the topology that declares a namespace, preferred if several hold it.
     """
     namespace = namespace_of(found.resource)
@@ -64,6 +65,8 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
     match found.resource:
         case TopicResource():
             return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
+        case PublicationResource() if found.marker:
+            return Claim(found.marker, holders.get(found.marker))
         case NamespaceResource():
             return _claim_of_namespace(holders, ledgers, asking)
     for name, holding in sorted(holders.items()):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, assert_never
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
-from kodoctl.plan.danger.change_data import NOT_READ
+from kodoctl.plan.danger.change_data import NOT_READ, OTHER_DATABASE
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.pulsar.values.live_objects import DatabaseFacts
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import (
     Address,
@@ -39,13 +40,15 @@ class Stale:
 
 def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
     """Yields each object that the plan changes and that changed since the plan was made. A Pulsar tenant to be created
-    is not compared.
+    is not compared, nor a publication that is given up because it is gone, or somebody else's.
     """
     seen: set[Address] = set()
     for change in plan.changes:
         address = change.address
         if isinstance(change, Create) and isinstance(change.after, TenantResource):
             continue  # create-if-absent, made before the lease can be taken: somebody else's will do
+        if database_of(address) is not None and not looked_at([change]):
+            continue  # given up without a look at it
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
             yield Stale(address, action_of(change).value, *_was_and_now(change, live))
@@ -126,14 +129,25 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K435) for each object of the plan in a database that could not be read. An object that is given
-    up without a look at it needs none.
+    """Yields an error for each object of the plan in a database that could not be read (K435), or that is not the
+    database of the plan (K440). An object that is given up without a look at it needs none.
     """
+    planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
         place = database_of(change.address)
-        if place is not None and looked_at([change]) and live.is_unknown(change.address):
-            problem = live.databases[place[0]].problem if place[0] in live.databases else "it was not read"
-            yield error("K435", NOT_READ, f"{change.address}: {problem}; nothing was written", change.about.where)
+        if place is None or not looked_at([change]):
+            continue
+        facts = live.databases.get(place[0], DatabaseFacts("it was not read"))
+        where, end = change.about.where, "nothing was written"
+        if facts.is_other:
+            yield error("K440", OTHER_DATABASE, f"{facts.problem}; {end}", where)
+        elif facts.problem:
+            yield error("K435", NOT_READ, f"{change.address}: {facts.problem}; {end}", where)
+        elif planned.get(place[0], facts.identity) != facts.identity:
+            detail = (
+                f"{change.address} was planned in {planned[place[0]]}, and {place[0]} names {facts.identity} now; {end}"
+            )
+            yield error("K440", OTHER_DATABASE, detail, where)
 
 
 def looked_at(changes: Iterable[Change]) -> list[Address]:

@@ -22,6 +22,7 @@ PREFIX: Final = "kodo-"
 ID: Final = "kodo-id"  # identity for deduplication, stamped by a producer or an outbox row
 MAX_ID: Final = 1_024  # characters of it: a longer one names nothing
 SEQ: Final = "kodo-seq"  # producer run, partition and number, for gap detection
+COVERED: Final = "kodo-covered"  # on marks of a source: FROM..TO, the log of its database of which all is stored
 ORIGIN_ID: Final = "kodo-origin-id"  # ledger:entry:partition:batch index of the first hop
 ORIGIN_TOPIC: Final = "kodo-origin-topic"
 ORIGIN_TIME: Final = "kodo-origin-time"  # publish time of the first hop, ms since the epoch

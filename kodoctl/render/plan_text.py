@@ -224,7 +224,9 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
     else:
         left = words.left_out(document)
         rest = f" {many(left, 'object')} left out." if left else ""
-        yield Line(f"No changes{' in this part' * bool(left)}. {as_said}".rstrip() + rest, "bold green")
+        unread = any(finding["code"] == "K435" for finding in document["findings"])
+        where = f"{' in this part' * bool(left)}{' where it could be read' * unread}"
+        yield Line(f"No changes{where}. {as_said}".rstrip() + rest, "bold yellow" if unread else "bold green")
     if document["refused"]:
         codes = words.refusing_codes(document)
         yield Line(f"This plan is refused by {codes}: nothing can be applied until that is settled.", "bold red")

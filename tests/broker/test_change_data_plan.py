@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -46,6 +48,14 @@ class Shop:
             f"SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication WHERE pubname = '{NAME}'"
         )
         return tables, rows[0] if rows else ()
+
+    @property
+    def comment(self) -> str:
+        """The comment on the publication; "" without one."""
+        query = (
+            f"SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = '{NAME}'"
+        )
+        return str(self.all(query)[0][0])
 
     def make_slot(self) -> None:
         """The slot, as the first run makes it."""
@@ -106,7 +116,11 @@ def test_a_database_that_cannot_be_read_is_unknown(shop: Shop, monkeypatch: pyte
     seen = workspace.plan()
     assert "K435" in seen.out
     assert "the variable SHOP_URL is not set" in seen.out
-    assert seen.summary.startswith("No changes")
+    assert seen.summary.startswith("No changes where it could be read")
+    workspace.plan("--detailed-exitcode", code=1)
+    drifted = workspace.run("drift", code=4)
+    assert "No drift" not in drifted.out
+    assert drifted.out.rstrip().endswith("Not everything could be compared.")
     shop.declare()
     gone = workspace.plan()
     assert "K435" in gone.out
@@ -217,3 +231,136 @@ def test_drift_shows_what_was_changed_by_hand(shop: Shop) -> None:
     assert shop.address("publication") in found.out
     shop.workspace.apply()
     shop.workspace.run("drift")
+
+
+def test_a_variable_that_names_another_database_is_refused(shop: Shop, logical_server: Any, monkeypatch: Any) -> None:
+    """Nothing counts as gone because somebody looked elsewhere."""
+    workspace, there = shop.workspace, os.environ["SHOP_URL"]
+    shop.declare(ORDERS)
+    workspace.apply()
+    shop.make_slot()
+    workspace.plan("--out", "plan.json")
+    other = logical_server.create().replace("+psycopg", "")
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute(TABLES)
+    monkeypatch.setenv("SHOP_URL", other)
+    refused = workspace.plan(code=4)
+    assert "K440" in refused.out
+    assert f"kodoctl forget {shop.address('publication')}" in " ".join(refused.out.split())
+    assert workspace.run("drift", code=4).out.rstrip().endswith("Not everything could be compared.")
+    shop.declare()
+    assert "K440" in workspace.apply(code=4).out, "its source is taken out: it is not forgotten either"
+    assert "K440" in workspace.run("destroy", "--auto-approve", "topologies", code=4).out
+    monkeypatch.setenv("SHOP_URL", there)
+    deleted = {one["address"] for one in workspace.plan_json(code=4)["changes"] if one["action"] == "delete"}
+    assert deleted == {shop.address("slot"), shop.address("publication")}, "they are still ours"
+    shop.declare(ORDERS)
+    workspace.assert_settled()
+
+    monkeypatch.setenv("SHOP_URL", other)
+    place = ["--namespace", workspace.namespace, "--auto-approve"]
+    workspace.run("forget", shop.address("publication"), *place)
+    shop.all(f"SELECT pg_drop_replication_slot('{NAME}')")
+    workspace.apply()
+    workspace.assert_settled()
+    assert shop.publication[0] == {"orders"}, "what was given up stays"
+    with psycopg.connect(other) as connection:
+        assert connection.execute("SELECT FROM pg_publication").fetchall()
+    logical_server.drop(other)
+
+
+def test_a_plan_is_not_carried_out_in_another_database(shop: Shop, logical_server: Any, monkeypatch: Any) -> None:
+    shop.declare(ORDERS)
+    shop.workspace.plan("--out", "plan.json")
+    other = logical_server.create().replace("+psycopg", "")
+    with psycopg.connect(other, autocommit=True) as connection:
+        connection.execute(TABLES)
+    monkeypatch.setenv("SHOP_URL", other)
+    refused = shop.workspace.run("apply", "--auto-approve", "plan.json", code=4)
+    assert "K440" in refused.text
+    with psycopg.connect(other) as connection:
+        assert not connection.execute("SELECT FROM pg_publication").fetchall()
+    logical_server.drop(other)
+
+
+def test_one_name_of_two_topologies_is_refused(shop: Shop) -> None:
+    """`trade` with `shop-db` and `trade-shop` with `db` have one slot name."""
+    workspace = shop.workspace
+    shop.declare(ORDERS)
+    workspace.apply()
+    shop.make_slot()
+    first = workspace.folder / "topologies" / "trade.yaml"
+    first.rename(workspace.folder / "trade.yaml")
+    head = f"sources:\n  db:\n    database: SHOP_URL\n    tables:\n      {OUTBOX}\n"
+    workspace.topology(TOPICS, head, "trade-shop", namespace="other")
+    refused = workspace.apply("--take-over", code=4)
+    assert "K438" in refused.out
+    assert f"belongs to the topology trade in {workspace.namespace}" in " ".join(refused.out.split())
+    assert shop.publication[0] == {"orders"}
+
+    shop.connection.execute(f"COMMENT ON PUBLICATION {NAME} IS NULL")
+    other = shop.address("publication").replace("/ns/", "/other/")
+    workspace.apply("--adopt", other)
+    assert "trade-shop" in shop.comment
+    (workspace.folder / "topologies" / "trade-shop.yaml").rename(workspace.folder / "trade-shop.yaml")
+    (workspace.folder / "trade.yaml").rename(first)
+    assert "K438" in workspace.plan(code=4).out, "the first one sees that it lost it"
+    shop.declare()
+    workspace.apply()
+    assert (shop.slots, shop.publication[0]) == (1, {"shop_outbox"}), "and drops neither publication nor slot"
+
+
+def test_one_file_on_two_clusters_is_refused(shop: Shop) -> None:
+    """The second cluster of the test is the first one with another name of its Pulsar tenant."""
+    shop.declare(ORDERS)
+    shop.workspace.apply()
+    marker = json.loads(shop.comment.removeprefix("kodoctl "))
+    assert (marker["topology"], marker["namespace"]) == ("trade", shop.workspace.namespace)
+    marker |= {"tenant_uuid": "of another", "cluster": "west"}
+    shop.connection.execute(f"COMMENT ON PUBLICATION {NAME} IS 'kodoctl {json.dumps(marker)}'")
+    refused = shop.workspace.plan(code=4)
+    assert "K438" in refused.out
+    assert "on cluster west" in " ".join(refused.out.split())
+    shop.make_slot()
+    shop.declare()
+    shop.workspace.apply()
+    assert (shop.slots, shop.publication[0]) == (1, {"orders"})
+
+
+def test_what_changed_hands_since_the_plan_is_not_dropped(shop: Shop) -> None:
+    shop.declare(ORDERS)
+    shop.workspace.apply()
+    shop.make_slot()
+    shop.declare()
+    shop.workspace.plan("--out", "plan.json", "--allow-destroy", shop.address("slot"))
+    shop.connection.execute(f"COMMENT ON PUBLICATION {NAME} IS 'kodoctl of a later version'")
+    refused = shop.workspace.run("apply", "--auto-approve", "plan.json", code=None)
+    assert refused.code != 0
+    assert (shop.slots, shop.publication[0]) == (1, {"orders"})
+
+
+def test_a_comment_of_people_stays_below_the_marker(shop: Shop) -> None:
+    shop.declare(ORDERS)
+    shop.workspace.run("plan")
+    shop.connection.execute(
+        f"CREATE PUBLICATION {NAME} FOR TABLE orders WITH (publish_via_partition_root);"
+        f" COMMENT ON PUBLICATION {NAME} IS 'ask Ann'"
+    )
+    shop.workspace.apply()
+    assert shop.comment.startswith("kodoctl {")
+    assert shop.comment.endswith("\nask Ann")
+    shop.declare()
+    shop.workspace.apply()
+    assert shop.comment == "ask Ann", "it was adopted, so it stays"
+
+
+def test_a_publication_of_all_tables_is_refused_before_anything_is_written(shop: Shop) -> None:
+    shop.declare(ORDERS)
+    shop.connection.execute(f"CREATE PUBLICATION {NAME} FOR ALL TABLES")
+    refused = shop.workspace.plan("--adopt", shop.address("publication"), code=4)
+    assert "K434" in refused.out
+    assert "FOR ALL TABLES" in refused.out
+    shop.connection.execute(f"DROP PUBLICATION {NAME}; CREATE PUBLICATION {NAME} FOR TABLES IN SCHEMA public")
+    shop.workspace.apply("--adopt", shop.address("publication"))
+    assert shop.publication[0] == {"orders"}
+    shop.workspace.assert_settled()

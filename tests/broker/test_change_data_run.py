@@ -4,211 +4,27 @@ process is killed.
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pulsar
 import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
+from kodo_consumer.source.positions import read_lsn
 
-from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from tests.brokers.broker import Broker
-from tests.brokers.kill_points import KILL_POINTS
-from tests.brokers.topics import algorithms, create_topics
+from tests.brokers.source_run import SLOT, Setting
+from tests.brokers.topics import algorithms
 from tests.services.databases import Postgres
 from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
-TOPOLOGY = """
-version: 1
-name: shop
-tenant: {tenant}
-namespace: ns
-topics:
-  orders:
-    compression: lz4
-    partitions: 2
-    levels: [L1, L2]
-    subscriptions:
-      work: {{states: [], dead_letter: false, routes: [{{when: "properties['bucket'] = 'slow'", to: L2}}]}}
-sources:
-  db:
-    database: SHOP_DATABASE_URL
-    tables:
-      public.orders:
-        topic: orders
-        properties: {{bucket: region}}
-      public.shop_outbox:
-        outbox: {{topic: topic, key: key, payload: body, properties: properties}}
-"""
-SLOT = "kodo_shop_db"
-PUBLICATION = (
-    f"CREATE PUBLICATION {SLOT} FOR TABLE orders, shop_outbox"
-    " WITH (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)"
-)
-TABLES = """
-CREATE TABLE orders (id int PRIMARY KEY, total numeric, region text, note text);
-CREATE TABLE shop_outbox (id bigserial PRIMARY KEY, topic text, key text, body text, properties json);
-"""
-RUN = (
-    KILL_POINTS
-    + """
-from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedProducer
-from kodo_consumer.cli.main import main
-from kodo_consumer.source.database import Replication
-from kodo_consumer.source.runner import Source
-
-around(SequencedProducer, "send", "sent.")
-around(Source, "_read_answers", "received")
-around(Source, "_on_event", "event.")
-around(Replication, "confirm", "confirm")
-around(Replication, "confirm", "confirmed.")
-around(Replication, "keep_slot", "snapshot-sent")
-around(Replication, "keep_slot", "slot-made.")
-if STEP == "skip":  # the commit is numbered, and its message never sent: a loss that only an audit can find
-    send, calls = SequencedProducer.send, count(1)
-
-    def skipping(self, number, message, token, on_answer):
-        if next(calls) == NTH:
-            on_answer(token, None)
-        else:
-            send(self, number, message, token, on_answer)
-
-    SequencedProducer.send = skipping
-main()
-"""
-)
-
-
-class Setting:
-    """Topics on the broker, tables in the database, and the source as a process."""
-
-    def __init__(self, broker: Broker, tenant: str, folder: Path, url: str) -> None:
-        self.broker, self.tenant, self.folder, self.url = broker, tenant, folder, url
-        assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
-        assert broker.admin("POST", f"namespaces/{tenant}/ns/deduplication", True).ok
-        self.file = folder / "t.yaml"
-        self.file.write_text(TOPOLOGY.format(tenant=tenant), encoding="utf-8")
-        (folder / "source.py").write_text(RUN, encoding="utf-8")
-        create_topics(broker, str(self.file))
-        self.sql(TABLES)
-        self.sql(PUBLICATION)
-
-    def sql(self, statement: str, *values: Any) -> list[Any]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            found = connection.execute(statement.encode(), values or None)
-            return found.fetchall() if found.description else []
-
-    def insert(self, first: int, count: int, region: str = "eu") -> None:
-        self.sql(
-            "INSERT INTO orders SELECT n, 1.50, %s, 'note' FROM generate_series(%s::int, %s::int) n",
-            region, first, first + count - 1,
-        )  # fmt: skip
-
-    @contextmanager
-    def run(self, *more: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-        command = [
-            sys.executable, "source.py", "source", "run", str(self.file), *more,
-            "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
-        ]  # fmt: skip
-        with (self.folder / "log").open("a") as log:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env={**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": "", **environ},
-                text=True, stdout=log, stderr=log,
-            )  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            print(self.log)  # noqa: T201  # pytest shows it where a test fails
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text(encoding="utf-8")
-
-    def has_slot(self) -> bool:
-        return bool(
-            self.sql(
-                "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL", SLOT
-            )
-        )
-
-    def is_confirmed(self) -> bool:
-        """True if everything that is committed now was confirmed: then it is stored."""
-        return self.has_slot() and bool(
-            self.sql(
-                "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s",
-                self.end,
-                SLOT,
-            )[0][0]
-        )
-
-    def finish(self, **environ: str) -> None:
-        """Runs the source until everything that is committed now is confirmed, then ends it by SIGTERM."""
-        before = len(self.log) if (self.folder / "log").exists() else 0
-        with self.run(**environ) as process:
-            eventually(lambda: "changes of" in self.log[before:] or process.poll() is not None, within=60)
-            self.await_confirmed(process)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0, self.log
-
-    def await_confirmed(self, process: subprocess.Popen[str]) -> None:
-        self.end = self.sql("SELECT pg_current_wal_lsn()::text")[0][0]
-        eventually(lambda: self.is_confirmed() or process.poll() is not None, within=60)
-        assert process.poll() is None, self.log
-
-    def arrived(self) -> list[tuple[str, pulsar.Message]]:
-        """(topic, message) of everything that is stored, by somebody who knows nothing of sources."""
-        client = pulsar.Client(self.broker.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
-        found = []
-        try:
-            for level in ("orders", "orders-L2"):
-                for partition in (0, 1):
-                    topic = f"persistent://{self.tenant}/ns/{level}-partition-{partition}"
-                    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-                    with suppress(pulsar.Timeout):
-                        while reader.has_message_available():
-                            found.append((level, reader.read_next(5_000)))
-        finally:
-            client.close()
-        return found
-
-    def rows(self) -> Counter[str]:
-        """Ids of the orders in messages, each with the number of times that it is stored."""
-        return Counter(
-            str(json.loads(message.data())["id"])
-            for _, message in self.arrived()
-            if "kodo-id" in message.properties() and message.data()
-        )
-
-    def missing_numbers(self) -> int:
-        """Numbers that a reader expects and that no message has, as the audit counts them."""
-        seen: dict[tuple[str, str, int], set[int]] = {}
-        high: Counter[tuple[str, str, int]] = Counter()
-        void: dict[tuple[str, str, int], set[int]] = {}
-        for topic, message in self.arrived():
-            number = read_number(message.properties()["kodo-seq"])
-            at = topic, number.run, number.partition
-            if isinstance(number, ProducerWatermark):
-                high[at] = max(high[at], number.high)
-                void.setdefault(at, set()).update(n for first, last in number.void for n in range(first, last + 1))
-            else:
-                assert isinstance(number, Number)
-                seen.setdefault(at, set()).add(number.number)
-                high[at] = max(high[at], number.number)
-        return sum(len(set(range(1, high[at] + 1)) - seen.get(at, set()) - void.get(at, set())) for at in high)
 
 
 @pytest.fixture
@@ -302,6 +118,57 @@ def test_a_commit_that_was_skipped_is_missed_by_its_number(setting: Setting) -> 
     assert setting.missing_numbers() == 1
 
 
+@pytest.mark.parametrize("how", ["advanced", "made anew"])
+def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str) -> None:
+    setting.finish()
+    setting.insert(0, 10)
+    setting.finish()
+    setting.insert(10, 10)
+    if how == "advanced":
+        setting.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", SLOT)
+    else:
+        setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+        setting.sql("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", SLOT)
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K793" in said
+    assert "is passed over" in said
+    assert len(setting.rows()) == 10
+    [(position,)] = setting.sql("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", SLOT)
+    assert f"--accept-gap {position}" in said
+    with setting.run("--accept-gap", "0/1") as process:
+        assert process.wait(60) == 64, "another position than that of the slot"
+    setting.insert(20, 5)
+    setting.finish("--accept-gap", position)
+    assert set(setting.rows()) == {str(number) for number in [*range(10), *range(20, 25)]}
+    setting.insert(25, 5)
+    setting.finish()
+    assert len(setting.rows()) == 20
+
+
+def test_marks_cover_the_log_without_a_gap_but_for_that_which_was_accepted(setting: Setting) -> None:
+    for number in range(3):
+        setting.insert(number, 1)
+        with setting.run() as process:
+            eventually(setting.has_slot, within=60)
+            setting.insert(10 + number, 1)
+            setting.await_confirmed(process)
+            process.kill() if number else process.terminate()
+    covered = [
+        one.properties()["kodo-covered"].split("..")
+        for _, one in setting.arrived()
+        if "kodo-covered" in one.properties()
+    ]
+    spans = sorted((read_lsn(first), read_lsn(last)) for first, last in covered)
+    assert spans[0][0] == 0, "the snapshot"
+    assert all(after[0] <= before[1] for before, after in itertools.pairwise(spans))
+    [(confirmed,)] = setting.sql(
+        "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", SLOT
+    )
+    assert read_lsn(confirmed) <= spans[-1][1]
+
+
 def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> None:
     setting.finish()
     with psycopg.connect(setting.url) as one, psycopg.connect(setting.url) as other, setting.run() as process:
@@ -312,11 +179,21 @@ def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> N
         setting.insert(200_002, 1)
         other.commit()
         one.commit()
+        setting.sql("DELETE FROM orders WHERE false")  # the end of the log is known again
         setting.await_confirmed(process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     rows = setting.rows()
     assert rows == Counter({str(number): 1 for number in [*range(1, 100_001), 200_001, 200_002]})
+
+
+def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None:
+    setting.finish()
+    marker = {"topology": "shop-db", "namespace": f"{setting.tenant}/ns", "cluster": "c", "tenant_uuid": "u"}
+    setting.sql(f"COMMENT ON PUBLICATION {SLOT} IS 'kodoctl {json.dumps(marker)}'")
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    assert f"belongs to the topology shop-db in {setting.tenant}/ns" in " ".join(setting.log.split())
 
 
 def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:

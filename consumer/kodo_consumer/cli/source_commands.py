@@ -31,6 +31,9 @@ def run(
         str | None, typer.Argument(help="Source to run; may be left out if the file has one.", metavar="SOURCE")
     ] = None,
     port: Port = None,
+    accept_gap: Annotated[
+        str, typer.Option("--accept-gap", help="Go on without the changes before this position (K793).", metavar="LSN")
+    ] = "",
     *,
     logs: LogOptions,
     place: ConnectionOptions,
@@ -50,7 +53,9 @@ def run(
     chosen = _choose(loaded, source)
     _check_database(chosen, surroundings)
     settings = read_settings(os.environ, working_folder())
-    runner = Source(loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys)
+    runner = Source(
+        loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys, accepted_gap=accept_gap
+    )
     logs.apply()
     say(f"source {chosen.name}: {', '.join(table.name for table in chosen.tables)}")
     with serving(SourceView(runner), settings.host, port, log), ending_on_signals() as asked:

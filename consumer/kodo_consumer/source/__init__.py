@@ -4,11 +4,12 @@
 commits, as `pgoutput` has them. `row_mapping` makes messages of them. `sender` sends them under numbers that follow
 from the position of a change alone (`positions`), so that a broker that deduplicates drops what it has, whichever
 process sends it again, and nothing else. `runner` reports a position to the database only after the receipts of all
-messages before it (`progress`): after a kill, every change after that position comes again.
+messages before it (`progress`), and after a mark that names the position is stored: after a kill, every change after
+that position comes again, and a slot that is further on than the last mark was moved by somebody else.
 
 Two limits. A snapshot that is interrupted begins anew, with rows that may have changed since: rows that were sent come
 again. And the broker forgets the numbers of a producer that has been away for six hours
 (`brokerDeduplicationProducerInactivityTimeoutMinutes`): if a process is killed, and nobody starts it again for that
-long, the messages since the last confirmed position, of half a second as a rule, come twice, with the same `kodo-id`.
+long, the messages since the last confirmed position, of two seconds as a rule, come twice, with the same `kodo-id`.
 The same happens if routes, partitions or the source itself change between a kill and the next start.
 """

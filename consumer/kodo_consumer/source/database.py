@@ -6,6 +6,7 @@ position up to which all of them are stored. Everything after this position come
 
 from __future__ import annotations
 
+import logging
 import select
 import struct
 import time
@@ -14,16 +15,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
-from kodo_consumer.source.positions import read_lsn, snapshot_slot
+from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.errors import UsageError, error
+from kodoctl.pulsar.values.publication_marker import read_marker
 
 if TYPE_CHECKING:
     import psycopg
 
     from kodoctl.topology.change_sources import ChangeSource, TableMapping
 
+log = logging.getLogger("kodo.source")
 _SETTINGS: Final = (
     "SET DateStyle = 'ISO'; SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1;"
     " SET bytea_output = 'hex'; SET client_encoding = 'UTF8'"
@@ -40,8 +43,14 @@ _PRIMARY_KEY: Final = """
 SELECT ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attnum = k.number
              WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s OR (n.nspname = %s AND c.relname = %s)
 """
+_PUBLICATION: Final = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
+_UNPUBLISHED: Final = """
+SELECT name FROM unnest(%s::text[]) name WHERE name NOT IN
+    (SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s)
+"""
+_NAME: Final = "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s"
 _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
@@ -61,10 +70,15 @@ class System(NamedTuple):
 
 
 class SourceDatabase:
-    """The database of a source. `environ` has the variable with the address. Methods raise DatabaseError."""
+    """The database of a source. `place`: name and namespace of its topology; `environ` has the variable with the
+    address; `accepted_gap`: position at which the slot may be although changes before it were passed over, "": none.
+    Methods raise DatabaseError.
+    """
 
-    def __init__(self, source: ChangeSource, environ: Mapping[str, str]) -> None:
-        self._source, self._environ = source, environ
+    def __init__(
+        self, source: ChangeSource, place: tuple[str, str], environ: Mapping[str, str], accepted_gap: str = ""
+    ) -> None:
+        self._source, self._place, self._environ, self._accepted_gap = source, place, environ, accepted_gap
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -85,11 +99,21 @@ class SourceDatabase:
             finally:
                 connection.close()  # in the middle of a stream, too
 
-    def has_slot(self, connection: Any) -> bool:
-        """True if the slot exists. Raises UsageError if it cannot be used, or if the publication is missing, too."""
+    def slot_position(self, connection: Any) -> int | None:
+        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
+        belongs to another topology, or if there is neither.
+        """
+        published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
+        owner = read_marker(published[0]) if published is not None else None
+        if owner is not None and (owner.topology, owner.namespace) != self._place:
+            detail = (
+                f"publication {self._source.publication} belongs to the topology {owner}: rename the source, or name"
+                " another database"
+            )
+            raise UsageError(error("K790", "source cannot start", detail))
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
         if found is not None:
-            _, is_lost, _, plugin = found
+            _, is_lost, position, plugin = found
             if is_lost:
                 detail = (
                     f"slot {self._source.slot} has lost its log (max_slot_wal_keep_size): changes are missing. Drop it by"
@@ -99,21 +123,60 @@ class SourceDatabase:
             if plugin != "pgoutput":
                 detail = f"slot {self._source.slot} is of plug-in {plugin}, not of pgoutput: drop it if nobody needs it"
                 raise UsageError(error("K790", "source cannot start", detail))
-            return True
+            return read_lsn(position)
         level = connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
         if level != "logical":
             detail = f"wal_level of the server is {level}: set it to logical, and start the server again"
             raise UsageError(error("K790", "source cannot start", detail))
-        publication = "SELECT FROM pg_publication WHERE pubname = %s"
-        if connection.execute(publication, [self._source.publication]).fetchone() is None:
+        if published is None:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
             raise UsageError(error("K790", "source cannot start", detail))
-        return False
+        return None
 
-    def primary_key(self, connection: Any, table: TableMapping) -> list[str]:
-        """Names of the columns of the table's primary key; empty: it has none."""
-        found = connection.execute(_PRIMARY_KEY, list(table.parts)).fetchone()
-        return [] if found is None else list(found[0])
+    def check_position(self, position: int, covered: int) -> None:
+        """Raises UsageError if the slot is further on than `covered`, the position that the last mark names: then
+        somebody moved it, or made it anew. `covered`: 0: the broker knows none, and nobody can tell.
+        """
+        slot, at = self._source.slot, lsn_text(position)
+        if not covered:
+            log.warning(
+                "slot %s is at %s: the broker does not know what was sent before, so a gap would not show", slot, at
+            )
+        elif position > covered and at != self._accepted_gap:
+            detail = (
+                f"slot {slot} is at {at}, and all is stored up to {lsn_text(covered)} only: somebody moved the slot, or"
+                " made it anew, and what was committed in between is passed over. Drop the slot: the next run sends all"
+                f" rows again. Or go on without these changes: --accept-gap {at}"
+            )
+            raise UsageError(error("K793", "changes of a source were passed over", detail))
+
+    def unpublished(self, connection: Any) -> list[str]:
+        """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""
+        names = [table.name for table in self._source.tables]
+        found = connection.execute(_UNPUBLISHED, [names, self._source.publication]).fetchall()
+        return sorted(name for (name,) in found)
+
+    def present_name(self, connection: Any, relation: Relation) -> str:
+        """Name that a table has now, which a change in the log may have under an earlier one; "" if it is gone."""
+        found = connection.execute(_NAME, [relation.id]).fetchone()
+        return found[0] if found else ""
+
+    def root_of(self, connection: Any, relation: Relation) -> int:
+        """Number of the table of which a table is a partition now; 0: it is none."""
+        found = connection.execute("SELECT pg_partition_root(%s::oid::regclass)::oid::bigint", [relation.id]).fetchone()
+        return (found and found[0]) or 0
+
+    def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
+        """Names of the columns of the primary key of a table, which may have another name now; empty: it has none. Of a
+        table that was dropped the log knows a key of one column.
+        """
+        schema, name = table.parts
+        place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain
+        found = connection.execute(_PRIMARY_KEY, place).fetchone()
+        if found is not None:
+            return list(found[0])
+        logged = [column.name for column in relation.columns if column.is_key]
+        return logged if relation.identity == "d" and len(logged) == 1 else []
 
     def fetch(self, connection: Any, relation: Relation, names: Sequence[str], row: Values) -> Values:
         """See kodo_consumer.source.row_mapping.Fetch."""

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""Progress of a source: the position up to which every message is stored, and which alone is reported to the server."""
+"""Progress of a source: the position up to which every message is stored, which the next mark says."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
+_FIRST: Final = "it has not connected yet"
+_NO_MESSAGE: Final = "change cannot become a message"
 _WINDOW: Final = 10_000  # messages without a receipt
 _TURN: Final = 1_000  # messages of the stream in one turn
 _WAIT: Final = 0.2  # seconds that a turn waits for the stream
 _CONFIRM_EVERY: Final = 0.5  # seconds
 _MARK_EVERY: Final = 60.0  # seconds
+_COVER_MOVED: Final = 2.0  # seconds between two marks of what is stored, while there are messages
+_COVER_IDLE: Final = 60.0  # and while there are none
 _SILENT: Final = 10.0  # seconds without a receipt after which the broker is in trouble
 _MOST_PAUSE: Final = 30.0  # seconds between two tries
 _MARKS_WITHIN: Final = 20.0  # seconds that the last marks are waited for
@@ -51,17 +56,29 @@ class _Life:
     """State that ends with the connections. `asked`: the run is to end; `out`: messages without a receipt; `failure`:
     why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
     monotonic, but for `time`.
+
+    `strangers`: published tables that the file does not have, by number; `uneven`: tables with a partition that logs
+    less than they say; `unpublished`: why changes of a table do not come, "": all come. `covered`: position that a
+    stored mark names, and that alone is reported to the server; `covering`: the next such mark is on its way; `moved`:
+    there were changes since.
     """
 
     progress: Progress = field(default_factory=Progress)
     out: set[UnconfirmedMessage] = field(default_factory=set)
     failure: str = ""
     mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
+    strangers: dict[int, str] = field(default_factory=dict)
+    uneven: set[int] = field(default_factory=set)
+    unpublished: str = ""
     transaction: OpenTransaction | None = None
     lsn: int = 0
     place: int = 0
     time: int = 0
     server_end: int = 0
+    covered: int = 0
+    covering: bool = False
+    moved: bool = False
+    covered_at: float = -math.inf
     confirmed_at: float = field(default_factory=monotonic)
     marked_at: float = field(default_factory=monotonic)
     answered_at: float = field(default_factory=monotonic)
@@ -77,7 +94,7 @@ class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
     and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
-    works.
+    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; "": none.
     """
 
     def __init__(
@@ -87,13 +104,16 @@ class Source:
         connection: Connection,
         environ: Mapping[str, str],
         signer: Signer | None = None,
+        *,
+        accepted_gap: str = "",
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.trouble = "it has not connected yet"
+        self.trouble = _FIRST
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
-        self._database = SourceDatabase(source, environ)
+        place = topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"
+        self._database = SourceDatabase(source, place, environ, accepted_gap)
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
@@ -113,7 +133,7 @@ class Source:
     @property
     def confirmed(self) -> int:
         """Position in the database's log up to which all is stored; 0: not known yet."""
-        return self._life.progress.confirmed
+        return self._life.covered
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
         """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts. A database
@@ -144,7 +164,7 @@ class Source:
         with ExitStack() as ends:
             queries = ends.enter_context(self._database.connect())
             replication = ends.enter_context(self._database.replicate())
-            has_slot = self._database.has_slot(queries)
+            position = self._database.slot_position(queries)
             sender = SourceSender(
                 connection=self._connection,
                 topology=self._topology,
@@ -157,11 +177,15 @@ class Source:
                 settle=self._settle,
             )
             ends.callback(sender.close)
-            if not has_slot:
-                self._make_slot(replication, queries, sender)
+            made = self._make_slot(replication, queries, sender) if position is None else None
             replication.start()
+            covered = sender.open_coverage()
+            if position is not None:
+                self._database.check_position(position, covered)
+            self._life.covered = position or made or 0
             self._life.replication = replication
             self._works()
+            self._check_published(queries)
             log.info("changes of %s, slot %s", ", ".join(self._tables), self._source.slot)
             try:
                 self._stream(replication, queries, sender)
@@ -172,10 +196,12 @@ class Source:
                     self._drain(sender, drain_timeout)
                 raise
 
-    def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
+    def _make_slot(self, replication: Replication, queries: Any, sender: SourceSender) -> int:
+        """Makes the slot, after the rows that are there are sent. Returns its position."""
         if not self._source.spec.snapshot:
-            log.info("slot %s is made at %s", self._source.slot, lsn_text(replication.create_slot()))
-            return
+            made = replication.create_slot()
+            log.info("slot %s is made at %s", self._source.slot, lsn_text(made))
+            return made
         lsn, snapshot = replication.create_snapshot()
         log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
         self._life.time = time.time_ns() // 1_000_000
@@ -188,16 +214,19 @@ class Source:
                 if isinstance(row, Relation):
                     self._on_relation(row, queries, sender)
                 else:
-                    self._on_change(row, sender, is_snapshot=True)
+                    self._on_change(row, queries, sender, is_snapshot=True)
                 if len(self._life.out) >= _WINDOW:
                     self._await_room()
         self._settle()
         sender.send_marks(end=False)
+        sender.open_coverage()
+        sender.send_coverage(0, lsn)
         self._settle()
         replication.keep_slot()
         if self._life.transaction is not None:
             self._life.transaction.end, self._life.transaction = lsn, None
         log.info("snapshot is sent: %s", many(self.counts["sent"] - before, "row"))
+        return lsn
 
     def _stream(self, replication: Replication, queries: Any, sender: SourceSender) -> None:
         while True:
@@ -209,11 +238,21 @@ class Source:
                 for event in replication.events(_WAIT, _TURN):
                     self._on_event(event, queries, sender)
             self._read_answers()
+            self._cover(sender)
             self._confirm(replication)
             if self.turned_at - self._life.marked_at >= _MARK_EVERY:
                 self._life.marked_at = self.turned_at
                 self._settle()
                 sender.send_marks(end=False)
+                self._check_published(queries)
+
+    def _check_published(self, queries: Any) -> None:
+        """Makes it unready while a table of the file is not published: its changes never come."""
+        missing = self._database.unpublished(queries)
+        self._life.unpublished = ""
+        if missing:
+            self._life.unpublished = f"{', '.join(missing)} is not in the publication: its changes are lost until it is"
+            log.error("%s; `kodoctl plan FILE` shows why", self._life.unpublished)
 
     def _drain(self, sender: SourceSender, seconds: float) -> None:
         """Waits for receipts, confirms, and sends the last marks, which say that the numbers of this process are over."""
@@ -221,6 +260,8 @@ class Source:
         if replication is None or not self._await_answers(seconds):
             log.warning("some messages have no receipt: the next run sends them again, and the broker stores each once")
         if replication is not None:
+            self._cover(sender, at_once=True)
+            self._await_answers(_MARKS_WITHIN)
             self._confirm(replication, at_once=True)
         sender.send_marks(end=True)
         if not self._await_answers(_MARKS_WITHIN):
@@ -234,7 +275,7 @@ class Source:
             return
         match read_message(event.data):
             case RowChange() as change:
-                self._on_change(change, sender)
+                self._on_change(change, queries, sender)
             case Begin(lsn, at):
                 self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
                     self._life.progress.begin(at),
@@ -260,10 +301,17 @@ class Source:
 
     def _on_relation(self, relation: Relation, queries: Any, sender: SourceSender) -> None:
         table = self._tables.get(relation.name)
+        if table is None:  # renamed later than this change
+            table = self._tables.get(self._database.present_name(queries, relation))
         if table is None:
-            log.warning("%s is published, and not in the file: its changes are left out", one_line(relation.name))
+            self._on_partition(relation, queries, sender)
             self._life.mappings[relation.id] = None
+            self._life.strangers[relation.id] = relation.name
             return
+        if relation.id in self._life.uneven:
+            key = self._database.primary_key(queries, table, relation)
+            logged = tuple(column._replace(is_key=column.name in key) for column in relation.columns)
+            relation = relation._replace(identity="d", columns=logged)
         columns = tuple((column.name, column.type) for column in relation.columns)
         before = self._columns.get(table.name)
         if before is not None and before != columns:
@@ -277,18 +325,51 @@ class Source:
         self._columns[table.name] = columns
         self._life.mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
 
+    def _on_partition(self, partition: Relation, queries: Any, sender: SourceSender) -> None:
+        """Notes a partition that logs less of an old row than its table says: the server sends NULL for what is not
+        logged, so that of old rows the primary key alone is to be relied on.
+        """
+        root = self._life.mappings.get(self._database.root_of(queries, partition))
+        if root is not None and root[1].identity == "f" != partition.identity:
+            log.warning(
+                "%s has another replica identity than its table %s: of old rows only the primary key is used",
+                one_line(partition.name),
+                root[1].name,
+            )
+            self._life.uneven.add(root[1].id)
+            self._on_relation(root[1], queries, sender)
+
+    def _on_stranger(self, relation: int, queries: Any) -> None:
+        """A change of a table that the file does not have. Raises UsageError if a table of the file may have this name
+        now.
+        """
+        name = self._life.strangers.pop(relation, "")
+        if not name:
+            return
+        if missing := self._database.unpublished(queries):
+            detail = (
+                f"{name} is published and not in the file, and {', '.join(missing)} is not published: if it was renamed,"
+                " write its new name in the file and start again. Nothing is lost, the slot keeps its position"
+            )
+            raise UsageError(_at(error("K791", _NO_MESSAGE, detail), name, Position(self._life.lsn, 0)))
+        log.warning("%s is published, and not in the file: its changes are left out", one_line(name))
+
     def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
         target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
         fetch = partial(self._database.fetch, queries)
-        return RowMapping(table, relation, self._database.primary_key(queries, table), target, fetch)
+        return RowMapping(table, relation, self._database.primary_key(queries, table, relation), target, fetch)
 
-    def _on_change(self, change: RowChange, sender: SourceSender, *, is_snapshot: bool = False) -> None:
+    def _on_change(self, change: RowChange, queries: Any, sender: SourceSender, *, is_snapshot: bool = False) -> None:
         found, transaction = self._life.mappings.get(change.relation), self._life.transaction
         place = self._life.place
         self._life.place += 2  # a changed key makes two messages of one change
         if found is None or transaction is None:
+            self._on_stranger(change.relation, queries)
             return
         mapping, relation = found
+        if relation.id in self._life.uneven:
+            change = change._replace(only_key=True)
+        self._life.moved = True
         position = Position(self._life.lsn, place, is_snapshot)
         try:
             for message in mapping.messages(change):
@@ -334,17 +415,22 @@ class Source:
                 if token.transaction is not None:
                     token.transaction.out -= 1
                     last = token.transaction
+                elif token.mark is not None:
+                    token.sequencer.marked_sent(token.mark)
+                elif token.covers:
+                    self._life.covered, self._life.covering = max(self._life.covered, token.covers), False
                 continue
             if token.number is not None:
                 token.sequencer.give_up(token.number)
             if token.position is None:
+                self._life.covering = self._life.covering and not token.covers
                 continue
             if isinstance(receipt, Rejected) or receipt.reason.startswith("ProducerBlocked"):
                 self._refused.add(token.position)
             self._life.failure = f"{token.partition}: {receipt.reason}"
             if isinstance(receipt, Rejected):
                 detail = f"{token.partition}, {token.position}: {receipt.reason}"
-                raise UsageError(error("K791", "change cannot become a message", detail))
+                raise UsageError(error("K791", _NO_MESSAGE, detail))
         if last is not None:
             self._life.answered_at = time.monotonic()
             self.lag = max(0.0, time.time() - last.time / 1000)
@@ -354,14 +440,16 @@ class Source:
             self._life.answered_at = time.monotonic()
         silent = time.monotonic() - self._life.answered_at
         if silent > _SILENT:
+            if not self.trouble:
+                log.warning("the broker has stored nothing for %.0f s; %s wait", silent, many(self.waiting, "message"))
             self.trouble = f"the broker has stored nothing for {silent:.0f} s"
-        elif self.trouble:
+        elif self.trouble != self._life.unpublished:
             self._works()
 
     def _works(self) -> None:
-        if self.trouble and self.counts["restarts"]:
+        if self.trouble and self.trouble not in {_FIRST, self._life.unpublished}:
             log.warning("it works again")
-        self.trouble = ""
+        self.trouble = self._life.unpublished
 
     def _await_room(self) -> None:
         while len(self._life.out) >= _WINDOW:
@@ -398,7 +486,19 @@ class Source:
         now = time.monotonic()
         if at_once or replication.must_answer or now - self._life.confirmed_at >= _CONFIRM_EVERY:
             self._life.confirmed_at = now
-            replication.confirm(self._life.progress.advance(self._life.server_end))
+            replication.confirm(self._life.covered)
+
+    def _cover(self, sender: SourceSender, *, at_once: bool = False) -> None:
+        """Has a mark say up to where all is stored, before the server hears of it: so a slot that is further on was
+        moved by somebody else.
+        """
+        life, now = self._life, time.monotonic()
+        end = life.progress.advance(life.server_end)
+        pause = _COVER_MOVED if life.moved else _COVER_IDLE
+        if end > life.covered and not life.covering and (at_once or now - life.covered_at >= pause):
+            life.covered_at, life.covering = now, True
+            life.moved = bool(life.out) or life.transaction is not None
+            sender.send_coverage(life.covered, end)
 
     def _void_numbers(self) -> None:
         """The numbers of messages without a receipt become void: these messages are sent again with others."""

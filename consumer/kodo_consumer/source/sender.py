@@ -20,7 +20,7 @@ from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.policy_builder import send_target_of
 from kodo_consumer.source.positions import Position, lsn_text, origin_of
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.properties import COVERED, FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY as NO_SUBSCRIPTION
 from kodoctl.protocol.sequence_numbers import new_run
 from kodoctl.topology.route_facts import RouteFacts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kodo_consumer.source.database import System
     from kodo_consumer.source.progress import OpenTransaction
     from kodo_consumer.source.row_mapping import MappedMessage
-    from kodoctl.protocol.sequence_numbers import Number
+    from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.topology.change_sources import ChangeSource
@@ -42,13 +42,17 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 
 @dataclass(slots=True, eq=False)
 class UnconfirmedMessage:
-    """Token of a message on its way. A mark has no transaction, number and position."""
+    """Token of a message on its way. A mark has no transaction, number and position. `covers`: position up to which
+    all is stored once this mark is; 0: it says nothing of that; `mark`: a mark of the sequencer, None: of coverage.
+    """
 
     sequencer: Sequencer
     partition: str
     transaction: OpenTransaction | None = None
     number: Number | None = None
     position: Position | None = None
+    covers: int = 0
+    mark: ProducerWatermark | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +105,7 @@ class SourceSender:
         self._client = SequencedClient(connection)
         self._topics: dict[tuple[str, Level], _ReadyTopic] = {}
         self._origin = ""
+        self._coverage: SequencedProducer | None = None
         try:
             grounds = list(source.targets(topology.spec))
             ready = {ground: self._topic(ground, Level.L1) for ground in grounds}
@@ -113,6 +118,7 @@ class SourceSender:
             }
             self._origin = origin_of(system.id, system.timeline, routing)
             self._check_deduplication(ready[grounds[0]])
+            self._home = ready[grounds[0]]
         except BaseException:
             self._client.close()
             raise
@@ -171,11 +177,39 @@ class SourceSender:
                 properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION}
                 if self._signer is not None:
                     properties = self._signer.signed(ready.target.topic, b"", properties)
-                token = UnconfirmedMessage(ready.sequencer, to)
-                ready.sequencer.marked_sent(mark)
+                token = UnconfirmedMessage(ready.sequencer, to, mark=mark)
                 self._post(ready.markers[mark.partition], None, Outgoing(to, b"", properties), token)
                 count += 1
         return count
+
+    def open_coverage(self) -> int:
+        """Opens the producer of `send_coverage`, after this process alone has the slot. Returns the position up to which
+        marks said that all is stored; 0: the broker knows none.
+        """
+        if self._coverage is None:
+            name = f"kodo-source-{self._source.slot}-{self._system.id}-{self._system.timeline}-covered"
+            self._coverage = self._client.open(self._home.partitions[0], name, self._home.target)
+        return max(0, self._coverage.last_stored)
+
+    def send_coverage(self, start: int, end: int) -> None:
+        """Sends a mark that says: everything from `start` to `end` was read without a gap, and is stored. `start`: 0 for
+        a snapshot. The broker keeps the number, `end`, also when the mark is gone.
+        """
+        assert self._coverage is not None
+        to = self._home.partitions[0]
+        token = UnconfirmedMessage(self._home.sequencer, to, covers=end)
+        if self._coverage.is_stored(end):
+            self._out.add(token)
+            self._on_answer(token, None)
+            return
+        properties = {
+            SEQ: str(self._home.sequencer.mark_again(0)),
+            FOR: NO_SUBSCRIPTION,
+            COVERED: f"{lsn_text(start)}..{lsn_text(end)}",
+        }
+        if self._signer is not None:
+            properties = self._signer.signed(self._home.target.topic, b"", properties)
+        self._post(self._coverage, end, Outgoing(to, b"", properties), token)
 
     def close(self) -> None:
         """Closes the client with all producers. Messages without an answer get none."""

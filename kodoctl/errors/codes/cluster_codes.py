@@ -67,8 +67,12 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K436": Code("a slot that the first run makes", "Nothing: start `kodo-consumer source run` after the apply."),
         "K437": Code("partitioned topic in the place of a plain one",
                      "Leave `partitioned` out, or move to a new topic, in the steps that the finding lists."),
+        "K438": Code("a publication of another cluster or namespace",
+                     "Rename the source, name another database, or remove the comment of a topology that is gone."),
         "K439": Code("a forbidden subscription type",
                      "Declare an allowed `type`, or allow the type that workers use (`pulsar-admin … set-subscription-types-enabled`)."),
+        "K440": Code("another database than at the last apply",
+                     "Set the variable to the database of the last apply; if the source moved, give the old one up with `kodoctl forget`."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -194,6 +194,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Fix the file or the table as the detail says, and start again: everything before the change is stored."),
         "K792": Code("position of a source is lost",
                      "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
+        "K793": Code("changes of a source were passed over",
+                     "Drop the slot, and the next run sends all rows again; or name its position: --accept-gap LSN."),
     },
     "What the pipeline tells": {
         "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),

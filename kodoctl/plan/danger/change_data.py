@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Where, error, note, warning
-from kodoctl.plan.changes import Change, Create, FieldChange, Update
-from kodoctl.pulsar.values.live_objects import DatabaseFacts, SlotFacts, TableFacts
+from kodoctl.plan.changes import Adopt, Change, Create, FieldChange, Update
+from kodoctl.pulsar.values.live_objects import ALL_TABLES, DatabaseFacts, PublicationFacts, SlotFacts, TableFacts
 from kodoctl.topology.change_sources import ChangeSource, TableMapping, change_sources
 from kodoctl.topology.model.source import PayloadColumn
 from kodoctl.topology.model.topology import KEY
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 NOT_READY: Final = "a database that is not ready for change data"
 NOT_READ: Final = "a source's database could not be read"
+OTHER_DATABASE: Final = "another database than at the last apply"
 _TABLE_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 
 def change_data_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields findings about the declared sources, and about databases with publications that are to be deleted."""
     yield from _unread(desired, live)
-    written = {change.address: change for change in changes}
+    written = {change.address: change for change in sorted(changes, key=lambda one: not isinstance(one, Adopt))}
     for expansion in desired.expansions:
         for source in change_sources(expansion.topology.spec):
             publication = _resource_of(expansion, source)
@@ -47,13 +48,17 @@ def _resource_of(expansion: Expansion, source: ChangeSource) -> PublicationResou
 
 def _unread(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """Yields a finding (K435) for each database that could not be read: a warning, because the rest can be carried out;
-    an error for a destroy, which would leave its slot behind.
+    an error for a destroy, which would leave its slot behind. One that is not the database of the last apply is an
+    error (K440).
     """
     for variable, facts in sorted(live.databases.items()):
         if not facts.problem:
             continue
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, variable)), None)
-        if desired.destroyed:
+        if facts.is_other:
+            detail = f"{facts.problem}. Nothing there was looked at"
+            yield error("K440", OTHER_DATABASE, detail, where)
+        elif desired.destroyed:
             detail = (
                 f"{facts.problem}; publication and slot there are not deleted, and a slot that nobody reads keeps WAL"
                 " until the disk is full: set the variable, or let `kodoctl forget` give them up"
@@ -120,6 +125,31 @@ class _Readiness:
                 f"role {self.facts.role} may not create a publication: GRANT CREATE ON DATABASE {self.facts.name} TO"
                 f" {self.facts.role}, or have an administrator create it",
                 "database",
+            )
+        yield from self._publication()
+
+    def _publication(self) -> Iterator[Diagnostic]:
+        """Yields findings about a publication that exists: one that no apply can change, or that it cannot mark."""
+        found = self.live.objects.get(_resource_of(self.expansion, self.source).address)
+        if (
+            found is None
+            or not isinstance(found.facts, PublicationFacts)
+            or not isinstance(self.change, Adopt | Update)
+        ):
+            return
+        name, role = self.source.publication, self.facts.role
+        drop = f"an administrator has to drop it, `DROP PUBLICATION {name}`, and the next apply makes it"
+        if isinstance(found.resource, PublicationResource) and ALL_TABLES in found.resource.tables:
+            yield self._error(
+                f"the publication {name} is FOR ALL TABLES, and PostgreSQL does not let it become one of the tables of"
+                f" this file: {drop}"
+            )
+        elif isinstance(self.change, Update) and not found.facts.owned:
+            yield self._error(f"role {role} does not own the publication {name}, and cannot change it: {drop}")
+        elif not found.facts.owned and found.marker is None:
+            yield self._warning(
+                f"role {role} does not own the publication {name}, and leaves no mark on it: nothing tells another"
+                " cluster with a source of this name that it is taken"
             )
 
     def _slot(self) -> Iterator[Diagnostic]:
@@ -214,6 +244,13 @@ class _Readiness:
         """Yields errors about columns that the server does not log of a deleted row: its replica identity."""
         path = ("tables", table.name)
         full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
+        if facts.uneven is not None:
+            yield self._error(
+                f"partition {facts.uneven} has another replica identity than {table.name}, by which PostgreSQL names what"
+                f" it logs: columns that are not logged would come as NULL. Give all the same one: {full}, and so for"
+                " each partition",
+                *path,
+            )
         if {"update", "delete"} & set(self.source.operations) and facts.identity is None:
             yield self._error(
                 f"{table.name} has no replica identity, so that PostgreSQL would refuse every UPDATE and DELETE on it"

@@ -17,7 +17,7 @@ from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.pulsar.values.live_objects import Live, SlotFacts, SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.values.live_objects import Live, PublicationFacts, SlotFacts, SubscriptionFacts, TopicFacts
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
@@ -129,7 +129,7 @@ class DangerRules:
 
     def _deletion_dangers(self, address: Address) -> Iterator[Diagnostic]:
         facts = self.live.objects[address].facts
-        assert not isinstance(facts, SlotFacts)
+        assert not isinstance(facts, SlotFacts | PublicationFacts)
         found = self.evidence.get(address, Evidence())
         stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
         if stake:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kodoctl.topology.resources import Address, PublicationResource, database_of
+from kodoctl.pulsar.values.live_objects import DatabaseFacts
+from kodoctl.topology.resources import Address, PublicationResource, database_of, place_of
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -38,7 +40,39 @@ def with_objects(
         return live
     from kodoctl.database.change_objects import read_sources
 
-    return read_sources(live, found, variables, tables or {})
+    return _without_others(read_sources(live, found, variables, tables or {}), found)
+
+
+def _without_others(live: Live, addresses: Iterable[Address]) -> Live:
+    """The live inventory without objects of databases that are not those of the last apply: what they lack is not gone,
+    and what they have is not ours.
+    """
+    databases = dict(live.databases)
+    for address in sorted(addresses):
+        place = database_of(address)
+        entries = [entry for entry in live.entries if address in entry.owned]
+        facts = databases.get(place[0]) if place else None
+        for entry in entries:
+            if place is None or facts is None or facts.problem:
+                continue
+            known = entry.databases.get(place[0], facts.identity)
+            if known != facts.identity:
+                databases[place[0]] = DatabaseFacts(_other_database(address, place[0], known, facts), is_other=True)
+    others = {variable for variable, facts in databases.items() if facts.is_other}
+    objects = {
+        address: found
+        for address, found in live.objects.items()
+        if (place := database_of(address)) is None or place[0] not in others
+    }
+    return replace(live, objects=objects, databases=databases)
+
+
+def _other_database(address: Address, variable: str, known: str, facts: DatabaseFacts) -> str:
+    return (
+        f"{variable} names the database {facts.name}, {facts.identity} (server/database), and {address} was applied in"
+        f" {known}. If the source moved for good, stop it, drop publication and slot there, run `kodoctl forget"
+        f" {address} --namespace {place_of(address)}`, and plan again"
+    )
 
 
 def _both(addresses: Iterable[Address]) -> Iterator[Address]:

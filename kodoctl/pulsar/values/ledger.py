@@ -49,7 +49,8 @@ class Source:
 class Ledger:
     """Ownership ledger of the topology `name` in `namespace`. `environment`: None is the file without an environment;
     `digest`: hash of the topology; `owned`: kind of ownership by address; `namespace_keys`: names of the namespace's
-    policies that the topology manages; `grants`: granted actions by address.
+    policies that the topology manages; `grants`: granted actions by address; `databases`: variable -> identity of the
+    database that it held at the last apply (`DatabaseFacts.identity`).
     """
 
     name: str
@@ -61,6 +62,7 @@ class Ledger:
     namespace_keys: TextSet = frozenset()
     grants: TextSets = field(default_factory=dict, repr=False)
     consumers: Mapping[str, Any] = field(default_factory=dict, repr=False)  # consumer-only settings as last applied
+    databases: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def addresses(self) -> frozenset[Address]:
@@ -92,6 +94,7 @@ def encode(ledger: Ledger) -> str:
         "keys": sorted(ledger.namespace_keys),
         "grants": {_short(a, prefix): sorted(actions) for a, actions in sorted(ledger.grants.items())},
         "consumers": ledger.consumers,
+        **({"databases": ledger.databases} if ledger.databases else {}),
     }
     packed = pack(json.dumps(document, sort_keys=True, separators=(",", ":")).encode(), 9)
     return f"{FORMAT_VERSION}:{packed}"
@@ -120,6 +123,7 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
             frozenset(document["keys"]),
             {_long(a, prefix): frozenset(actions) for a, actions in document["grants"].items()},
             document["consumers"],
+            document.get("databases", {}),
         )
         _check(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
@@ -137,7 +141,7 @@ def _check(found: Ledger) -> None:
         if not address.startswith("grant."):
             raise ValueError(f"{address} is no grant")
         place_of(address)
-    texts = [found.digest, found.environment or "", *found.namespace_keys, *found.consumers]
+    texts = [found.digest, found.environment or "", *found.namespace_keys, *found.consumers, *found.databases.values()]
     texts += [
         part for parts in (found.source.origin, found.source.path, *found.grants.values()) for part in parts or ()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.topology.resources import Address, Resource, TopicResource, database_of
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
+
+ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,16 @@ class SlotFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicationFacts:
+    """Owner of a publication in its database. `owned`: our role is, or belongs to, the role that owns it; `foreign`: its
+    marker names a topology of another namespace or cluster.
+    """
+
+    owned: bool = True
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TableFacts:
     """A table of a source. `kind`: as pg_class.relkind; `key`: columns of the primary key; `identity`: columns that the
     server logs of a deleted row, None: no replica identity.
@@ -72,13 +84,19 @@ class TableFacts:
     readable: bool = True
     owned: bool = True  # this role is, or belongs to, its owner
     logged: bool = True  # False: unlogged or temporary, which no reader of the WAL sees
+    uneven: str | None = None  # a partition with another kind of replica identity than the table; None: there is none
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known."""
+    """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known.
+    `identity`: SYSTEM/OID, the identifier of the server's files and the number of the database; `is_other`: it is not
+    the database that the ledger names, which is a problem.
+    """
 
     problem: str = ""
+    identity: str = ""
+    is_other: bool = False
     name: str = ""
     wal_level: str = "logical"
     free_slots: int = 1
@@ -93,12 +111,12 @@ class DatabaseFacts:
 @dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
-    None without one; `facts`: figures about its use.
+    None without one; a publication's also has the place of an owner elsewhere; `facts`: figures about its use.
     """
 
     resource: Resource
     marker: str | None = None
-    facts: TopicFacts | SubscriptionFacts | SlotFacts | None = None
+    facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
 
 

@@ -126,7 +126,7 @@ def _not_zero(raw: Any) -> Any:
 Partitions = Annotated[PositiveInt, BeforeValidator(_not_zero)]
 
 
-def _check_partitions(topic: DeadLetter | GroundTopic) -> None:
+def _check_partitions(topic: "DeadLetter | GroundTopic") -> None:
     if not topic.partitioned and "partitions" in topic.model_fields_set:
         raise wrong_value("`partitions` and `partitioned: false` stand here: a plain topic has none; write one of them")
 

@@ -46,7 +46,7 @@ class Cluster:
 def _writer(plan: Plan, cluster: Cluster) -> Iterator[StepWriter]:
     with serving(cluster) as server:
         admin = HttpAdmin(Connection(server.url))
-        yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()), SourceWriter({}))
+        yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()), SourceWriter({}, empty()))
 
 
 def test_what_goes_with_its_topic_sends_nothing() -> None:

@@ -15,7 +15,7 @@ from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, TopicResource
-from tests.samples.inventories import HERE
+from tests.samples.inventories import HERE, empty
 from tests.services.servers import answer_json, serving
 
 ABOUT = ChangeContext("trade")
@@ -27,7 +27,7 @@ def test_a_grant_is_looked_at_behind_changes_of_other_kinds(monkeypatch: pytest.
     topic, granting = Step(Create(TopicResource(TopicName(HERE, "J"), 1, {}), ABOUT)), Step(Create(grant, ABOUT))
     unused: Any = None
     with serving(lambda _: answer_json({"auth_policies": {"namespace_auth": {}}})) as server:
-        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({})).verify(
+        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({}, empty())).verify(
             [topic, granting]
         )
     assert problems == [(granting, "written produce, the broker shows nothing")]

@@ -76,6 +76,17 @@ def test_the_replica_identity_is_what_a_deleted_row_is_logged_with(
     assert read(logical_url, "public.a").databases["URL"].tables["public.a"].identity == identity
 
 
+def test_a_partition_may_have_another_replica_identity_than_its_table(
+    database: psycopg.Connection[Any], logical_url: str
+) -> None:
+    database.execute("CREATE TABLE days (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)")
+    for first in (1, 2):
+        database.execute(f"CREATE TABLE days_{first} PARTITION OF days FOR VALUES FROM ({first}) TO ({first + 1})")
+    assert read(logical_url, "public.days").databases["URL"].tables["public.days"].uneven is None
+    database.execute("ALTER TABLE days REPLICA IDENTITY FULL; ALTER TABLE days_1 REPLICA IDENTITY FULL")
+    assert read(logical_url, "public.days").databases["URL"].tables["public.days"].uneven == "days_2"
+
+
 @pytest.mark.parametrize(
     ("clause", "tables", "operations"),
     [

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan import serialization
+from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.changes import Create, Delete, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff
+from kodoctl.plan.drift import split
+from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Desired
@@ -21,7 +23,15 @@ from kodoctl.plan.schedule import schedule
 from kodoctl.plan.staleness import looked_at, of_others, staleness, unknown_objects
 from kodoctl.plan.undo import backwards
 from kodoctl.pulsar.values.ledger import OwnershipKind
-from kodoctl.pulsar.values.live_objects import DatabaseFacts, Live, LiveObject, SlotFacts, TableFacts
+from kodoctl.pulsar.values.live_objects import (
+    DatabaseFacts,
+    Live,
+    LiveObject,
+    PublicationFacts,
+    SlotFacts,
+    TableFacts,
+)
+from kodoctl.render.plan_text import plan_lines
 from kodoctl.topology.names import InvalidNameError
 from kodoctl.topology.resources import PublicationResource, SlotResource, database_of, place_of
 from tests.samples.inventories import (
@@ -229,3 +239,50 @@ def test_planning_and_applying_load_no_driver_of_databases() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "set()"
+
+
+def test_a_drift_does_not_pass_over_a_database_that_was_not_read() -> None:
+    unread = replace(there(ONE), databases={"URL": DatabaseFacts("no answer")})
+    plan = planned(ONE, unread)
+    assert not plan.refused
+    found = split(plan, unread, count_unmanaged=False)
+    assert (found.drifted, found.refused) == (False, True)
+    assert not split(planned(ONE, there(ONE)), there(ONE), count_unmanaged=False).refused
+    last = [line.text for line in plan_lines(plan_file.to_json(plan), "there")][-1]
+    assert last.startswith("No changes where it could be read. ")
+
+
+def test_a_publication_of_another_cluster_is_refused_with_every_flag() -> None:
+    taken = LiveObject(PUBLICATION, "shop in a/b on cluster c", PublicationFacts(foreign=True))
+    live = changed(there(ONE, SlotFacts()), taken)
+    for entries in (live.ledgers, {}):
+        plan = planned(ONE, replace(live, ledgers=entries), take_over=True)
+        assert "K438" in {one.code for one in plan.findings}
+        assert PUBLICATION.address not in {change.address for change in plan.changes}
+    gone = planned(wanted(PLAIN), live, destroy=[SLOT.address])
+    (given_up,) = (change for change in gone.changes if change.address == PUBLICATION.address)
+    assert isinstance(given_up, Forget)
+    assert given_up.before is None
+    assert SLOT.address not in {change.address for change in gone.changes}, "the slot is that topology's, too"
+    assert not list(staleness(gone, changed(live, without=[PUBLICATION.address])))
+
+
+def test_the_ledger_keeps_the_database() -> None:
+    facts = DatabaseFacts(identity="7/1", tables=TABLES)
+    live = replace(there(ONE), databases={"URL": facts})
+    (owner,) = planned(ONE, live).owners
+    assert owner.databases == {"URL": "7/1"}
+    entry = replace(live.ledgers[HERE]["trade"], databases=owner.databases)
+    live = replace(live, ledgers={HERE: {"trade": entry}})
+    (unread,) = planned(ONE, replace(live, databases={})).owners
+    assert unread.databases == {"URL": "7/1"}
+    (without,) = planned(wanted(PLAIN), replace(live, databases={"URL": facts})).owners
+    assert without.databases == {"URL": "7/1"}, "until the publication is deleted"
+    plan = planned(wanted(source("s.a", "s.b")), live)
+    for other in (replace(facts, identity="7/2"), DatabaseFacts("it is another one", is_other=True)):
+        (refused,) = unknown_objects(plan, replace(live, databases={"URL": other}))
+        assert refused.code == "K440"
+    (finding,) = (one for one in planned(ONE, replace(live, databases={"URL": other})).findings if one.code == "K440")
+    assert finding.severity is Severity.ERROR
+    forgotten = forget_plan(live, [PUBLICATION.address], frozenset()).owners
+    assert [one.databases for one in forgotten] == [{}]

@@ -88,6 +88,10 @@ class Sequencer:
                 ]
         return found
 
+    def mark_again(self, partition: int) -> ProducerWatermark:
+        """A mark with the number of the last stored mark of a partition: it names no new message."""
+        return ProducerWatermark(self.run, partition, self._counts.setdefault(partition, _Count()).marked)
+
     def marked_sent(self, mark: ProducerWatermark) -> None:
         """Notes that a mark is stored, so that `marks` does not repeat it."""
         count = self._counts[mark.partition]

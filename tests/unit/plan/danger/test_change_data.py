@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import Diagnostic, Severity
-from kodoctl.plan.changes import ChangeContext, Create, Update
+from kodoctl.plan.changes import Adopt, ChangeContext, Create, Update
 from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.field_diff import publication_fields
 from kodoctl.plan.inventory import Desired, desired_inventory
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.pulsar.values.live_objects import (
+    ALL_TABLES,
     ClusterIdentity,
     DatabaseFacts,
     Live,
     LiveObject,
+    PublicationFacts,
     SlotFacts,
     TableFacts,
 )
@@ -137,6 +139,7 @@ def test_rows_of_a_table_that_joins_later_are_not_sent() -> None:
         (replace(A, identity=None), "error: s.a has no replica identity"),
         (replace(FULL, key=()), "error: s.a has no primary key: name the columns of the message key"),
         (A, "error: a row deleted from s.a is logged without uid, which its message needs"),
+        (replace(FULL, uneven="s.a_1"), "error: partition s.a_1 has another replica identity than s.a"),
     ],
 )
 def test_a_table_that_cannot_be_sent(facts: TableFacts | None, says: str) -> None:
@@ -173,3 +176,25 @@ def test_a_database_that_could_not_be_read_is_left_alone() -> None:
     assert (gone.severity, gone.where) == (Severity.WARNING, None)
     (destroyed,) = found(replace(Desired((), None, {}), destroyed=frozenset({"trade"})), ours)
     assert destroyed.severity is Severity.ERROR
+
+
+def test_a_publication_that_no_apply_can_change_or_mark() -> None:
+    update = Update(PUBLICATION, PUBLICATION, (), ChangeContext("trade"))
+    adopt = Adopt(PUBLICATION, ChangeContext("trade"))
+
+    def told(found: LiveObject, *changes: Adopt | Update) -> list[str]:
+        there = live()
+        objects = {**there.objects, PUBLICATION.address: found}
+        ended = change_data_findings(wanted(), replace(there, objects=objects), changes)
+        return [f"{one.severity.value}: {one.detail}" for one in ended]
+
+    everything = LiveObject(replace(PUBLICATION, tables=frozenset({ALL_TABLES})), facts=PublicationFacts())
+    (refused,) = told(everything, update, adopt)
+    assert refused.startswith("error: source db: the publication kodo_trade_db is FOR ALL TABLES")
+    of_others = LiveObject(PUBLICATION, facts=PublicationFacts(owned=False))
+    (refused,) = told(of_others, update)
+    assert refused.startswith("error: source db: role shop does not own the publication")
+    (unmarked,) = told(of_others, adopt)
+    assert unmarked.startswith("warning: source db: role shop does not own the publication")
+    assert not told(replace(of_others, marker="trade"), adopt)
+    assert not told(of_others)

@@ -37,6 +37,7 @@ _LEDGERS = st.builds(
     namespace_keys=st.frozensets(_TEXT, max_size=3),
     grants=st.dictionaries(_GRANT, st.frozensets(st.sampled_from(["consume", "produce"])), max_size=4),
     consumers=st.dictionaries(_TEXT, st.dictionaries(_TEXT, st.integers() | _TEXT, max_size=2), max_size=2),
+    databases=st.dictionaries(_TEXT, _TEXT, max_size=2),
 )
 
 

@@ -268,3 +268,19 @@ def test_a_sequence_of_losses_is_counted_over_many_runs() -> None:
     gaps.check(0.0)
     assert sum(hole.size for hole in gaps.check(GRACE)) == lost == gaps.lost
     assert gaps._counts == {}
+
+
+@given(st.data())
+def test_a_mark_that_is_repeated_names_no_message(data: st.DataObject) -> None:
+    """Also before the first number: the mark of a source that has sent nothing yet."""
+    numbering = Sequencer(RUN)
+    texts = [str(numbering.mark_again(0)), str(numbering.next(0)), str(numbering.mark_again(0))]
+    for mark in numbering.marks():
+        numbering.marked_sent(mark)
+        texts.append(str(mark))
+    texts += [str(numbering.mark_again(0)), *map(str, numbering.marks(end=True))]
+    assert texts[0] == texts[2] == f"{RUN}:0:high=0"
+    gaps = Gaps(BEFORE)
+    for text in data.draw(st.permutations(texts)):
+        gaps.see(text)
+    assert not list(_holes(gaps))
