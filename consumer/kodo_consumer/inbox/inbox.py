@@ -9,8 +9,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_rows import lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
-from kodo_consumer.inbox.table import NAME, TABLE
+from kodo_consumer.inbox.table import TABLE
 from kodo_consumer.outbox.outbox_store import engine_of, unusable
 from kodo_consumer.outbox.table import DIALECTS
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -57,7 +58,7 @@ class Inbox:
         does.
         """
         self.check(policy)
-        return InboxBroker(broker, self._store(policy), renew=self._claim / 3000, keep=self._keep)
+        return InboxBroker(broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant)
 
     def check(self, policy: Policy) -> None:
         """Raises KodoctlError if the database lacks the table or does not answer, or if no inbox is possible: the
@@ -77,11 +78,10 @@ class Inbox:
             )
             raise UsageError(error("K771", "inbox cannot be used", detail))
         try:
-            lacks_table = self._store(policy).lacks_table()
+            detail = lacking(self._engine)
         except SQLAlchemyError as problem:
             raise unusable(self._engine.url, problem) from None
-        if lacks_table:
-            detail = f"the database has no table {NAME}: call `create_table()` of the Inbox once, or migrate"
+        if detail:
             raise KodoctlError(error("K771", "inbox cannot be used", detail))
 
     def _store(self, policy: Policy) -> InboxStore:

@@ -12,18 +12,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
 from kodo_consumer.core.values.effects import Alarm
+from kodo_consumer.core.values.envelope import position
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.inbox.inbox_row import InboxToken
-from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
+from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore, TenantOf, no_tenant
 from kodo_consumer.runtime.threads import begin
 from kodoctl.text.formatting import many
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import (
         BorderStatus,
         Broker,
+        ClaimSink,
         LaneReader,
         LaneRequest,
         LaneSink,
@@ -47,6 +50,8 @@ _LOG: Final = 60.0  # seconds between two log entries about them
 _SWEPT: Final = 1_000  # rows removed at once
 _FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
 _JOIN: Final = 5.0
+_MARGIN: Final = 1.0  # seconds before the end of a claim from which on none of its messages starts
+_NAMED: Final = 10  # messages that a log entry names
 
 
 class InboxLane:
@@ -54,20 +59,19 @@ class InboxLane:
     when there is something to do. Thread-safe.
     """
 
-    def __init__(self, request: LaneRequest, sink: LaneSink, anew: Callable[[], object]) -> None:
+    def __init__(self, request: LaneRequest, sink: ClaimSink, anew: Callable[[], object]) -> None:
         self.request, self.sink = request, sink
         self.reader: LaneReader  # set once the topic is open
         self.received: deque[Delivery] = deque()
         self.ended: deque[InboxToken] = deque()
+        self.unfinished: dict[int, InboxToken] = {}  # delivered rows that are not marked as done
         self.next_look = 0.0
         self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
         self.is_stopped = self.is_away = False
         self._lock, self._is_closed = threading.Lock(), False
-        self._anew, self._run, self._epochs = anew, uuid4().hex[:24], count()
-        self.claim = self._next_claim()
-
-    def _next_claim(self) -> str:
-        return f"{self._run}-{next(self._epochs)}"
+        self._anew, run = anew, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
+        self._claims = (f"{run}-{number}" for number in count())
+        self.claim = next(self._claims)
 
     # ---- sink of the topic
 
@@ -123,7 +127,7 @@ class InboxLane:
         """Leaves the topic until `join`, and claims no rows. Claims of this lane are not renewed any more: rows that the
         worker dropped can be claimed when they lapse.
         """
-        self.is_away, self.claim = True, self._next_claim()
+        self.is_away, self.claim = True, next(self._claims)
         self.reader.leave(wait)
 
     def join(self) -> None:
@@ -145,6 +149,24 @@ class InboxLane:
 
     # ---- the inbox
 
+    def on_renewed(self, rows: AbstractSet[int], until: float) -> None:
+        """Lets the messages of these rows start until a moment (monotonic seconds), and drops the messages of others:
+        another worker has claimed them.
+        """
+        self.unfinished = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
+        lost = {token for row, token in self.unfinished.items() if row not in rows}
+        if lost:
+            for token in lost:
+                del self.unfinished[token.row]
+            started = self.sink.withdraw(lost)
+            text = "%s: %s claimed by another worker, because the claim lapsed"
+            log.warning(text, self.request.topic, many(len(lost), "row"))
+            if started:
+                log.warning(
+                    "%s: handled twice, because they have started here: %s", self.request.topic, _names(started)
+                )
+        self.sink.start_until(until)
+
     def on_stored(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledges the first received messages on the topic, because they are stored."""
         for _ in deliveries:
@@ -156,13 +178,21 @@ class InboxLane:
         self.next_look = 0.0
 
 
+def _names(tokens: Sequence[object]) -> str:
+    """Positions of messages on their topic, of ten at most."""
+    more = f" and {len(tokens) - _NAMED} more" if len(tokens) > _NAMED else ""
+    return ", ".join(position(token) for token in tokens[:_NAMED]) + more
+
+
 class InboxBroker:
-    """Implementation of kodo_consumer.core.values.broker.Broker around another one. `renew`: seconds between two
-    renewals of claims; `keep`: ms for which done rows are kept. `backlog`: rows that are to do, as last counted.
+    """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
+    kept; `tenant_of`: see InboxStore.accept. `backlog`: rows that are to do, as last counted.
     """
 
-    def __init__(self, broker: Broker, store: InboxStore, *, renew: float, keep: int) -> None:
-        self._broker, self._store, self._renew, self._keep = broker, store, renew, keep
+    def __init__(self, broker: Broker, store: InboxStore, *, keep: int, tenant_of: TenantOf = no_tenant) -> None:
+        self._broker, self._store, self._keep, self._tenant_of = broker, store, keep, tenant_of
+        self._lasts = store.lasts / 1000
+        self._renew = self._lasts / 3
         self._lanes: list[InboxLane] = []
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -195,7 +225,8 @@ class InboxBroker:
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
         # with an inbox messages are acknowledged before their audit records, so the broker must not show otherwise
-        lane = InboxLane(replace(request, records=False), sink, self._bell.set)
+        lane = InboxLane(replace(request, records=False), cast("ClaimSink", sink), self._bell.set)
+        lane.sink.start_until(0.0)  # until rows are claimed
         lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
         if self._thread is None:
@@ -259,8 +290,7 @@ class InboxBroker:
         now = time.monotonic()
         busy = self._finish()
         if now - self._last["renew"] >= self._renew:
-            self._store.renew([lane.claim for lane in self._lanes])
-            self._last["renew"] = now
+            self._renew_claims(now)
         for lane in self._lanes:
             busy = self._accept(lane) or busy
             busy = self._deliver(lane, now) or busy
@@ -269,6 +299,16 @@ class InboxBroker:
         if now - self._last.get("count", float("-inf")) >= _COUNT:
             self._count(now)
         return busy
+
+    def _renew_claims(self, now: float) -> None:
+        rows = self._store.renew([lane.claim for lane in self._lanes])
+        self._last["renew"] = now
+        for lane in self._lanes:
+            lane.on_renewed(rows, self._until(now))
+
+    def _until(self, now: float) -> float:
+        """Moment (monotonic seconds) until which messages may start whose rows were claimed or renewed after `now`."""
+        return now + self._lasts - _MARGIN
 
     def _count(self, now: float) -> None:
         """Counts the rows that are to do, and logs them once a minute if one has waited for a minute."""
@@ -282,7 +322,7 @@ class InboxBroker:
         received = [lane.received[place] for place in range(min(len(lane.received), lane.request.batch))]
         if not received:
             return False
-        self._store.accept(lane.request.topic, received)
+        self._store.accept(lane.request.topic, received, self._tenant_of)
         lane.on_stored(received)
         return True
 
@@ -292,24 +332,26 @@ class InboxBroker:
             return False
         by_size = max(1, lane.request.batch_bytes // max(1, lane.largest))
         limit = min(room, lane.request.batch, by_size)
+        asked = time.monotonic()
         rows = self._store.claim(lane.request.topic, claim, limit)
         lane.next_look = 0.0 if len(rows) == limit else now + _LOOK
         if rows:
             lane.largest = max(1, *(len(row.payload or b"") for row in rows))
+            if not lane.unfinished:  # else those that are here have the earlier end, until all are renewed
+                lane.sink.start_until(self._until(asked))
+            lane.unfinished.update((row.token.row, row.token) for row in rows)
             lane.sink.deliver(rows)
         return bool(rows)
 
     def _finish(self) -> bool:
         busy = False
         for lane in self._lanes:
-            by_claim: dict[str, list[int]] = {}
             tokens = [lane.ended[place] for place in range(len(lane.ended))]
+            if tokens and (lost := self._store.finish(tokens)):
+                text = "%s: handled here, and claimed by another worker before they were marked as done: %s"
+                log.warning(text, lane.request.topic, _names(lost))
             for token in tokens:
-                by_claim.setdefault(token.claim, []).append(token.row)
-            for claim, rows in by_claim.items():
-                if lost := self._store.finish(claim, rows):
-                    log.warning("claimed by another worker before they were marked as done: %s", many(lost, "row"))
-            for _ in tokens:
                 lane.ended.popleft()
+                lane.unfinished.pop(token.row, None)
             busy = busy or bool(tokens)
         return busy

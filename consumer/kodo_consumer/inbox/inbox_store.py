@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, and_, delete, func, inspect, select, update
+from sqlalchemy import ColumnElement, Engine, and_, delete, func, select, update
 
 from kodo_consumer.adapters.stores.sql_tables import insert_once, now_ms
-from kodo_consumer.inbox.inbox_row import delivery_of, head_of, name_of_row
-from kodo_consumer.inbox.table import NAME, TABLE
+from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.table import TABLE
+from kodoctl.protocol.audit_records import MAX_TEXT, Event
+from kodoctl.text.escaping import one_line, printable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Delivery
 
 _TO_DO = TABLE.c.done_at.is_(None)
+MAX_TENANT: Final = 200
+TenantOf = Callable[[Mapping[str, str], str], str]
+
+
+def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
+    """Tenant of every message where nobody is to know tenants."""
+    return ""
 
 
 class InboxBacklog(NamedTuple):
@@ -31,21 +41,19 @@ class InboxStore:
     """Rows of one subscription in the inbox table. `lasts`: ms that a claim lasts unless it is renewed."""
 
     def __init__(self, engine: Engine, subscription: str, lasts: int) -> None:
-        self._engine, self._subscription, self._lasts = engine, subscription, lasts
+        self.lasts = lasts
+        self._engine, self._subscription = engine, subscription
         self._mine = TABLE.c.subscription == subscription
 
-    def lacks_table(self) -> bool:
-        """True if the database has no inbox table."""
-        return not inspect(self._engine).has_table(NAME)
-
-    def accept(self, topic: str, deliveries: Sequence[Delivery]) -> None:
+    def accept(self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant) -> None:
         """Stores received messages of a topic, except those that are stored already. Afterwards they may be
-        acknowledged.
+        acknowledged. `tenant_of`: tenant by properties and key.
         """
         rows = [
             {
                 "subscription": self._subscription, "topic": topic, "name": name_of_row(topic, one),
                 "head": head_of(one), "body": one.payload,
+                "tenant": printable(tenant_of(one.properties, one.key))[:MAX_TENANT],
             }
             for one in deliveries
         ]  # fmt: skip
@@ -65,28 +73,40 @@ class InboxStore:
             update(TABLE)
             .where(c.id == picked.c.id, free)
             .values(claimed_by=claim, claimed_until=self._until())
-            .returning(c.id, c.head, c.body)
+            .returning(c.id, c.head, c.body, c.retries, c.reason)
         )
         with self._engine.begin() as connection:
-            rows = sorted(connection.execute(taken), key=lambda row: int(row.id))
-        return [delivery_of(row.id, claim, row.head, row.body) for row in rows]
+            rows = sorted((ClaimedRow(*row) for row in connection.execute(taken)), key=lambda row: row.id)
+        return [delivery_of(row, claim) for row in rows]
 
-    def finish(self, claim: str, rows: Collection[int]) -> int:
-        """Marks rows of a claim as done. Returns the number of those that another worker has claimed meanwhile, which are
-        not marked.
+    def finish(self, tokens: Collection[InboxToken]) -> list[InboxToken]:
+        """Marks claimed rows as done, with their outcomes. Returns the tokens of those that are not this claim's any
+        more, which are not marked.
         """
-        c = TABLE.c
-        mine = and_(c.id.in_(rows), c.claimed_by == claim, _TO_DO)
+        c, ended, lost = TABLE.c, defaultdict[tuple[str, Event, str], dict[int, InboxToken]](dict), list[InboxToken]()
+        for token in tokens:
+            ended[token.claim, *token.end][token.row] = token
         with self._engine.begin() as connection:
-            return len(rows) - connection.execute(update(TABLE).where(mine).values(done_at=now_ms())).rowcount
+            for (claim, event, reason), of in ended.items():
+                mine = and_(c.id.in_(of), c.claimed_by == claim, _TO_DO)
+                values = {"outcome": event.value, "reason": one_line(reason, MAX_TEXT) or None}
+                change = update(TABLE).where(mine).values(done_at=now_ms(), **values).returning(c.id)
+                marked = set(connection.execute(change).scalars())
+                lost += [token for row, token in of.items() if row not in marked]
+        return lost
 
-    def renew(self, claims: Collection[str]) -> None:
-        """Lets claims last anew."""
-        self._set(claims, self._until())
+    def renew(self, claims: Collection[str]) -> set[int]:
+        """Lets claims last anew. Returns the rows that they have."""
+        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
+        change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
+        with self._engine.begin() as connection:
+            return set(connection.execute(change).scalars())
 
     def release(self, claims: Collection[str]) -> None:
         """Ends claims: other workers may claim their rows at once."""
-        self._set(claims, 0)
+        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
+        with self._engine.begin() as connection:
+            connection.execute(update(TABLE).where(mine).values(claimed_until=0))
 
     def forget_done(self, keep: int, limit: int) -> int:
         """Deletes at most `limit` rows that were done more than `keep` ms ago. Returns the number of them."""
@@ -112,10 +132,5 @@ class InboxStore:
             done = connection.execute(select(func.count()).where(self._mine, ~_TO_DO)).scalar_one()
         return {"waiting": to_do.waiting, "claimed": to_do.claimed, "done": int(done)}
 
-    def _set(self, claims: Collection[str], until: int | ColumnElement[int]) -> None:
-        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
-        with self._engine.begin() as connection:
-            connection.execute(update(TABLE).where(mine).values(claimed_until=until))
-
     def _until(self) -> ColumnElement[int]:
-        return now_ms() + self._lasts
+        return now_ms() + self.lasts

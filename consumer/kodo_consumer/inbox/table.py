@@ -1,7 +1,8 @@
 """Inbox table: its columns and indexes. Times are ms since the epoch by the database's clock.
 
-A row waits until a worker claims it, and is done when `done_at` is set; nothing else ends it. Done rows are kept for a
-while, because their names tell repeats.
+A row waits until a worker claims it, and is done when `done_at` is set; nothing else ends it. `outcome` then says how.
+A row to do with the outcome `discarded` ends unhandled: the next worker that claims it writes its audit record. Done
+rows are kept for a while, because their names tell repeats.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ def inbox_table(metadata: MetaData) -> Table:
         Column("claimed_by", String(64), nullable=False, server_default="", comment="claim of a worker"),
         Column("claimed_until", BigInteger, nullable=False, server_default="0", comment="then others may claim it"),
         Column("done_at", BigInteger, comment="when the worker acknowledged it; NULL: to do"),
+        Column("tenant", String(200), nullable=False, server_default="", comment="tenant of the message"),
+        Column("outcome", String(12), nullable=False, server_default="", comment="how it ended; empty: to do"),
+        Column("reason", Text, comment="why it ended so"),
+        Column("retries", Integer, nullable=False, server_default="0", comment="times a person had it handled again"),
     )
     c = table.c
     to_do, done = c.done_at.is_(None), c.done_at.is_not(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -189,6 +189,18 @@ class Worker:
         log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
             self.engine.on_disconnect(index, partition)
+
+    def start_until(self, index: int, moment: float) -> None:
+        """Sets the moment (monotonic seconds) from which on no message of a lane (`index`) starts."""
+        with self._or_broken(), self._event():
+            self.engine.start_until(index, moment)
+
+    def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
+        """Drops those messages of a lane (`index`) that have not started: see LaneSink."""
+        with self._or_broken(), self._lock:
+            if tokens:
+                return self.engine.withdraw(index, tokens)
+        return ()
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """Takes receipts of published messages, each with its ticket. Called by threads of the publisher."""
@@ -385,6 +397,14 @@ class WorkerSink:
     def on_disconnect(self, partition: str | None = None) -> None:
         """Notes that a partition (None: all) lost its connection, and will redeliver its unacknowledged messages."""
         self.worker.on_disconnect(self.index, partition)
+
+    def start_until(self, moment: float) -> None:
+        """Sets the moment (monotonic seconds) from which on no message of the lane starts."""
+        self.worker.start_until(self.index, moment)
+
+    def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
+        """Drops those messages that have not started. Returns the tokens of those that have."""
+        return self.worker.withdraw(self.index, tokens)
 
     def fail(self, problem: BaseException) -> None:
         """Fails the worker because the reader of the lane ended."""

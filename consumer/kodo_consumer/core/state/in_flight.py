@@ -273,14 +273,16 @@ class LaneState:
         del self.key_queues[_order_key(in_flight.delivery)]
         return None
 
-    def take_unstarted(self, partition: str | None = None) -> list[InFlight]:
-        """Lists the messages that have not started, of one partition or (`partition` is None) of all, and removes them
-        from all key queues.
+    def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
+        """Lists the messages that have not started, of one partition or (`partition` is None) of all, with these tokens
+        or (None) with any, and removes them from all key queues.
         """
         found = [
             in_flight
             for in_flight in self
-            if in_flight.stage in UNSTARTED and partition in (None, in_flight.delivery.partition)
+            if in_flight.stage in UNSTARTED
+            and partition in (None, in_flight.delivery.partition)
+            and (tokens is None or in_flight.ack_token in tokens)
         ]
         if self.key_queues is not None:
             gone = set(found)

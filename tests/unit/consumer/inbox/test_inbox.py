@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -20,8 +20,11 @@ from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.inbox import TABLE, Inbox, inbox_table
 from kodo_consumer.inbox.inbox_broker import InboxBroker
-from kodo_consumer.inbox.inbox_row import InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.inbox_filter import InboxFilter, InboxStatus
+from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.inbox_rows import InboxRows
 from kodo_consumer.inbox.inbox_store import InboxStore
+from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
@@ -64,7 +67,7 @@ def test_a_row_gives_the_message_back_as_it_was_received(payload: bytes | None) 
     given = delivery(7, payload, key="k\0", uid="ü\ud800")._replace(
         token="(3,7,1,2)", entry=(3, 7, 1), batch_index=2, event_time=5, ordering_key="o", schema="L1:3", broken="why"
     )
-    found = delivery_of(9, "c", head_of(given), payload)
+    found = delivery_of(ClaimedRow(9, head_of(given), payload), "c")
     assert found == given._replace(token=InboxToken(9, "c", "3:7:1:2"))
     assert (str(found.token), found.position) == ("(3,7,1,2)", given.position)
     assert head_of(given).isascii()
@@ -95,9 +98,10 @@ def test_rows_are_accepted_once_claimed_by_one_and_done_once(engine: Engine) -> 
     assert _names(store.claim("b", "two", 4)) == [None]
     assert store.claim("a", "one", 4) == []
     assert store.counts() == {"waiting": 0, "claimed": 7, "done": 0}
-    assert store.finish("one", [one.token.row for one in first]) == 0
-    assert store.finish("one", [one.token.row for one in second]) == 2, "they are another's"
-    assert store.finish("one", [first[0].token.row]) == 1, "it is done already"
+    assert store.finish([one.token for one in first]) == []
+    others = [one.token._replace(claim="one") for one in second]
+    assert store.finish(others) == others, "they are another's"
+    assert store.finish([first[0].token]) == [first[0].token], "it is done already"
     assert store.counts() == {"waiting": 0, "claimed": 3, "done": 4}
     assert InboxStore(engine, "p/n/t:other", 1).counts() == {"waiting": 0, "claimed": 0, "done": 0}
 
@@ -131,13 +135,14 @@ def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
 ) -> None:
     renewed: list[int] = []
 
-    def renew(self: InboxStore, claims: object) -> None:
+    def renew(self: InboxStore, claims: object) -> set[int]:
         renewed.append(1)
         if len(renewed) == 1:
             raise OperationalError("update", {}, Exception("locked"))
+        return set()
 
     monkeypatch.setattr(InboxStore, "renew", renew)
-    broker = InboxBroker(cast("Any", None), _store(engine), renew=1.0, keep=1_000)
+    broker = InboxBroker(cast("Any", None), _store(engine, 3_000), keep=1_000)
     time.sleep(1.1)
     with pytest.raises(OperationalError):
         broker.turn()
@@ -149,7 +154,7 @@ def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
 def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
     store = _store(engine)
     store.accept("a", [delivery(number, b"x") for number in range(5)])
-    store.finish("one", [one.token.row for one in store.claim("a", "one", 4)])
+    store.finish([one.token for one in store.claim("a", "one", 4)])
     assert store.forget_done(60_000, 10) == 0
     with engine.begin() as connection:
         connection.execute(update(TABLE).where(TABLE.c.done_at.is_not(None)).values(done_at=1))
@@ -190,9 +195,12 @@ class Place:
             raise Dead("no")
 
     @contextmanager
-    def worker(self) -> Iterator[Worker]:
-        broker: Any = Inbox(self.engine).open(self.broker, self.policy)
-        worker = Worker(self.policy, broker, ThreadExecutor(self.handle, 4), SystemClock(), Random(1))
+    def worker(self, lasts: int = 60_000) -> Iterator[Worker]:
+        store = InboxStore(self.engine, self.policy.lanes[0].subscription, lasts)
+        broker: Any = InboxBroker(self.broker, store, keep=60_000, tenant_of=self.policy.tenant)
+        worker = Worker(
+            self.policy, broker, ThreadExecutor(self.handle, self.policy.concurrency), SystemClock(), Random(1)
+        )
         worker.open("w")
         try:
             yield worker
@@ -278,6 +286,79 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
         eventually(lambda: worker.alarms.counts["resumed"] == 1, within=5)
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_no_message_starts_while_another_worker_may_have_its_row(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_taken: bool
+) -> None:
+    """A worker that had no database for longer than its claims started rows that another worker had taken over."""
+    place = Place(engine, policy(in_place=(), concurrency=1))
+    place.gate.clear()
+    place.send("a", "b", "c")
+    with place.pumped(), place.worker(3_000) as worker:
+        eventually(lambda: place.store.counts()["claimed"] == 3 and worker.counts.started == 1, within=20)
+        (first,) = (parts_of(message)[0].position for message in worker.engine.runs.running)
+        renew, is_gone = InboxStore.renew, [True]
+
+        def maybe(self: InboxStore, claims: Any) -> set[int]:
+            if is_gone[0]:
+                raise OperationalError("update", {}, Exception("gone"))
+            return renew(self, claims)
+
+        monkeypatch.setattr(InboxStore, "renew", maybe)
+        (lane,) = (lane for lane in worker.engine.lanes if lane.in_flight)
+        ends = worker.engine.scheduler.queues.starts_until
+        eventually(lambda: ends[lane.lane.index] < time.monotonic(), within=10)
+        if is_taken:
+            eventually(lambda: len(place.store.claim(READY, "other", 9)) == 3, within=10)
+        else:
+            place.gate.set()
+            eventually(lambda: place.seen[b"a"] == 1, within=10)
+        time.sleep(0.2)
+        assert worker.counts.started == 1, "the claims have lapsed"
+        is_gone[0] = False
+        if is_taken:
+            eventually(lambda: "handled twice, because they have started here: " in caplog.text, within=40)
+            assert "3 rows claimed by another worker, because the claim lapsed" in caplog.text
+            assert f"started here: {first}\n" in caplog.text
+            place.gate.set()
+            eventually(lambda: not worker.busy, within=10)
+            assert place.seen == {b"a": 1}
+            assert lane.in_flight == 0
+        else:
+            eventually(lambda: place.store.counts() == {"waiting": 0, "claimed": 0, "done": 3}, within=40)
+            assert place.seen == {b"a": 1, b"b": 1, b"c": 1}
+        assert worker.engine.check_invariants() == []
+
+
+def test_rows_are_handled_again_or_discarded_as_people_ask(engine: Engine) -> None:
+    place = Place(engine)
+    place.send("dies", "well")
+    rows = InboxRows(engine)
+
+    def counts(**expected: int) -> None:
+        eventually(lambda: rows.counts() == expected, within=20)
+
+    with place.pumped(), place.worker():
+        counts(dead=1, done=1)
+        (dead,) = rows.status("p/n/t:s")[0]["dead"]
+        assert (dead["cause"], dead["rows"]) == ("no", 1)
+        assert rows.retry(InboxFilter(cause="no"), limit=9) == 1
+        eventually(lambda: place.seen[b"dies"] == 2, within=20)
+        counts(dead=1, done=1)
+    place.send("dies", "more")
+    place.gate.clear()
+    with place.pumped(), place.worker():
+        counts(dead=1, done=1, claimed=1)  # "dies" is a repeat
+    assert rows.discard(InboxFilter(tenant="(none)"), "not wanted", limit=9) == (1, 0)
+    counts(dead=1, done=1, discarding=1)
+    with place.pumped(), place.worker() as worker:
+        counts(dead=1, done=1, discarded=1)
+        assert worker.counts.finished["discarded"] == 1
+    assert place.seen == {b"dies": 2, b"well": 1}
+    (row,) = rows.rows(InboxFilter(statuses=(InboxStatus.DISCARDED,)), 9)
+    assert row["reason"] == "not wanted"
+
+
 def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
     place = Place(engine)
     broker: Any = Inbox(engine).open(place.broker, place.policy)
@@ -295,6 +376,11 @@ def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
             self.got.extend(deliveries)
 
         def on_disconnect(self, partition: str | None = None) -> None: ...
+
+        def start_until(self, moment: float) -> None: ...
+
+        def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
+            raise AssertionError(tokens)
 
         def fail(self, problem: BaseException) -> None:
             raise problem
@@ -333,7 +419,7 @@ def test_the_log_says_what_is_to_do_and_since_when(engine: Engine, caplog: pytes
     store.claim("a", "one", 1)
     with engine.begin() as connection:
         connection.execute(update(TABLE).values(received_at=TABLE.c.received_at - 90_000))
-    broker = InboxBroker(MemoryBroker(SystemClock()), store, renew=0.0, keep=60_000)
+    broker = InboxBroker(MemoryBroker(SystemClock()), store, keep=60_000)
     broker._last["log"] -= 60
     assert not broker.turn()
     assert (broker.backlog.waiting, broker.backlog.claimed, broker.trouble) == (2, 1, "")
