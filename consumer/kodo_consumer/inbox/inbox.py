@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_records import InboxRecords
 from kodo_consumer.inbox.inbox_rows import lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
 from kodo_consumer.inbox.table import TABLE
@@ -58,7 +60,9 @@ class Inbox:
         does.
         """
         self.check(policy)
-        return InboxBroker(broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant)
+        waits = policy.audit is not None and policy.audit.wait
+        records = InboxRecords(policy, SystemClock()) if waits else None
+        return InboxBroker(broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant, records=records)
 
     def check(self, policy: Policy) -> None:
         """Raises KodoctlError if the database lacks the table or does not answer, or if no inbox is possible: the

@@ -27,6 +27,7 @@ from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.inbox.inbox_row import InboxToken
 from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore, TenantOf, no_tenant
 from kodo_consumer.runtime.threads import begin
+from kodoctl.protocol.audit_records import Event
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Publisher,
     )
     from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.inbox.inbox_records import InboxRecords
 
 log = logging.getLogger("kodo.consumer")
 _LOOK: Final = 1.0  # seconds between two looks at a lane that had no rows to claim
@@ -167,6 +169,10 @@ class InboxLane:
                 )
         self.sink.start_until(until)
 
+    def first_received(self) -> list[Delivery]:
+        """Returns the first received messages, a batch at most."""
+        return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
+
     def on_stored(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledges the first received messages on the topic, because they are stored."""
         for _ in deliveries:
@@ -186,11 +192,22 @@ def _names(tokens: Sequence[object]) -> str:
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
-    kept; `tenant_of`: see InboxStore.accept. `backlog`: rows that are to do, as last counted.
+    kept; `tenant_of`: see InboxStore.accept; `records`: None if messages need no audit records. `backlog`: rows that
+    are to do, as last counted.
     """
 
-    def __init__(self, broker: Broker, store: InboxStore, *, keep: int, tenant_of: TenantOf = no_tenant) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        store: InboxStore,
+        *,
+        keep: int,
+        tenant_of: TenantOf = no_tenant,
+        records: InboxRecords | None = None,
+    ) -> None:
         self._broker, self._store, self._keep, self._tenant_of = broker, store, keep, tenant_of
+        self._records = records
+        self._recorded: list[tuple[InboxLane, Sequence[Delivery]]] = []  # stored, until the receipts of their records
         self._lasts = store.lasts / 1000
         self._renew = self._lasts / 3
         self._lanes: list[InboxLane] = []
@@ -224,8 +241,10 @@ class InboxBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
-        # with an inbox messages are acknowledged before their audit records, so the broker must not show otherwise
-        lane = InboxLane(replace(request, records=False), cast("ClaimSink", sink), self._bell.set)
+        if self._records is not None and self._thread is None:
+            self._records.open(self._broker, request.consumer_name, self._bell.set)
+        records = request.records and self._records is not None  # else the broker must not show that there are any
+        lane = InboxLane(replace(request, records=records), cast("ClaimSink", sink), self._bell.set)
         lane.sink.start_until(0.0)  # until rows are claimed
         lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
@@ -256,6 +275,8 @@ class InboxBroker:
             self._thread.join(_JOIN)
         if self._thread is None or not self._thread.is_alive():
             self._end()
+        if self._records is not None:
+            self._records.close()
         self._broker.close()
 
     def _end(self) -> None:
@@ -291,8 +312,8 @@ class InboxBroker:
         busy = self._finish()
         if now - self._last["renew"] >= self._renew:
             self._renew_claims(now)
+        busy = self._accept() or busy
         for lane in self._lanes:
-            busy = self._accept(lane) or busy
             busy = self._deliver(lane, now) or busy
         if now - self._last["sweep"] >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
             self._last["sweep"] = now
@@ -318,12 +339,39 @@ class InboxBroker:
             text = "inbox: %s to do, the oldest received %.0f s ago"
             log.info(text, many(self.backlog.waiting + self.backlog.claimed, "row"), self.backlog.oldest)
 
-    def _accept(self, lane: InboxLane) -> bool:
-        received = [lane.received[place] for place in range(min(len(lane.received), lane.request.batch))]
-        if not received:
+    def _accept(self) -> bool:
+        if self._records is not None and not self._settle(self._records):
             return False
-        self._store.accept(lane.request.topic, received, self._tenant_of)
-        lane.on_stored(received)
+        ends: list[tuple[str, Delivery, Event]] = []
+        stored: list[tuple[InboxLane, Sequence[Delivery]]] = []
+        for lane in self._lanes:
+            if not (received := lane.first_received()):
+                continue
+            topic = lane.request.topic
+            self._store.accept(topic, received, self._tenant_of)
+            stored.append((lane, received))
+            if self._records is None:
+                lane.on_stored(received)
+            else:
+                repeats = self._store.repeats(topic, received)
+                kinds = (Event.REPEATED if one.position in repeats else Event.STORED for one in received)
+                ends += [(topic, one, kind) for one, kind in zip(received, kinds, strict=True)]
+        if ends and self._records is not None:
+            self._recorded = stored
+            self._records.publish(ends)
+        return bool(stored)
+
+    def _settle(self, records: InboxRecords) -> bool:
+        """Acknowledges stored messages whose records have a receipt. Returns False if there are others."""
+        if not records.is_settled:
+            if reason := records.settle():
+                self._on_alarm(
+                    Alarm("audit", f"the inbox acknowledges nothing: its audit records are not stored: {reason}")
+                )
+            return False
+        for lane, received in self._recorded:
+            lane.on_stored(received)
+        self._recorded = []
         return True
 
     def _deliver(self, lane: InboxLane, now: float) -> bool:

@@ -34,6 +34,7 @@ class ClaimedRow(NamedTuple):
     """Row as a claim returns it. `discarded`: reason for which a person discards it; None: it is to be handled."""
 
     id: int
+    position: str
     head: str
     body: bytes | memoryview | None
     retries: int = 0
@@ -54,10 +55,10 @@ def name_of_row(topic: str, delivery: Delivery) -> str:
 
 
 def head_of(delivery: Delivery) -> str:
-    """All of a message but its payload and its token, as JSON in ASCII, which every database stores."""
+    """All of a message but its position, its payload and its token, as JSON in ASCII, which every database stores."""
     return json.dumps(
         {
-            "position": delivery.position, "properties": dict(delivery.properties), "key": delivery.key,
+            "properties": dict(delivery.properties), "key": delivery.key,
             "ordering_key": delivery.ordering_key, "event_time": delivery.event_time,
             "publish_time": delivery.publish_time, "batch_index": delivery.batch_index, "broken": delivery.broken,
             "schema": delivery.schema,
@@ -70,8 +71,7 @@ def delivery_of(row: ClaimedRow, claim: str) -> Delivery:
     had the row handled again, because a worker drops repeats of what it has just done.
     """
     kept: dict[str, Any] = json.loads(row.head)
-    position: str = kept.pop("position")
-    ledger, entry, partition = (int(part) for part in position.split(":")[:3])
+    ledger, entry, partition = (int(part) for part in row.position.split(":")[:3])
     payload = None if row.body is None else bytes(row.body)
     unit = f"{ledger}:{entry}:{partition} again {row.retries}" if row.retries else (ledger, entry, partition)
-    return Delivery(unit, InboxToken(row.id, claim, position), payload, **kept, discarded=row.discarded or "")
+    return Delivery(unit, InboxToken(row.id, claim, row.position), payload, **kept, discarded=row.discarded or "")

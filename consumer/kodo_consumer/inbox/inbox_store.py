@@ -52,13 +52,23 @@ class InboxStore:
         rows = [
             {
                 "subscription": self._subscription, "topic": topic, "name": name_of_row(topic, one),
-                "head": head_of(one), "body": one.payload,
+                "position": one.position, "head": head_of(one), "body": one.payload,
                 "tenant": printable(tenant_of(one.properties, one.key))[:MAX_TENANT],
             }
             for one in deliveries
         ]  # fmt: skip
         with self._engine.begin() as connection:
             connection.execute(insert_once(self._engine.dialect, TABLE).values(received_at=now_ms()), rows)
+
+    def repeats(self, topic: str, deliveries: Sequence[Delivery]) -> set[str]:
+        """Returns the positions of accepted messages that have no row of their own, because they repeat a message that
+        was stored at another position.
+        """
+        c, names = TABLE.c, {one.position: name_of_row(topic, one) for one in deliveries}
+        rows = select(c.name, c.position).where(self._mine, c.name.in_(names.values()))
+        with self._engine.connect() as connection:
+            first = {row.name: row.position for row in connection.execute(rows)}
+        return {position for position, name in names.items() if first.get(name, position) != position}
 
     def claim(self, topic: str, claim: str, limit: int) -> list[Delivery]:
         """Claims the first rows of a topic that are to do and that no worker has, at most `limit`, and returns their
@@ -73,7 +83,7 @@ class InboxStore:
             update(TABLE)
             .where(c.id == picked.c.id, free)
             .values(claimed_by=claim, claimed_until=self._until())
-            .returning(c.id, c.head, c.body, c.retries, c.reason)
+            .returning(c.id, c.position, c.head, c.body, c.retries, c.reason)
         )
         with self._engine.begin() as connection:
             rows = sorted((ClaimedRow(*row) for row in connection.execute(taken)), key=lambda row: row.id)

@@ -28,7 +28,10 @@ def inbox_table(metadata: MetaData) -> Table:
         ),
         Column("topic", Text, nullable=False, comment="topic of the lane from which the message was received"),
         Column("name", String(64), nullable=False, comment="what a repeat has as well, hashed"),
-        Column("head", Text, nullable=False, comment="all of the message but its payload, a JSON object"),
+        Column(
+            "position", String(100), nullable=False, comment="where it was received: ledger:entry:partition:batch index"
+        ),
+        Column("head", Text, nullable=False, comment="all of the message but position and payload, a JSON object"),
         Column("body", LargeBinary, comment="payload; NULL: a tombstone"),
         Column("received_at", BigInteger, nullable=False),
         Column("claimed_by", String(64), nullable=False, server_default="", comment="claim of a worker"),

@@ -67,7 +67,7 @@ def test_a_row_gives_the_message_back_as_it_was_received(payload: bytes | None) 
     given = delivery(7, payload, key="k\0", uid="ü\ud800")._replace(
         token="(3,7,1,2)", entry=(3, 7, 1), batch_index=2, event_time=5, ordering_key="o", schema="L1:3", broken="why"
     )
-    found = delivery_of(ClaimedRow(9, head_of(given), payload), "c")
+    found = delivery_of(ClaimedRow(9, given.position, head_of(given), payload), "c")
     assert found == given._replace(token=InboxToken(9, "c", "3:7:1:2"))
     assert (str(found.token), found.position) == ("(3,7,1,2)", given.position)
     assert head_of(given).isascii()
@@ -196,8 +196,9 @@ class Place:
 
     @contextmanager
     def worker(self, lasts: int = 60_000) -> Iterator[Worker]:
-        store = InboxStore(self.engine, self.policy.lanes[0].subscription, lasts)
-        broker: Any = InboxBroker(self.broker, store, keep=60_000, tenant_of=self.policy.tenant)
+        broker: Any = Inbox(self.engine).open(self.broker, self.policy)
+        broker._store = InboxStore(self.engine, self.policy.lanes[0].subscription, lasts)
+        broker._lasts, broker._renew = lasts / 1000, lasts / 3000
         worker = Worker(
             self.policy, broker, ThreadExecutor(self.handle, self.policy.concurrency), SystemClock(), Random(1)
         )
@@ -512,3 +513,29 @@ def test_a_consumer_starts_with_its_inbox_shows_it_and_without_a_table_not_at_al
     finally:
         consumer.stop()
     assert inbox.counts("p/n/t:s")["done"] == 2
+
+
+def test_a_batch_handler_gets_its_messages_from_the_inbox(tmp_path: Path) -> None:
+    of = policy(in_place=(), concurrency=4)
+    place = Place(create_engine("sqlite://"), of)
+    cluster: Any = MemoryCluster(of)
+    consumer = Consumer(of, lambda: (place.broker, cluster), settings=Settings())
+    inbox = Inbox(f"sqlite:///{tmp_path / 'shop.db'}")
+    inbox.create_table()
+
+    @consumer.batch_handler(max=10, wait="100ms", inbox=inbox)
+    def handle(messages: list[Message]) -> list[Dead | None]:
+        place.seen.update(message.data for message in messages)
+        return [Dead("no") if message.data == b"dies" else None for message in messages]
+
+    consumer.start()
+    try:
+        with place.pumped():
+            place.send(*(f"m{number}" for number in range(30)), "dies")
+            eventually(lambda: inbox.counts("p/n/t:s")["done"] == 31, within=20)
+    finally:
+        consumer.stop()
+    assert (len(place.seen), max(place.seen.values())) == (31, 1)
+    rows = InboxRows(create_engine(f"sqlite:///{tmp_path / 'shop.db'}"))
+    assert rows.counts() == {"done": 30, "dead": 1}
+    rows.close()
