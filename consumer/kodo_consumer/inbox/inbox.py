@@ -20,6 +20,7 @@ from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Broker
+    from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.policy import Policy
 
 
@@ -55,24 +56,19 @@ class Inbox:
         except SQLAlchemyError as problem:
             raise unusable(self._engine.url, problem) from None
 
-    def open(self, broker: Broker, policy: Policy) -> Broker:
-        """Returns a broker whose lanes store messages here, and deliver them from here. Raises KodoctlError as `check`
-        does.
+    def open(self, broker: Broker, policy: Policy, clock: Clock | None = None) -> InboxBroker:
+        """Returns a broker whose lanes store messages here, and deliver them from here. `clock`: of a test that calls
+        `turn` itself; None: a thread does so. Raises KodoctlError as `check` does.
         """
-        self.check(policy)
+        self.check()
         waits = policy.audit is not None and policy.audit.wait
-        records = InboxRecords(policy, SystemClock()) if waits else None
-        return InboxBroker(broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant, records=records)
+        records = InboxRecords(policy, clock or SystemClock()) if waits else None
+        return InboxBroker(
+            broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant, records=records, clock=clock
+        )
 
-    def check(self, policy: Policy) -> None:
-        """Raises KodoctlError if the database lacks the table or does not answer, or if no inbox is possible: the
-        subscription keeps an order, or the database does not keep its rows.
-        """
-        if any(lane.ordered for lane in policy.every_lane):
-            detail = (
-                f"{policy.subscription} keeps the order of a key, and the workers of a table do not: use type shared"
-            )
-            raise UsageError(error("K771", "inbox cannot be used", detail))
+    def check(self) -> None:
+        """Raises KodoctlError if the database lacks the table or does not answer, or does not keep its rows."""
         name, file = self._engine.dialect.name, self._engine.url.database
         if name not in DIALECTS:
             raise UsageError(error("K743", "not a database for stores", f"{name}: SQLite and PostgreSQL are"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,6 +20,7 @@ from uuid import uuid4
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.envelope import position
 from kodo_consumer.core.values.infrastructure_faults import words
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         OnReceipts,
         Publisher,
     )
+    from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.envelope import Delivery
     from kodo_consumer.inbox.inbox_records import InboxRecords
 
@@ -74,6 +75,11 @@ class InboxLane:
         self._anew, run = anew, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
         self._claims = (f"{run}-{number}" for number in count())
         self.claim = next(self._claims)
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if the lane keeps the order of each key."""
+        return self.request.type != "shared"
 
     # ---- sink of the topic
 
@@ -151,23 +157,24 @@ class InboxLane:
 
     # ---- the inbox
 
-    def on_renewed(self, rows: AbstractSet[int], until: float) -> None:
+    def on_renewed(self, rows: AbstractSet[int], until: float) -> AbstractSet[InboxToken]:
         """Lets the messages of these rows start until a moment (monotonic seconds), and drops the messages of others:
-        another worker has claimed them.
+        another worker has claimed them. Returns the tokens of further messages that it dropped, to keep the order of
+        keys: their rows have to be given back.
         """
-        self.unfinished = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
-        lost = {token for row, token in self.unfinished.items() if row not in rows}
+        mine = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
+        lost = {token for row, token in mine.items() if row not in rows}
+        dropped = set(mine.values()) if lost and self.is_ordered else lost
+        started = set(self.sink.withdraw(dropped))
+        self.unfinished = {row: token for row, token in mine.items() if token not in dropped or token in started - lost}
+        topic = self.request.topic
         if lost:
-            for token in lost:
-                del self.unfinished[token.row]
-            started = self.sink.withdraw(lost)
             text = "%s: %s claimed by another worker, because the claim lapsed"
-            log.warning(text, self.request.topic, many(len(lost), "row"))
-            if started:
-                log.warning(
-                    "%s: handled twice, because they have started here: %s", self.request.topic, _names(started)
-                )
+            log.warning(text, topic, many(len(lost), "row"))
+        if twice := [token for token in started if token in lost]:
+            log.warning("%s: handled twice, because they have started here: %s", topic, _names(twice))
         self.sink.start_until(until)
+        return dropped - lost - started
 
     def first_received(self) -> list[Delivery]:
         """Returns the first received messages, a batch at most."""
@@ -192,8 +199,8 @@ def _names(tokens: Sequence[object]) -> str:
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
-    kept; `tenant_of`: see InboxStore.accept; `records`: None if messages need no audit records. `backlog`: rows that
-    are to do, as last counted.
+    kept; `tenant_of`: see InboxStore.accept; `records`: None if messages need no audit records. `clock`: of a test
+    that calls `turn`, `end` and nothing else; None: a thread does. `backlog`: rows that are to do, as last counted.
     """
 
     def __init__(
@@ -204,9 +211,11 @@ class InboxBroker:
         keep: int,
         tenant_of: TenantOf = no_tenant,
         records: InboxRecords | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._broker, self._store, self._keep, self._tenant_of = broker, store, keep, tenant_of
         self._records = records
+        self._is_driven, self._clock = clock is not None, clock or SystemClock()
         self._recorded: list[tuple[InboxLane, Sequence[Delivery]]] = []  # stored, until the receipts of their records
         self._lasts = store.lasts / 1000
         self._renew = self._lasts / 3
@@ -214,7 +223,7 @@ class InboxBroker:
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self.backlog = InboxBacklog(0, 0, 0.0)
-        self._last = dict.fromkeys(("renew", "sweep", "log"), time.monotonic())  # when each was done
+        self._last = dict.fromkeys(("renew", "sweep", "log"), self._clock.now())  # when each was done
         self._database = DatabaseTrouble()
         self._on_broken: Callable[[BaseException], object] = lambda _: None
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -241,14 +250,14 @@ class InboxBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
-        if self._records is not None and self._thread is None:
+        if self._records is not None and not self._lanes:
             self._records.open(self._broker, request.consumer_name, self._bell.set)
         records = request.records and self._records is not None  # else the broker must not show that there are any
         lane = InboxLane(replace(request, records=records), cast("ClaimSink", sink), self._bell.set)
         lane.sink.start_until(0.0)  # until rows are claimed
         lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
-        if self._thread is None:
+        if self._thread is None and not self._is_driven:
             self._thread = begin(self._serve, "kodo-inbox", self._on_broken, over=self._over.is_set)
         return lane
 
@@ -274,12 +283,13 @@ class InboxBroker:
         if self._thread is not None:
             self._thread.join(_JOIN)
         if self._thread is None or not self._thread.is_alive():
-            self._end()
+            self.end()
         if self._records is not None:
             self._records.close()
         self._broker.close()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Marks the last rows as done and releases all claims, or logs that the database does not answer."""
         try:
             self._finish()
             self._store.release([lane.claim for lane in self._lanes])
@@ -308,7 +318,7 @@ class InboxBroker:
         """Stores received messages, marks rows as done, renews claims and delivers rows. Returns False if there was
         nothing to do. Raises SQLAlchemyError; the next turn then does the same again.
         """
-        now = time.monotonic()
+        now = self._clock.now()
         busy = self._finish()
         if now - self._last["renew"] >= self._renew:
             self._renew_claims(now)
@@ -325,7 +335,8 @@ class InboxBroker:
         rows = self._store.renew([lane.claim for lane in self._lanes])
         self._last["renew"] = now
         for lane in self._lanes:
-            lane.on_renewed(rows, self._until(now))
+            if left := lane.on_renewed(rows, self._until(now)):
+                self._store.give_back(left)
 
     def _until(self, now: float) -> float:
         """Moment (monotonic seconds) until which messages may start whose rows were claimed or renewed after `now`."""
@@ -348,7 +359,7 @@ class InboxBroker:
             if not (received := lane.first_received()):
                 continue
             topic = lane.request.topic
-            self._store.accept(topic, received, self._tenant_of)
+            self._store.accept(topic, received, self._tenant_of, ordered=lane.is_ordered)
             stored.append((lane, received))
             if self._records is None:
                 lane.on_stored(received)
@@ -380,8 +391,8 @@ class InboxBroker:
             return False
         by_size = max(1, lane.request.batch_bytes // max(1, lane.largest))
         limit = min(room, lane.request.batch, by_size)
-        asked = time.monotonic()
-        rows = self._store.claim(lane.request.topic, claim, limit)
+        asked = self._clock.now()
+        rows = self._store.claim(lane.request.topic, claim, limit, ordered=lane.is_ordered)
         lane.next_look = 0.0 if len(rows) == limit else now + _LOOK
         if rows:
             lane.largest = max(1, *(len(row.payload or b"") for row in rows))

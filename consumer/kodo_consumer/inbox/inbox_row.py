@@ -51,7 +51,12 @@ def name_of_row(topic: str, delivery: Delivery) -> str:
         identity = delivery.position
     else:
         identity = message_identity(delivery, headers) if headers.first_receipt else f"at {delivery.position}"
-    return sha256(f"{topic}\0{identity}".encode("utf-8", "surrogatepass")).hexdigest()
+    return hashed(f"{topic}\0{identity}")
+
+
+def hashed(text: str) -> str:
+    """Hash of any text, in 64 characters."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def head_of(delivery: Delivery) -> str:

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Engine, and_, delete, exists, func, select, update
 
 from kodo_consumer.adapters.stores.sql_tables import insert_once, now_ms
-from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
-from kodo_consumer.inbox.table import TABLE
+from kodo_consumer.core.state.in_flight import order_key
+from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, hashed, head_of, name_of_row
+from kodo_consumer.inbox.table import NAME, TABLE
 from kodoctl.protocol.audit_records import MAX_TEXT, Event
 from kodoctl.text.escaping import one_line, printable
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Delivery
 
 _TO_DO = TABLE.c.done_at.is_(None)
+_EARLIER: Final = TABLE.alias("earlier")
 MAX_TENANT: Final = 200
 TenantOf = Callable[[Mapping[str, str], str], str]
 
@@ -45,14 +47,17 @@ class InboxStore:
         self._engine, self._subscription = engine, subscription
         self._mine = TABLE.c.subscription == subscription
 
-    def accept(self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant) -> None:
+    def accept(
+        self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
+    ) -> None:
         """Stores received messages of a topic, except those that are stored already. Afterwards they may be
-        acknowledged. `tenant_of`: tenant by properties and key.
+        acknowledged. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept.
         """
         rows = [
             {
                 "subscription": self._subscription, "topic": topic, "name": name_of_row(topic, one),
                 "position": one.position, "head": head_of(one), "body": one.payload,
+                "order_key": hashed(order_key(one)) if ordered else None,
                 "tenant": printable(tenant_of(one.properties, one.key))[:MAX_TENANT],
             }
             for one in deliveries
@@ -70,14 +75,19 @@ class InboxStore:
             first = {row.name: row.position for row in connection.execute(rows)}
         return {position for position, name in names.items() if first.get(name, position) != position}
 
-    def claim(self, topic: str, claim: str, limit: int) -> list[Delivery]:
+    def claim(self, topic: str, claim: str, limit: int, *, ordered: bool = False) -> list[Delivery]:
         """Claims the first rows of a topic that are to do and that no worker has, at most `limit`, and returns their
         messages in the order of receipt. Rows that this claim has already are left out, also where it lapsed: their
         messages are here. PostgreSQL skips rows that another worker is just claiming.
+
+        `ordered`: rows are left out while another worker has an earlier one of their key. Claims of one topic then wait
+        for one another in PostgreSQL, as writes always do in SQLite.
         """
         c = TABLE.c
         lapsed = and_(c.claimed_until <= now_ms(), c.claimed_by.is_distinct_from(claim))
         free = and_(self._mine, c.topic == topic, _TO_DO, lapsed)
+        if ordered:
+            free = and_(free, ~self._earlier_elsewhere(claim))
         picked = select(c.id).where(free).order_by(c.id).limit(limit).with_for_update(skip_locked=True).cte("picked")
         taken = (
             update(TABLE)
@@ -86,6 +96,10 @@ class InboxStore:
             .returning(c.id, c.position, c.head, c.body, c.retries, c.reason)
         )
         with self._engine.begin() as connection:
+            if ordered and self._engine.dialect.name == "postgresql":
+                connection.execute(
+                    select(func.pg_advisory_xact_lock(func.hashtext(f"{NAME} {self._subscription} {topic}")))
+                )
             rows = sorted((ClaimedRow(*row) for row in connection.execute(taken)), key=lambda row: row.id)
         return [delivery_of(row, claim) for row in rows]
 
@@ -111,6 +125,15 @@ class InboxStore:
         change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
         with self._engine.begin() as connection:
             return set(connection.execute(change).scalars())
+
+    def give_back(self, tokens: Collection[InboxToken]) -> None:
+        """Ends the claims of these rows, as far as they last: other workers may claim the rows at once."""
+        c = TABLE.c
+        mine = and_(
+            c.id.in_([token.row for token in tokens]), c.claimed_by.in_({token.claim for token in tokens}), _TO_DO
+        )
+        with self._engine.begin() as connection:
+            connection.execute(update(TABLE).where(mine).values(claimed_by="", claimed_until=0))
 
     def release(self, claims: Collection[str]) -> None:
         """Ends claims: other workers may claim their rows at once."""
@@ -141,6 +164,12 @@ class InboxStore:
         with self._engine.connect() as connection:
             done = connection.execute(select(func.count()).where(self._mine, ~_TO_DO)).scalar_one()
         return {"waiting": to_do.waiting, "claimed": to_do.claimed, "done": int(done)}
+
+    def _earlier_elsewhere(self, claim: str) -> ColumnElement[bool]:
+        """Condition: another claim has an earlier row of the same key."""
+        c, e = TABLE.c, _EARLIER.c
+        same = and_(e.subscription == c.subscription, e.topic == c.topic, e.order_key == c.order_key, e.id < c.id)
+        return exists().where(same, e.done_at.is_(None), e.claimed_until > now_ms(), e.claimed_by != claim)
 
     def _until(self) -> ColumnElement[int]:
         return now_ms() + self.lasts

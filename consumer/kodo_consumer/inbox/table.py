@@ -37,6 +37,7 @@ def inbox_table(metadata: MetaData) -> Table:
         Column("claimed_by", String(64), nullable=False, server_default="", comment="claim of a worker"),
         Column("claimed_until", BigInteger, nullable=False, server_default="0", comment="then others may claim it"),
         Column("done_at", BigInteger, comment="when the worker acknowledged it; NULL: to do"),
+        Column("order_key", String(64), comment="key whose order is kept, hashed; NULL: none"),
         Column("tenant", String(200), nullable=False, server_default="", comment="tenant of the message"),
         Column("outcome", String(12), nullable=False, server_default="", comment="how it ended; empty: to do"),
         Column("reason", Text, comment="why it ended so"),
@@ -46,6 +47,7 @@ def inbox_table(metadata: MetaData) -> Table:
     to_do, done = c.done_at.is_(None), c.done_at.is_not(None)
     Index(f"{NAME}_name", c.subscription, c.name, unique=True)
     Index(f"{NAME}_to_do", c.subscription, c.topic, c.id, postgresql_where=to_do, sqlite_where=to_do)
+    Index(f"{NAME}_by_key", c.subscription, c.topic, c.order_key, c.id, postgresql_where=to_do, sqlite_where=to_do)
     Index(f"{NAME}_claims", c.claimed_by, postgresql_where=to_do, sqlite_where=to_do)
     Index(f"{NAME}_done", c.subscription, c.done_at, postgresql_where=done, sqlite_where=done)
     return table

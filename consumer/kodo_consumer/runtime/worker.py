@@ -112,6 +112,11 @@ class Worker:
         self._carry_out(actions)
 
     @property
+    def has_inbox(self) -> bool:
+        """True if messages come from an inbox, whose rows are this worker's whichever consumer the broker names."""
+        return getattr(self._connections.broker, "inbox", None) is not None
+
+    @property
     def disconnected_topics(self) -> list[str]:
         """Topics, or partitions of them, whose connection is lost at the moment."""
         return self._connections.disconnected_topics

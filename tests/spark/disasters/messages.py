@@ -28,7 +28,7 @@ def handed_on(w):
     w.record(w.store(), "repeated")
 
 
-@case("stored in an inbox and acknowledged: waiting there, done from there, and dead", CLEAN, stored=1, done=1, dead=1)
+@case("stored in an inbox and acknowledged: waiting there, done from there, and dead", CLEAN, stored=1, done=2, dead=1)
 def stored_in_an_inbox(w):
     w.record(w.store(), "stored")
     w.record(w.record(w.store(), "stored", run="w-1-inbox", number=1))

@@ -19,7 +19,7 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.inbox import TABLE, Inbox, inbox_table
-from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_broker import InboxBroker, InboxLane
 from kodo_consumer.inbox.inbox_filter import InboxFilter, InboxStatus
 from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
 from kodo_consumer.inbox.inbox_rows import InboxRows
@@ -28,7 +28,7 @@ from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.testing import MemoryBroker
+from kodo_consumer.testing import Harness, MemoryBroker
 from sqlalchemy import Engine, MetaData, create_engine, create_mock_engine, make_url, select, update
 from sqlalchemy.exc import OperationalError
 
@@ -106,6 +106,49 @@ def test_rows_are_accepted_once_claimed_by_one_and_done_once(engine: Engine) -> 
     assert InboxStore(engine, "p/n/t:other", 1).counts() == {"waiting": 0, "claimed": 0, "done": 0}
 
 
+def test_rows_of_a_key_are_claimed_by_one_worker_at_a_time(engine: Engine) -> None:
+    store, lapsed = _store(engine), _store(engine, 0)
+    keys = ["x", "x", "y", "x"]
+    given = [delivery(number, b"%d" % number, key=key) for number, key in enumerate(keys)]
+    store.accept("a", given, ordered=True)
+    first = store.claim("a", "one", 1, ordered=True)
+    assert _names(first) == [b"0"]
+    assert _names(store.claim("a", "two", 9, ordered=True)) == [b"2"]
+    more = store.claim("a", "one", 1, ordered=True)
+    assert _names(more) == [b"1"], "of its own key"
+    store.finish([first[0].token])
+    assert store.claim("a", "two", 9, ordered=True) == []
+    store.give_back([more[0].token])
+    assert _names(lapsed.claim("a", "two", 9, ordered=True)) == [b"1", b"3"]
+    eventually(lambda: store.claim("a", "three", 1, ordered=True), within=5)
+    assert _names(store.claim("a", "three", 9, ordered=True)) == [b"3"]
+
+
+def test_claims_that_are_made_at_one_time_keep_the_order_of_keys(engine: Engine) -> None:
+    store, barrier = _store(engine), threading.Barrier(4)
+    store.accept("a", [delivery(number, key=f"k{number % 5}") for number in range(200)], ordered=True)
+    claims: dict[str, list[int]] = {}
+
+    def claim(name: str) -> None:
+        barrier.wait(10)
+        claims[name] = []
+        for _ in range(20):
+            claims[name] += [one.token.row for one in _store(engine).claim("a", name, 3, ordered=True)]
+
+    threads = [threading.Thread(target=claim, args=(f"c{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    with engine.connect() as connection:
+        by_key = connection.execute(
+            select(TABLE.c.order_key, TABLE.c.claimed_by).where(TABLE.c.claimed_by != "").distinct()
+        )
+        owners = Counter(key for key, _ in by_key)
+    assert set(owners.values()) == {1}
+    assert all(rows == sorted(rows) for rows in claims.values())
+
+
 def test_claims_lapse_unless_they_are_renewed_and_end_when_they_are_released(engine: Engine) -> None:
     store, brief = _store(engine), _store(engine, 0)
     store.accept("a", [delivery(1, b"1")])
@@ -167,7 +210,7 @@ def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
 
 def broker_of(worker: Worker) -> Any:
     """The inbox through which a worker gets its messages."""
-    return worker._connections._broker
+    return worker._connections.broker
 
 
 class Place:
@@ -271,10 +314,10 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
     is_gone = [True]
     accept = InboxStore.accept
 
-    def maybe(self: InboxStore, *given: Any) -> None:
+    def maybe(self: InboxStore, *given: Any, **options: Any) -> None:
         if is_gone[0]:
             raise OperationalError("insert", {}, Exception("gone"))
-        accept(self, *given)
+        accept(self, *given, **options)
 
     monkeypatch.setattr(InboxStore, "accept", maybe)
     place.send("a", "b")
@@ -446,7 +489,7 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     strange = Inbox("sqlite://")
     strange._engine = other
     with pytest.raises(UsageError, match="K743"):
-        strange.check(policy())
+        strange.check()
     with pytest.raises(UsageError, match="claim: 1s is less than 5s"):
         Inbox("sqlite://", claim="1s")
     with pytest.raises(UsageError, match="keep: "):
@@ -457,17 +500,6 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     for call in (gone.create_table, lambda: gone.counts("x"), lambda: gone.open(MemoryBroker(SystemClock()), policy())):
         with pytest.raises(KodoctlError, match="K721"):
             call()
-
-
-def test_an_ordered_subscription_takes_no_inbox(tmp_path: Path) -> None:
-    topics = """
-  ledger:
-    subscriptions:
-      booking: {type: key_shared, states: [], in_place: [], on_failure: block}
-"""
-    consumer = Consumer.load(write(tmp_path, topics), topic="ledger", subscription="booking", environ={})
-    with pytest.raises(UsageError, match="booking keeps the order of a key"):
-        Inbox("sqlite://").open(MemoryBroker(SystemClock()), consumer.policy)
 
 
 def test_a_handler_names_its_inbox_and_migrations_find_the_table(tmp_path: Path) -> None:
@@ -539,3 +571,63 @@ def test_a_batch_handler_gets_its_messages_from_the_inbox(tmp_path: Path) -> Non
     rows = InboxRows(create_engine(f"sqlite:///{tmp_path / 'shop.db'}"))
     assert rows.counts() == {"done": 30, "dead": 1}
     rows.close()
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_a_harness_has_its_messages_go_through_the_inbox(tmp_path: Path, kind: str) -> None:
+    shape = "states: [retrying], in_place: [], retrying: {delays: [10s], attempts: 2}"
+    if kind == "key_shared":
+        shape = "type: key_shared, states: [], in_place: [5s], on_failure: block"
+    topics = f"  orders: {{subscriptions: {{billing: {{{shape}}}}}}}\n"
+    consumer = Consumer.load(write(tmp_path, topics), environ={})
+    seen: list[bytes] = []
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        seen.append(message.data)
+        if seen == [b"a"]:
+            raise ValueError
+
+    inbox = Inbox(f"sqlite:///{tmp_path / 'test.db'}")
+    inbox.create_table()
+    harness = Harness(consumer, inbox=inbox)
+    for name in ("a", "b", "c"):
+        harness.send(name.encode(), key="k")
+    harness.run()
+    assert seen == ([b"a", b"b", b"c"] if kind == "shared" else [b"a"])
+    assert not harness.waiting("L1", "ready"), "all are in the table"
+    harness.advance("15s")
+    assert seen == ([b"a", b"b", b"c", b"a"] if kind == "shared" else [b"a", b"a", b"b", b"c"])
+    harness.advance("10d")
+    harness.send(b"d", key="k")
+    harness.run()
+    assert seen[-1] == b"d"
+    harness.close()
+    counts = inbox.counts(consumer.policy.lanes[0].subscription)
+    assert counts == {"waiting": 0, "claimed": 0, "done": 5 if kind == "shared" else 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dropped", "kept", "left"), [("shared", {1}, {2, 3}, set()), ("key_shared", {1, 2, 3}, {3}, {2})]
+)
+def test_where_order_is_kept_nothing_starts_before_a_row_that_another_worker_has(
+    kind: Any, dropped: set[int], kept: set[int], left: set[int]
+) -> None:
+    class Sink:
+        """A sink whose third message has started."""
+
+        def __init__(self) -> None:
+            self.dropped: set[int] = set()
+
+        def withdraw(self, tokens: Collection[Any]) -> Sequence[object]:
+            self.dropped |= {token.row for token in tokens}
+            return [token for token in tokens if token.row == 3]
+
+        def start_until(self, moment: float) -> None:
+            assert moment == 7.0
+
+    sink: Any = Sink()
+    lane = InboxLane(LaneRequest(READY, "s", kind, "w", 10, 10, 1_000), sink, lambda: None)
+    lane.unfinished = {row: InboxToken(row, lane.claim, f"1:{row}:0:-1") for row in (1, 2, 3)}
+    assert {token.row for token in lane.on_renewed({2, 3}, 7.0)} == left
+    assert (sink.dropped, set(lane.unfinished)) == (dropped, kept)
