@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_intake import InboxIntake
 from kodo_consumer.inbox.inbox_records import InboxRecords
 from kodo_consumer.inbox.inbox_rows import lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
@@ -63,9 +64,9 @@ class Inbox:
         self.check()
         waits = policy.audit is not None and policy.audit.wait
         records = InboxRecords(policy, clock or SystemClock()) if waits else None
-        return InboxBroker(
-            broker, self._store(policy), keep=self._keep, tenant_of=policy.tenant, records=records, clock=clock
-        )
+        store = self._store(policy)
+        intake = InboxIntake(store, policy.tenant, records)
+        return InboxBroker(broker, store, keep=self._keep, intake=intake, clock=clock)
 
     def check(self) -> None:
         """Raises KodoctlError if the database lacks the table or does not answer, or does not keep its rows."""

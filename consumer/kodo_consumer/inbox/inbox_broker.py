@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Final, cast
-from uuid import uuid4
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.effects import Alarm
-from kodo_consumer.core.values.envelope import position
 from kodo_consumer.core.values.infrastructure_faults import words
-from kodo_consumer.inbox.inbox_row import InboxToken
-from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore, TenantOf, no_tenant
+from kodo_consumer.inbox.inbox_intake import InboxIntake
+from kodo_consumer.inbox.inbox_lane import InboxLane, names_of
+from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
 from kodo_consumer.runtime.threads import begin
-from kodoctl.protocol.audit_records import Event
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -42,8 +37,6 @@ if TYPE_CHECKING:
         Publisher,
     )
     from kodo_consumer.core.values.clock import Clock
-    from kodo_consumer.core.values.envelope import Delivery
-    from kodo_consumer.inbox.inbox_records import InboxRecords
 
 log = logging.getLogger("kodo.consumer")
 _LOOK: Final = 1.0  # seconds between two looks at a lane that had no rows to claim
@@ -51,156 +44,14 @@ _SWEEP: Final = 60.0  # seconds between two removals of done rows
 _COUNT: Final = 10.0  # seconds between two counts of the rows that are to do
 _LOG: Final = 60.0  # seconds between two log entries about them
 _SWEPT: Final = 1_000  # rows removed at once
-_FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
 _JOIN: Final = 5.0
 _MARGIN: Final = 1.0  # seconds before the end of a claim from which on none of its messages starts
-_NAMED: Final = 10  # messages that a log entry names
-
-
-class InboxLane:
-    """Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker. `anew` is called
-    when there is something to do. Thread-safe.
-    """
-
-    def __init__(self, request: LaneRequest, sink: ClaimSink, anew: Callable[[], object]) -> None:
-        self.request, self.sink = request, sink
-        self.reader: LaneReader  # set once the topic is open
-        self.received: deque[Delivery] = deque()
-        self.ended: deque[InboxToken] = deque()
-        self.unfinished: dict[int, InboxToken] = {}  # delivered rows that are not marked as done
-        self.next_look = 0.0
-        self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
-        self.is_stopped = self.is_away = False
-        self._lock, self._is_closed = threading.Lock(), False
-        self._anew, run = anew, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
-        self._claims = (f"{run}-{number}" for number in count())
-        self.claim = next(self._claims)
-
-    @property
-    def is_ordered(self) -> bool:
-        """True if the lane keeps the order of each key."""
-        return self.request.type != "shared"
-
-    # ---- sink of the topic
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Queues received messages to be stored."""
-        self.received.extend(deliveries)
-        self._anew()
-
-    def room(self) -> int:
-        """Number of messages that may be received now, before others are stored."""
-        return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
-
-    def on_disconnect(self, partition: str | None = None) -> None:
-        """Does nothing: rows stay, and messages that come again are told by their names."""
-
-    def fail(self, problem: BaseException) -> None:
-        """Fails the worker, because no messages will come any more."""
-        self.sink.fail(problem)
-
-    # ---- reader for the worker
-
-    @property
-    def disconnected_topics(self) -> Sequence[str]:
-        """Topics without a connection: see LaneReader."""
-        return self.reader.disconnected_topics
-
-    def long_connected(self, seconds: float) -> frozenset[str]:
-        """Partitions that are connected for `seconds`: see LaneReader."""
-        return self.reader.long_connected(seconds)
-
-    def seconds_since_empty(self) -> Mapping[str, float]:
-        """Seconds since the client had no message left: see LaneReader."""
-        return self.reader.seconds_since_empty()
-
-    def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues rows to be marked as done."""
-        self.ended.extend(token for token in tokens if isinstance(token, InboxToken))
-        self._anew()
-
-    def resume(self) -> None:
-        """Looks for rows again, because the worker has room."""
-        self.next_look = 0.0
-        self._anew()
-
-    def add_consumers(self) -> None:
-        """Does nothing: messages are acknowledged as soon as they are stored."""
-
-    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Reconnects the lane on the topic."""
-        self.reader.reconnect(wait, away, partition)
-
-    def leave(self, wait: float) -> None:
-        """Leaves the topic until `join`, and claims no rows. Claims of this lane are not renewed any more: rows that the
-        worker dropped can be claimed when they lapse.
-        """
-        self.is_away, self.claim = True, next(self._claims)
-        self.reader.leave(wait)
-
-    def join(self) -> None:
-        """Reads the topic and its rows again."""
-        self.is_away = False
-        self.reader.join()
-        self.resume()
-
-    def stop(self) -> None:
-        """Ends receiving and claiming; rows are still marked as done until `close`."""
-        self.is_stopped = True
-        self.reader.stop()
-
-    def close(self) -> None:
-        """Closes the lane on the topic. The broker of this lane marks rows as done and releases claims."""
-        with self._lock:
-            self.is_stopped = self._is_closed = True
-        self.reader.close()
-
-    # ---- the inbox
-
-    def on_renewed(self, rows: AbstractSet[int], until: float) -> AbstractSet[InboxToken]:
-        """Lets the messages of these rows start until a moment (monotonic seconds), and drops the messages of others:
-        another worker has claimed them. Returns the tokens of further messages that it dropped, to keep the order of
-        keys: their rows have to be given back.
-        """
-        mine = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
-        lost = {token for row, token in mine.items() if row not in rows}
-        dropped = set(mine.values()) if lost and self.is_ordered else lost
-        started = set(self.sink.withdraw(dropped))
-        self.unfinished = {row: token for row, token in mine.items() if token not in dropped or token in started - lost}
-        topic = self.request.topic
-        if lost:
-            text = "%s: %s claimed by another worker, because the claim lapsed"
-            log.warning(text, topic, many(len(lost), "row"))
-        if twice := [token for token in started if token in lost]:
-            log.warning("%s: handled twice, because they have started here: %s", topic, _names(twice))
-        self.sink.start_until(until)
-        return dropped - lost - started
-
-    def first_received(self) -> list[Delivery]:
-        """Returns the first received messages, a batch at most."""
-        return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
-
-    def on_stored(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledges the first received messages on the topic, because they are stored."""
-        for _ in deliveries:
-            self.received.popleft()
-        with self._lock:
-            if not self._is_closed:
-                self.reader.acknowledge([one.token for one in deliveries])
-                self.reader.resume()
-        self.next_look = 0.0
-
-
-def _names(tokens: Sequence[object]) -> str:
-    """Positions of messages on their topic, of ten at most."""
-    more = f" and {len(tokens) - _NAMED} more" if len(tokens) > _NAMED else ""
-    return ", ".join(position(token) for token in tokens[:_NAMED]) + more
 
 
 class InboxBroker:
     """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
-    kept; `tenant_of`: see InboxStore.accept; `records`: None if messages need no audit records. `clock`: of a test
-    that calls `turn`, `end` and nothing else; None: a thread does. `backlog`: rows that are to do, as last counted.
+    kept; `intake`: None: messages have no tenants and no records. `clock`: of a test that calls `turn` and `end`
+    itself; None: a thread does. `backlog`: rows that are to do, as last counted.
     """
 
     def __init__(
@@ -209,16 +60,12 @@ class InboxBroker:
         store: InboxStore,
         *,
         keep: int,
-        tenant_of: TenantOf = no_tenant,
-        records: InboxRecords | None = None,
+        intake: InboxIntake | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._broker, self._store, self._keep, self._tenant_of = broker, store, keep, tenant_of
-        self._records = records
+        self._broker, self._store, self._keep = broker, store, keep
+        self._intake = intake or InboxIntake(store)
         self._is_driven, self._clock = clock is not None, clock or SystemClock()
-        self._recorded: list[tuple[InboxLane, Sequence[Delivery]]] = []  # stored, until the receipts of their records
-        self._lasts = store.lasts / 1000
-        self._renew = self._lasts / 3
         self._lanes: list[InboxLane] = []
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -250,9 +97,9 @@ class InboxBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
-        if self._records is not None and not self._lanes:
-            self._records.open(self._broker, request.consumer_name, self._bell.set)
-        records = request.records and self._records is not None  # else the broker must not show that there are any
+        if not self._lanes:
+            self._intake.open(self._broker, request.consumer_name, self._bell.set)
+        records = request.records and self._intake.records is not None  # else the broker must not show any
         lane = InboxLane(replace(request, records=records), cast("ClaimSink", sink), self._bell.set)
         lane.sink.start_until(0.0)  # until rows are claimed
         lane.reader = self._broker.open(lane.request, lane)
@@ -284,8 +131,7 @@ class InboxBroker:
             self._thread.join(_JOIN)
         if self._thread is None or not self._thread.is_alive():
             self.end()
-        if self._records is not None:
-            self._records.close()
+        self._intake.close()
         self._broker.close()
 
     def end(self) -> None:
@@ -320,9 +166,9 @@ class InboxBroker:
         """
         now = self._clock.now()
         busy = self._finish()
-        if now - self._last["renew"] >= self._renew:
+        if now - self._last["renew"] >= self._store.lasts / 3000:
             self._renew_claims(now)
-        busy = self._accept() or busy
+        busy = self._intake.accept(self._lanes, self._on_alarm) or busy
         for lane in self._lanes:
             busy = self._deliver(lane, now) or busy
         if now - self._last["sweep"] >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
@@ -340,7 +186,7 @@ class InboxBroker:
 
     def _until(self, now: float) -> float:
         """Moment (monotonic seconds) until which messages may start whose rows were claimed or renewed after `now`."""
-        return now + self._lasts - _MARGIN
+        return now + self._store.lasts / 1000 - _MARGIN
 
     def _count(self, now: float) -> None:
         """Counts the rows that are to do, and logs them once a minute if one has waited for a minute."""
@@ -349,41 +195,6 @@ class InboxBroker:
             self._last["log"] = now
             text = "inbox: %s to do, the oldest received %.0f s ago"
             log.info(text, many(self.backlog.waiting + self.backlog.claimed, "row"), self.backlog.oldest)
-
-    def _accept(self) -> bool:
-        if self._records is not None and not self._settle(self._records):
-            return False
-        ends: list[tuple[str, Delivery, Event]] = []
-        stored: list[tuple[InboxLane, Sequence[Delivery]]] = []
-        for lane in self._lanes:
-            if not (received := lane.first_received()):
-                continue
-            topic = lane.request.topic
-            self._store.accept(topic, received, self._tenant_of, ordered=lane.is_ordered)
-            stored.append((lane, received))
-            if self._records is None:
-                lane.on_stored(received)
-            else:
-                repeats = self._store.repeats(topic, received)
-                kinds = (Event.REPEATED if one.position in repeats else Event.STORED for one in received)
-                ends += [(topic, one, kind) for one, kind in zip(received, kinds, strict=True)]
-        if ends and self._records is not None:
-            self._recorded = stored
-            self._records.publish(ends)
-        return bool(stored)
-
-    def _settle(self, records: InboxRecords) -> bool:
-        """Acknowledges stored messages whose records have a receipt. Returns False if there are others."""
-        if not records.is_settled:
-            if reason := records.settle():
-                self._on_alarm(
-                    Alarm("audit", f"the inbox acknowledges nothing: its audit records are not stored: {reason}")
-                )
-            return False
-        for lane, received in self._recorded:
-            lane.on_stored(received)
-        self._recorded = []
-        return True
 
     def _deliver(self, lane: InboxLane, now: float) -> bool:
         claim = lane.claim  # before the question: `leave` changes it afterwards
@@ -408,7 +219,7 @@ class InboxBroker:
             tokens = [lane.ended[place] for place in range(len(lane.ended))]
             if tokens and (lost := self._store.finish(tokens)):
                 text = "%s: handled here, and claimed by another worker before they were marked as done: %s"
-                log.warning(text, lane.request.topic, _names(lost))
+                log.warning(text, lane.request.topic, names_of(lost))
             for token in tokens:
                 lane.ended.popleft()
                 lane.unfinished.pop(token.row, None)

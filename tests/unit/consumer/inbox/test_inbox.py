@@ -19,8 +19,9 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.inbox import TABLE, Inbox, inbox_table
-from kodo_consumer.inbox.inbox_broker import InboxBroker, InboxLane
+from kodo_consumer.inbox.inbox_broker import InboxBroker
 from kodo_consumer.inbox.inbox_filter import InboxFilter, InboxStatus
+from kodo_consumer.inbox.inbox_lane import InboxLane
 from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
 from kodo_consumer.inbox.inbox_rows import InboxRows
 from kodo_consumer.inbox.inbox_store import InboxStore
@@ -241,7 +242,6 @@ class Place:
     def worker(self, lasts: int = 60_000) -> Iterator[Worker]:
         broker: Any = Inbox(self.engine).open(self.broker, self.policy)
         broker._store = InboxStore(self.engine, self.policy.lanes[0].subscription, lasts)
-        broker._lasts, broker._renew = lasts / 1000, lasts / 3000
         worker = Worker(
             self.policy, broker, ThreadExecutor(self.handle, self.policy.concurrency), SystemClock(), Random(1)
         )
