@@ -176,7 +176,13 @@ class Consumer:
 
     @overload
     def batch_handler(
-        self, function: None = None, /, *, max: int = 100, wait: str | float = "50ms"
+        self,
+        function: None = None,
+        /,
+        *,
+        max: int = 100,
+        wait: str | float = "50ms",
+        inbox: MessageStorage | None = None,
     ) -> Callable[[BatchH], BatchH]: ...
 
     def batch_handler(
@@ -186,9 +192,10 @@ class Consumer:
         *,
         max: int = 100,  # noqa: A002  # the word people look for
         wait: str | float = "50ms",
+        inbox: MessageStorage | None = None,
     ) -> Any:
         """Sets a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that
-        is not full waits `wait` for more messages (a duration, or seconds).
+        is not full waits `wait` for more messages (a duration, or seconds). `inbox`: as of `handler`.
 
         The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
         by message; None means done, an exception means the same as raised for one message. If it raises, all fail.
@@ -196,7 +203,7 @@ class Consumer:
         """
 
         def take(function: BatchH) -> BatchH:
-            return self._declare(function, HandlerSpec(function, batching=Batching(max, seconds_of(wait))))
+            return self._declare(function, HandlerSpec(function, batching=Batching(max, seconds_of(wait)), inbox=inbox))
 
         return take if function is None else take(function)
 

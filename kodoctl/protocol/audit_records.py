@@ -38,8 +38,11 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Event(StrEnum):
-    """How a message ended in the lane it was in. After `moved` and `dead` the message continues in the target topic."""
+    """How a message ended in the lane it was in. After `moved` and `dead` the message continues in the target topic, after
+    `stored` in a database.
+    """
 
+    STORED = "stored"  # in the inbox of its subscription, from which it is handled: another record follows
     DONE = "done"
     REPEATED = "repeated"  # its work was done before: the handler was not asked again
     DISCARDED = "discarded"  # the handler found it not worth its work

@@ -17,7 +17,7 @@ class Commands(LazyGroup):
     """Table of all commands: name, function, and first sentence of the help."""
 
     sections: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Run": ("run", "check", "outbox", "source"),
+        "Run": ("run", "check", "outbox", "inbox", "source"),
         "Steer running workers": ("steer", "pause", "resume", "limit", "weight", "concurrency", "move"),
         "Look": ("why", "dashboards"),
     }
@@ -39,6 +39,13 @@ class Commands(LazyGroup):
             LazyCommand("list", "kodo_consumer.cli.outbox_commands:list_rows", "Count rows by status, and show the oldest."),
             LazyCommand("push", "kodo_consumer.cli.outbox_commands:push", "Send rows anew, now, with fresh counters."),
             LazyCommand("hold", "kodo_consumer.cli.outbox_commands:hold", "Keep rows from being sent until they are pushed."),
+        )),
+        group("inbox", "Messages that workers store before they handle them.", (
+            LazyCommand("schema", "kodo_consumer.cli.inbox_commands:schema", "Print the SQL that makes the table and its indexes."),
+            LazyCommand("status", "kodo_consumer.cli.inbox_commands:status", "Show depth, age, workers and causes of each subscription."),
+            LazyCommand("list", "kodo_consumer.cli.inbox_commands:list_rows", "Count rows by status, and show the oldest."),
+            LazyCommand("retry", "kodo_consumer.cli.inbox_commands:retry", "Have rows handled again, now."),
+            LazyCommand("discard", "kodo_consumer.cli.inbox_commands:discard", "End waiting rows unhandled, with a reason."),
         )),
         group("source", "Rows that a database commits, sent as messages.", (
             LazyCommand("run", "kodo_consumer.cli.source_commands:run", "Send the rows that a database commits until SIGTERM."),

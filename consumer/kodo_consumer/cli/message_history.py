@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties as names
-from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Record, decode
+from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Event, Record, decode
 from kodoctl.protocol.overrides import Override, OverrideKind
 from kodoctl.text.formatting import time_text
 
@@ -128,7 +128,8 @@ class Search:
 
     def hops(self) -> list[Hop]:
         """Hops of the message in order, from stored messages and from audit records."""
-        ends = {(record.topic, record.id): record for record in self._records.values()}
+        in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)  # ends hide it
+        ends = {(record.topic, record.id): record for record in in_order}
         hops = [self._hop_of_message(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]
         hops += [self._hop_of_record(record) for record in gone]

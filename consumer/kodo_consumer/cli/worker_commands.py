@@ -124,7 +124,7 @@ def _rehearse(consumers: Sequence[Consumer]) -> None:
             )
         attempt(problems, partial(_compare, consumer.environment, [consumer.policy], native=consumer.settings.native))
         if (storage := consumer.handling.inbox) is not None:
-            attempt(problems, partial(storage.check, consumer.policy))
+            attempt(problems, storage.check)
         for line in consumer.lanes():
             say(f"lane {line}")
     if problems:

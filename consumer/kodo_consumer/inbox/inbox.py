@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Duration, UnitError
 from kodo_consumer.inbox.inbox_broker import InboxBroker
+from kodo_consumer.inbox.inbox_intake import InboxIntake
+from kodo_consumer.inbox.inbox_records import InboxRecords
+from kodo_consumer.inbox.inbox_rows import lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
-from kodo_consumer.inbox.table import NAME, TABLE
+from kodo_consumer.inbox.table import TABLE
 from kodo_consumer.outbox.outbox_store import engine_of, unusable
 from kodo_consumer.outbox.table import DIALECTS
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import Broker
+    from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.policy import Policy
 
 
@@ -52,22 +57,19 @@ class Inbox:
         except SQLAlchemyError as problem:
             raise unusable(self._engine.url, problem) from None
 
-    def open(self, broker: Broker, policy: Policy) -> Broker:
-        """Returns a broker whose lanes store messages here, and deliver them from here. Raises KodoctlError as `check`
-        does.
+    def open(self, broker: Broker, policy: Policy, clock: Clock | None = None) -> InboxBroker:
+        """Returns a broker whose lanes store messages here, and deliver them from here. `clock`: of a test that calls
+        `turn` itself; None: a thread does so. Raises KodoctlError as `check` does.
         """
-        self.check(policy)
-        return InboxBroker(broker, self._store(policy), renew=self._claim / 3000, keep=self._keep)
+        self.check()
+        waits = policy.audit is not None and policy.audit.wait
+        records = InboxRecords(policy, clock or SystemClock()) if waits else None
+        store = self._store(policy)
+        intake = InboxIntake(store, policy.tenant, records)
+        return InboxBroker(broker, store, keep=self._keep, intake=intake, clock=clock)
 
-    def check(self, policy: Policy) -> None:
-        """Raises KodoctlError if the database lacks the table or does not answer, or if no inbox is possible: the
-        subscription keeps an order, or the database does not keep its rows.
-        """
-        if any(lane.ordered for lane in policy.every_lane):
-            detail = (
-                f"{policy.subscription} keeps the order of a key, and the workers of a table do not: use type shared"
-            )
-            raise UsageError(error("K771", "inbox cannot be used", detail))
+    def check(self) -> None:
+        """Raises KodoctlError if the database lacks the table or does not answer, or does not keep its rows."""
         name, file = self._engine.dialect.name, self._engine.url.database
         if name not in DIALECTS:
             raise UsageError(error("K743", "not a database for stores", f"{name}: SQLite and PostgreSQL are"))
@@ -77,11 +79,10 @@ class Inbox:
             )
             raise UsageError(error("K771", "inbox cannot be used", detail))
         try:
-            lacks_table = self._store(policy).lacks_table()
+            detail = lacking(self._engine)
         except SQLAlchemyError as problem:
             raise unusable(self._engine.url, problem) from None
-        if lacks_table:
-            detail = f"the database has no table {NAME}: call `create_table()` of the Inbox once, or migrate"
+        if detail:
             raise KodoctlError(error("K771", "inbox cannot be used", detail))
 
     def _store(self, policy: Policy) -> InboxStore:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, zip_longest
-from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.adapters.stores.database_trouble import DatabaseTrouble
+from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.infrastructure_faults import words
-from kodo_consumer.inbox.inbox_row import InboxToken
+from kodo_consumer.inbox.inbox_intake import InboxIntake
+from kodo_consumer.inbox.inbox_lane import InboxLane, names_of
 from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
 from kodo_consumer.runtime.threads import begin
 from kodoctl.text.formatting import many
@@ -31,13 +29,14 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.broker import (
         BorderStatus,
         Broker,
+        ClaimSink,
         LaneReader,
         LaneRequest,
         LaneSink,
         OnReceipts,
         Publisher,
     )
-    from kodo_consumer.core.values.envelope import Delivery
+    from kodo_consumer.core.values.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
 _LOOK: Final = 1.0  # seconds between two looks at a lane that had no rows to claim
@@ -45,133 +44,33 @@ _SWEEP: Final = 60.0  # seconds between two removals of done rows
 _COUNT: Final = 10.0  # seconds between two counts of the rows that are to do
 _LOG: Final = 60.0  # seconds between two log entries about them
 _SWEPT: Final = 1_000  # rows removed at once
-_FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
 _JOIN: Final = 5.0
-
-
-class InboxLane:
-    """Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker. `anew` is called
-    when there is something to do. Thread-safe.
-    """
-
-    def __init__(self, request: LaneRequest, sink: LaneSink, anew: Callable[[], object]) -> None:
-        self.request, self.sink = request, sink
-        self.reader: LaneReader  # set once the topic is open
-        self.received: deque[Delivery] = deque()
-        self.ended: deque[tuple[InboxToken, int]] = deque()  # with its ticket, 0 where the worker awaits no result
-        self.next_look = 0.0
-        self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
-        self.is_stopped = self.is_away = False
-        self._lock, self._is_closed = threading.Lock(), False
-        self._anew, self._run, self._epochs = anew, uuid4().hex[:24], count()
-        self.claim = self._next_claim()
-
-    def _next_claim(self) -> str:
-        return f"{self._run}-{next(self._epochs)}"
-
-    # ---- sink of the topic
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Queues received messages to be stored."""
-        self.received.extend(deliveries)
-        self._anew()
-
-    def room(self) -> int:
-        """Number of messages that may be received now, before others are stored."""
-        return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
-
-    def on_disconnect(self, partition: str | None = None) -> None:
-        """Does nothing: rows stay, and messages that come again are told by their names."""
-
-    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
-        """Does nothing: rows say which messages are done."""
-
-    def fail(self, problem: BaseException) -> None:
-        """Fails the worker, because no messages will come any more."""
-        self.sink.fail(problem)
-
-    # ---- reader for the worker
-
-    @property
-    def disconnected_topics(self) -> Sequence[str]:
-        """Topics without a connection: see LaneReader."""
-        return self.reader.disconnected_topics
-
-    def long_connected(self, seconds: float) -> frozenset[str]:
-        """Partitions that are connected for `seconds`: see LaneReader."""
-        return self.reader.long_connected(seconds)
-
-    def seconds_since_empty(self) -> Mapping[str, float]:
-        """Seconds since the client had no message left: see LaneReader."""
-        return self.reader.seconds_since_empty()
-
-    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues rows to be marked as done; their results by `tickets` are those of the database."""
-        ended = zip_longest(tokens, tickets, fillvalue=0)
-        self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
-        self._anew()
-
-    def resume(self) -> None:
-        """Looks for rows again, because the worker has room."""
-        self.next_look = 0.0
-        self._anew()
-
-    def add_consumers(self) -> None:
-        """Does nothing: messages are acknowledged as soon as they are stored."""
-
-    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Reconnects the lane on the topic."""
-        self.reader.reconnect(wait, away, partition)
-
-    def leave(self, wait: float) -> None:
-        """Leaves the topic until `join`, and claims no rows. Claims of this lane are not renewed any more: rows that the
-        worker dropped can be claimed when they lapse.
-        """
-        self.is_away, self.claim = True, self._next_claim()
-        self.reader.leave(wait)
-
-    def join(self) -> None:
-        """Reads the topic and its rows again."""
-        self.is_away = False
-        self.reader.join()
-        self.resume()
-
-    def stop(self) -> None:
-        """Ends receiving and claiming; rows are still marked as done until `close`."""
-        self.is_stopped = True
-        self.reader.stop()
-
-    def close(self) -> None:
-        """Closes the lane on the topic. The broker of this lane marks rows as done and releases claims."""
-        with self._lock:
-            self.is_stopped = self._is_closed = True
-        self.reader.close()
-
-    # ---- the inbox
-
-    def on_stored(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledges the first received messages on the topic, because they are stored."""
-        for _ in deliveries:
-            self.received.popleft()
-        with self._lock:
-            if not self._is_closed:
-                self.reader.acknowledge([one.token for one in deliveries])
-                self.reader.resume()
-        self.next_look = 0.0
+_MARGIN: Final = 1.0  # seconds before the end of a claim from which on none of its messages starts
 
 
 class InboxBroker:
-    """Implementation of kodo_consumer.core.values.broker.Broker around another one. `renew`: seconds between two
-    renewals of claims; `keep`: ms for which done rows are kept. `backlog`: rows that are to do, as last counted.
+    """Implementation of kodo_consumer.core.values.broker.Broker around another one. `keep`: ms for which done rows are
+    kept; `intake`: None: messages have no tenants and no records. `clock`: of a test that calls `turn` and `end`
+    itself; None: a thread does. `backlog`: rows that are to do, as last counted.
     """
 
-    def __init__(self, broker: Broker, store: InboxStore, *, renew: float, keep: int) -> None:
-        self._broker, self._store, self._renew, self._keep = broker, store, renew, keep
+    def __init__(
+        self,
+        broker: Broker,
+        store: InboxStore,
+        *,
+        keep: int,
+        intake: InboxIntake | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._broker, self._store, self._keep = broker, store, keep
+        self._intake = intake or InboxIntake(store)
+        self._is_driven, self._clock = clock is not None, clock or SystemClock()
         self._lanes: list[InboxLane] = []
         self._bell, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self.backlog = InboxBacklog(0, 0, 0.0)
-        self._last = dict.fromkeys(("renew", "sweep", "log"), time.monotonic())  # when each was done
+        self._last = dict.fromkeys(("renew", "sweep", "log"), self._clock.now())  # when each was done
         self._database = DatabaseTrouble()
         self._on_broken: Callable[[BaseException], object] = lambda _: None
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -198,11 +97,15 @@ class InboxBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Opens a lane of the topic and of its rows. Raises ClusterError as the broker does."""
-        # with an inbox messages are acknowledged before their audit records, so the broker must not show otherwise
-        lane = InboxLane(replace(request, records=False, confirms=False), sink, self._bell.set)
+        if not self._lanes:
+            self._intake.open(self._broker, request.consumer_name, self._bell.set)
+        records = request.records and self._intake.records is not None  # else the broker must not show any
+        topic_request = replace(request, records=records, confirms=False)  # rows say what is done, not the topic
+        lane = InboxLane(topic_request, cast("ClaimSink", sink), self._bell.set)
+        lane.sink.start_until(0.0)  # until rows are claimed
         lane.reader = self._broker.open(lane.request, lane)
         self._lanes.append(lane)
-        if self._thread is None:
+        if self._thread is None and not self._is_driven:
             self._thread = begin(self._serve, "kodo-inbox", self._on_broken, over=self._over.is_set)
         return lane
 
@@ -228,10 +131,12 @@ class InboxBroker:
         if self._thread is not None:
             self._thread.join(_JOIN)
         if self._thread is None or not self._thread.is_alive():
-            self._end()
+            self.end()
+        self._intake.close()
         self._broker.close()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Marks the last rows as done and releases all claims, or logs that the database does not answer."""
         try:
             self._finish()
             self._store.release([lane.claim for lane in self._lanes])
@@ -260,19 +165,29 @@ class InboxBroker:
         """Stores received messages, marks rows as done, renews claims and delivers rows. Returns False if there was
         nothing to do. Raises SQLAlchemyError; the next turn then does the same again.
         """
-        now = time.monotonic()
+        now = self._clock.now()
         busy = self._finish()
-        if now - self._last["renew"] >= self._renew:
-            self._store.renew([lane.claim for lane in self._lanes])
-            self._last["renew"] = now
+        if now - self._last["renew"] >= self._store.lasts / 3000:
+            self._renew_claims(now)
+        busy = self._intake.accept(self._lanes, self._on_alarm) or busy
         for lane in self._lanes:
-            busy = self._accept(lane) or busy
             busy = self._deliver(lane, now) or busy
         if now - self._last["sweep"] >= _SWEEP and self._store.forget_done(self._keep, _SWEPT) < _SWEPT:
             self._last["sweep"] = now
         if now - self._last.get("count", float("-inf")) >= _COUNT:
             self._count(now)
         return busy
+
+    def _renew_claims(self, now: float) -> None:
+        rows = self._store.renew([lane.claim for lane in self._lanes])
+        self._last["renew"] = now
+        for lane in self._lanes:
+            if left := lane.on_renewed(rows, self._until(now)):
+                self._store.give_back(left)
+
+    def _until(self, now: float) -> float:
+        """Moment (monotonic seconds) until which messages may start whose rows were claimed or renewed after `now`."""
+        return now + self._store.lasts / 1000 - _MARGIN
 
     def _count(self, now: float) -> None:
         """Counts the rows that are to do, and logs them once a minute if one has waited for a minute."""
@@ -282,43 +197,39 @@ class InboxBroker:
             text = "inbox: %s to do, the oldest received %.0f s ago"
             log.info(text, many(self.backlog.waiting + self.backlog.claimed, "row"), self.backlog.oldest)
 
-    def _accept(self, lane: InboxLane) -> bool:
-        received = [lane.received[place] for place in range(min(len(lane.received), lane.request.batch))]
-        if not received:
-            return False
-        self._store.accept(lane.request.topic, received)
-        lane.on_stored(received)
-        return True
-
     def _deliver(self, lane: InboxLane, now: float) -> bool:
         claim = lane.claim  # before the question: `leave` changes it afterwards
         if lane.is_stopped or lane.is_away or now < lane.next_look or not (room := lane.sink.room()):
             return False
         by_size = max(1, lane.request.batch_bytes // max(1, lane.largest))
         limit = min(room, lane.request.batch, by_size)
-        rows = self._store.claim(lane.request.topic, claim, limit)
+        asked = self._clock.now()
+        rows = self._store.claim(lane.request.topic, claim, limit, ordered=lane.is_ordered)
         lane.next_look = 0.0 if len(rows) == limit else now + _LOOK
         if rows:
             lane.largest = max(1, *(len(row.payload or b"") for row in rows))
+            if not lane.unfinished:  # else those that are here have the earlier end, until all are renewed
+                lane.sink.start_until(self._until(asked))
+            lane.unfinished.update((row.token.row, row.token) for row in rows)
             lane.sink.deliver(rows)
         return bool(rows)
 
     def _finish(self) -> bool:
         busy = False
         for lane in self._lanes:
-            by_claim: dict[str, list[tuple[int, int]]] = {}
             ended = [lane.ended[place] for place in range(len(lane.ended))]
-            for token, ticket in ended:
-                by_claim.setdefault(token.claim, []).append((token.row, ticket))
+            if not ended:
+                continue
+            busy = True
+            if lost := self._store.finish([token for token, _ in ended]):
+                text = "%s: handled here, and claimed by another worker before they were marked as done: %s"
+                log.warning(text, lane.request.topic, names_of(lost))
             results: dict[bool, list[int]] = {True: [], False: []}  # tickets: of rows that are done, and of others
-            for claim, rows in by_claim.items():
-                lost = self._store.finish(claim, [row for row, _ in rows])
-                if lost:
-                    log.warning("claimed by another worker before they were marked as done: %s", many(lost, "row"))
-                results[not lost] += [ticket for _, ticket in rows if ticket]
-            for _ in ended:
+            for token, ticket in ended:
                 lane.ended.popleft()
+                lane.unfinished.pop(token.row, None)
+                if ticket:
+                    results[token not in lost].append(ticket)
             if any(results.values()):
                 lane.sink.on_acknowledged(results[True], results[False])
-            busy = busy or bool(ended)
         return busy

@@ -8,18 +8,37 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, message_identity, read_headers
+from kodoctl.protocol.audit_records import Event
 
 
 class InboxToken(NamedTuple):
-    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic."""
+    """Token by which a worker acknowledges a row. It prints as the token of the message on its topic. `end`: how the
+    message ended, and why.
+    """
 
     row: int
     claim: str
     position: str
+    end: tuple[Event, str] = (Event.DONE, "")
+
+    def with_end(self, event: Event, reason: str) -> InboxToken:
+        """Returns the token of the ended message."""
+        return self._replace(end=(event, reason))
 
     def __str__(self) -> str:
         """Position of the message on its topic: `(ledger,entry,partition,batch index)`."""
         return f"({self.position.replace(':', ',')})"
+
+
+class ClaimedRow(NamedTuple):
+    """Row as a claim returns it. `discarded`: reason for which a person discards it; None: it is to be handled."""
+
+    id: int
+    position: str
+    head: str
+    body: bytes | memoryview | None
+    retries: int = 0
+    discarded: str | None = None
 
 
 def name_of_row(topic: str, delivery: Delivery) -> str:
@@ -32,14 +51,19 @@ def name_of_row(topic: str, delivery: Delivery) -> str:
         identity = delivery.position
     else:
         identity = message_identity(delivery, headers) if headers.first_receipt else f"at {delivery.position}"
-    return sha256(f"{topic}\0{identity}".encode("utf-8", "surrogatepass")).hexdigest()
+    return hashed(f"{topic}\0{identity}")
+
+
+def hashed(text: str) -> str:
+    """Hash of any text, in 64 characters."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def head_of(delivery: Delivery) -> str:
-    """All of a message but its payload and its token, as JSON in ASCII, which every database stores."""
+    """All of a message but its position, its payload and its token, as JSON in ASCII, which every database stores."""
     return json.dumps(
         {
-            "position": delivery.position, "properties": dict(delivery.properties), "key": delivery.key,
+            "properties": dict(delivery.properties), "key": delivery.key,
             "ordering_key": delivery.ordering_key, "event_time": delivery.event_time,
             "publish_time": delivery.publish_time, "batch_index": delivery.batch_index, "broken": delivery.broken,
             "schema": delivery.schema,
@@ -47,10 +71,12 @@ def head_of(delivery: Delivery) -> str:
     )  # fmt: skip
 
 
-def delivery_of(row: int, claim: str, head: str, body: bytes | memoryview | None) -> Delivery:
-    """The message of a row that was claimed as `claim`, as it was received."""
-    kept: dict[str, Any] = json.loads(head)
-    position: str = kept.pop("position")
-    ledger, entry, partition = (int(part) for part in position.split(":")[:3])
-    payload = None if body is None else bytes(body)
-    return Delivery((ledger, entry, partition), InboxToken(row, claim, position), payload, **kept)
+def delivery_of(row: ClaimedRow, claim: str) -> Delivery:
+    """The message of a row that was claimed as `claim`, as it was received. Its entry differs for each time that a person
+    had the row handled again, because a worker drops repeats of what it has just done.
+    """
+    kept: dict[str, Any] = json.loads(row.head)
+    ledger, entry, partition = (int(part) for part in row.position.split(":")[:3])
+    payload = None if row.body is None else bytes(row.body)
+    unit = f"{ledger}:{entry}:{partition} again {row.retries}" if row.retries else (ledger, entry, partition)
+    return Delivery(unit, InboxToken(row.id, claim, row.position), payload, **kept, discarded=row.discarded or "")

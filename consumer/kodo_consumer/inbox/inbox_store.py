@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, and_, delete, func, inspect, select, update
+from sqlalchemy import ColumnElement, Engine, and_, delete, exists, func, select, update
 
 from kodo_consumer.adapters.stores.sql_tables import insert_once, now_ms
-from kodo_consumer.inbox.inbox_row import delivery_of, head_of, name_of_row
+from kodo_consumer.core.state.in_flight import order_key
+from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, hashed, head_of, name_of_row
 from kodo_consumer.inbox.table import NAME, TABLE
+from kodoctl.protocol.audit_records import MAX_TEXT, Event
+from kodoctl.text.escaping import one_line, printable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.envelope import Delivery
 
 _TO_DO = TABLE.c.done_at.is_(None)
+_EARLIER: Final = TABLE.alias("earlier")
+MAX_TENANT: Final = 200
+TenantOf = Callable[[Mapping[str, str], str], str]
+
+
+def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
+    """Tenant of every message where nobody is to know tenants."""
+    return ""
 
 
 class InboxBacklog(NamedTuple):
@@ -31,62 +43,103 @@ class InboxStore:
     """Rows of one subscription in the inbox table. `lasts`: ms that a claim lasts unless it is renewed."""
 
     def __init__(self, engine: Engine, subscription: str, lasts: int) -> None:
-        self._engine, self._subscription, self._lasts = engine, subscription, lasts
+        self.lasts = lasts
+        self._engine, self._subscription = engine, subscription
         self._mine = TABLE.c.subscription == subscription
 
-    def lacks_table(self) -> bool:
-        """True if the database has no inbox table."""
-        return not inspect(self._engine).has_table(NAME)
-
-    def accept(self, topic: str, deliveries: Sequence[Delivery]) -> None:
+    def accept(
+        self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
+    ) -> None:
         """Stores received messages of a topic, except those that are stored already. Afterwards they may be
-        acknowledged.
+        acknowledged. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept.
         """
         rows = [
             {
                 "subscription": self._subscription, "topic": topic, "name": name_of_row(topic, one),
-                "head": head_of(one), "body": one.payload,
+                "position": one.position, "head": head_of(one), "body": one.payload,
+                "order_key": hashed(order_key(one)) if ordered else None,
+                "tenant": printable(tenant_of(one.properties, one.key))[:MAX_TENANT],
             }
             for one in deliveries
         ]  # fmt: skip
         with self._engine.begin() as connection:
             connection.execute(insert_once(self._engine.dialect, TABLE).values(received_at=now_ms()), rows)
 
-    def claim(self, topic: str, claim: str, limit: int) -> list[Delivery]:
+    def repeats(self, topic: str, deliveries: Sequence[Delivery]) -> set[str]:
+        """Returns the positions of accepted messages that have no row of their own, because they repeat a message that
+        was stored at another position.
+        """
+        c, names = TABLE.c, {one.position: name_of_row(topic, one) for one in deliveries}
+        rows = select(c.name, c.position).where(self._mine, c.name.in_(names.values()))
+        with self._engine.connect() as connection:
+            first = {row.name: row.position for row in connection.execute(rows)}
+        return {position for position, name in names.items() if first.get(name, position) != position}
+
+    def claim(self, topic: str, claim: str, limit: int, *, ordered: bool = False) -> list[Delivery]:
         """Claims the first rows of a topic that are to do and that no worker has, at most `limit`, and returns their
         messages in the order of receipt. Rows that this claim has already are left out, also where it lapsed: their
         messages are here. PostgreSQL skips rows that another worker is just claiming.
+
+        `ordered`: rows are left out while another worker has an earlier one of their key. Claims of one topic then wait
+        for one another in PostgreSQL, as writes always do in SQLite.
         """
         c = TABLE.c
         lapsed = and_(c.claimed_until <= now_ms(), c.claimed_by.is_distinct_from(claim))
         free = and_(self._mine, c.topic == topic, _TO_DO, lapsed)
+        if ordered:
+            free = and_(free, ~self._earlier_elsewhere(claim))
         picked = select(c.id).where(free).order_by(c.id).limit(limit).with_for_update(skip_locked=True).cte("picked")
         taken = (
             update(TABLE)
             .where(c.id == picked.c.id, free)
             .values(claimed_by=claim, claimed_until=self._until())
-            .returning(c.id, c.head, c.body)
+            .returning(c.id, c.position, c.head, c.body, c.retries, c.reason)
         )
         with self._engine.begin() as connection:
-            rows = sorted(connection.execute(taken), key=lambda row: int(row.id))
-        return [delivery_of(row.id, claim, row.head, row.body) for row in rows]
+            if ordered and self._engine.dialect.name == "postgresql":
+                connection.execute(
+                    select(func.pg_advisory_xact_lock(func.hashtext(f"{NAME} {self._subscription} {topic}")))
+                )
+            rows = sorted((ClaimedRow(*row) for row in connection.execute(taken)), key=lambda row: row.id)
+        return [delivery_of(row, claim) for row in rows]
 
-    def finish(self, claim: str, rows: Collection[int]) -> int:
-        """Marks rows of a claim as done. Returns the number of those that another worker has claimed meanwhile, which are
-        not marked.
+    def finish(self, tokens: Collection[InboxToken]) -> list[InboxToken]:
+        """Marks claimed rows as done, with their outcomes. Returns the tokens of those that are not this claim's any
+        more, which are not marked.
         """
-        c = TABLE.c
-        mine = and_(c.id.in_(rows), c.claimed_by == claim, _TO_DO)
+        c, ended, lost = TABLE.c, defaultdict[tuple[str, Event, str], dict[int, InboxToken]](dict), list[InboxToken]()
+        for token in tokens:
+            ended[token.claim, *token.end][token.row] = token
         with self._engine.begin() as connection:
-            return len(rows) - connection.execute(update(TABLE).where(mine).values(done_at=now_ms())).rowcount
+            for (claim, event, reason), of in ended.items():
+                mine = and_(c.id.in_(of), c.claimed_by == claim, _TO_DO)
+                values = {"outcome": event.value, "reason": one_line(reason, MAX_TEXT) or None}
+                change = update(TABLE).where(mine).values(done_at=now_ms(), **values).returning(c.id)
+                marked = set(connection.execute(change).scalars())
+                lost += [token for row, token in of.items() if row not in marked]
+        return lost
 
-    def renew(self, claims: Collection[str]) -> None:
-        """Lets claims last anew."""
-        self._set(claims, self._until())
+    def renew(self, claims: Collection[str]) -> set[int]:
+        """Lets claims last anew. Returns the rows that they have."""
+        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
+        change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
+        with self._engine.begin() as connection:
+            return set(connection.execute(change).scalars())
+
+    def give_back(self, tokens: Collection[InboxToken]) -> None:
+        """Ends the claims of these rows, as far as they last: other workers may claim the rows at once."""
+        c = TABLE.c
+        mine = and_(
+            c.id.in_([token.row for token in tokens]), c.claimed_by.in_({token.claim for token in tokens}), _TO_DO
+        )
+        with self._engine.begin() as connection:
+            connection.execute(update(TABLE).where(mine).values(claimed_by="", claimed_until=0))
 
     def release(self, claims: Collection[str]) -> None:
         """Ends claims: other workers may claim their rows at once."""
-        self._set(claims, 0)
+        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
+        with self._engine.begin() as connection:
+            connection.execute(update(TABLE).where(mine).values(claimed_until=0))
 
     def forget_done(self, keep: int, limit: int) -> int:
         """Deletes at most `limit` rows that were done more than `keep` ms ago. Returns the number of them."""
@@ -112,10 +165,11 @@ class InboxStore:
             done = connection.execute(select(func.count()).where(self._mine, ~_TO_DO)).scalar_one()
         return {"waiting": to_do.waiting, "claimed": to_do.claimed, "done": int(done)}
 
-    def _set(self, claims: Collection[str], until: int | ColumnElement[int]) -> None:
-        mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
-        with self._engine.begin() as connection:
-            connection.execute(update(TABLE).where(mine).values(claimed_until=until))
+    def _earlier_elsewhere(self, claim: str) -> ColumnElement[bool]:
+        """Condition: another claim has an earlier row of the same key."""
+        c, e = TABLE.c, _EARLIER.c
+        same = and_(e.subscription == c.subscription, e.topic == c.topic, e.order_key == c.order_key, e.id < c.id)
+        return exists().where(same, e.done_at.is_(None), e.claimed_until > now_ms(), e.claimed_by != claim)
 
     def _until(self) -> ColumnElement[int]:
-        return now_ms() + self._lasts
+        return now_ms() + self.lasts

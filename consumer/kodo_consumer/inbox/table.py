@@ -1,7 +1,8 @@
 """Inbox table: its columns and indexes. Times are ms since the epoch by the database's clock.
 
-A row waits until a worker claims it, and is done when `done_at` is set; nothing else ends it. Done rows are kept for a
-while, because their names tell repeats.
+A row waits until a worker claims it, and is done when `done_at` is set; nothing else ends it. `outcome` then says how.
+A row to do with the outcome `discarded` ends unhandled: the next worker that claims it writes its audit record. Done
+rows are kept for a while, because their names tell repeats.
 """
 
 from __future__ import annotations
@@ -27,17 +28,26 @@ def inbox_table(metadata: MetaData) -> Table:
         ),
         Column("topic", Text, nullable=False, comment="topic of the lane from which the message was received"),
         Column("name", String(64), nullable=False, comment="what a repeat has as well, hashed"),
-        Column("head", Text, nullable=False, comment="all of the message but its payload, a JSON object"),
+        Column(
+            "position", String(100), nullable=False, comment="where it was received: ledger:entry:partition:batch index"
+        ),
+        Column("head", Text, nullable=False, comment="all of the message but position and payload, a JSON object"),
         Column("body", LargeBinary, comment="payload; NULL: a tombstone"),
         Column("received_at", BigInteger, nullable=False),
         Column("claimed_by", String(64), nullable=False, server_default="", comment="claim of a worker"),
         Column("claimed_until", BigInteger, nullable=False, server_default="0", comment="then others may claim it"),
         Column("done_at", BigInteger, comment="when the worker acknowledged it; NULL: to do"),
+        Column("order_key", String(64), comment="key whose order is kept, hashed; NULL: none"),
+        Column("tenant", String(200), nullable=False, server_default="", comment="tenant of the message"),
+        Column("outcome", String(12), nullable=False, server_default="", comment="how it ended; empty: to do"),
+        Column("reason", Text, comment="why it ended so"),
+        Column("retries", Integer, nullable=False, server_default="0", comment="times a person had it handled again"),
     )
     c = table.c
     to_do, done = c.done_at.is_(None), c.done_at.is_not(None)
     Index(f"{NAME}_name", c.subscription, c.name, unique=True)
     Index(f"{NAME}_to_do", c.subscription, c.topic, c.id, postgresql_where=to_do, sqlite_where=to_do)
+    Index(f"{NAME}_by_key", c.subscription, c.topic, c.order_key, c.id, postgresql_where=to_do, sqlite_where=to_do)
     Index(f"{NAME}_claims", c.claimed_by, postgresql_where=to_do, sqlite_where=to_do)
     Index(f"{NAME}_done", c.subscription, c.done_at, postgresql_where=done, sqlite_where=done)
     return table

@@ -365,12 +365,7 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
     """Returns the outbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
     the table cannot be used.
     """
-    engine = engine_of(url)
-    file = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
-        detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
-        raise KodoctlError(error("K721", UNUSABLE, detail))
-    store = OutboxStore(engine, scope)
+    store = OutboxStore(existing_engine(url), scope)
     try:
         store.check()
     except BaseException:
@@ -414,6 +409,18 @@ def engine_of(url: str) -> Engine:
     except (SQLAlchemyError, ImportError, ValueError, TypeError) as problem:
         detail = f"{address_without_secrets(parsed)}: {without_secrets(str(problem), parsed)}\n{_EXAMPLE}"
         raise KodoctlError(error("K721", UNUSABLE, detail)) from None
+
+
+def existing_engine(url: str) -> Engine:
+    """Returns the engine as `engine_of` does. Raises KodoctlError also for a file of SQLite that does not exist, because
+    a connection would create it.
+    """
+    engine = engine_of(url)
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
+        detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
+        raise KodoctlError(error("K721", UNUSABLE, detail))
+    return engine
 
 
 def unusable(url: URL, problem: Exception) -> KodoctlError:

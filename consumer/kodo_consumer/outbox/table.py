@@ -99,13 +99,13 @@ NEXT_VERSION: Final = case((TABLE.c.version < MAX_COUNT, TABLE.c.version + 1), e
 """
 
 
-def schema_sql(dialect: str) -> str:
-    """Returns the SQL statements that create the table and its indexes, for a database administrator. `dialect`: a key
+def schema_sql(dialect: str, table: Table = TABLE) -> str:
+    """Returns the SQL statements that create a table and its indexes, for a database administrator. `dialect`: a key
     of `DIALECTS`.
     """
     spoken = DIALECTS[dialect]()
-    indexes = sorted(TABLE.indexes, key=lambda index: str(index.name))
-    statements: list[DDLElement] = [CreateTable(TABLE), *(CreateIndex(index) for index in indexes)]
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    statements: list[DDLElement] = [CreateTable(table), *(CreateIndex(index) for index in indexes)]
     lines = "\n\n".join(f"{str(one.compile(dialect=spoken)).strip()};" for one in statements).splitlines()
     return "\n".join(line.replace("\t", "    ").rstrip() for line in lines)
 
@@ -118,10 +118,17 @@ def lacking(engine: Engine) -> list[Diagnostic]:
     if not live.has_table(NAME):
         detail = f"{address_without_secrets(engine.url)} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
         return [error("K722", "outbox table not found", detail)]
-    there = {column["name"] for column in live.get_columns(NAME)}
-    missing = [column for column in TABLE.columns if column.name not in there]
+    detail = lacking_columns(engine, TABLE)
+    return [error("K723", "outbox table lacks columns", detail)] if detail else []
+
+
+def lacking_columns(engine: Engine, table: Table) -> str:
+    """Returns a text that names the columns that the live table lacks, with the statements that add them; "" if it
+    lacks none. Raises SQLAlchemyError.
+    """
+    there = {column["name"] for column in inspect(engine).get_columns(table.name)}
+    missing = [column for column in table.columns if column.name not in there]
     if not missing:
-        return []
-    added = [f"ALTER TABLE {NAME} ADD COLUMN {CreateColumn(column).compile(engine)};" for column in missing]
-    names = ", ".join(column.name for column in missing)
-    return [error("K723", "outbox table lacks columns", "\n".join([f"{NAME} lacks {names}: run", *added]))]
+        return ""
+    added = [f"ALTER TABLE {table.name} ADD COLUMN {CreateColumn(column).compile(engine)};" for column in missing]
+    return "\n".join([f"{table.name} lacks {', '.join(column.name for column in missing)}: run", *added])

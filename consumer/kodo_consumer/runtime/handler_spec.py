@@ -55,7 +55,7 @@ class MessageStorage(Protocol):
     def open(self, broker: Broker, policy: Policy) -> Broker:
         """Returns a broker that delivers messages from the storage. Raises KodoctlError as `check` does."""
 
-    def check(self, policy: Policy) -> None:
+    def check(self) -> None:
         """Raises KodoctlError if `open` would."""
 
 

@@ -105,6 +105,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "max_deferred": _count,
     "lanes": _lanes,
     "signing_keys": Signer.parse,
+    "inbox_url": lambda value: Secret(str(value)),
     "outbox_url": lambda value: Secret(str(value)),
     "outbox_backoff": _backoff,
     "outbox_attempts": _count,
@@ -139,6 +140,8 @@ class Settings:
     message, and longer if few are done. `on_store_down`: nothing starts while the store is down (pause), or handlers
     run without it (go_on). `crash_marks`: without a store, a folder for marks of started messages.
 
+    `inbox_url`: address of the database whose inbox `kodo-consumer inbox` shows; workers take that of their Inbox.
+
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
     code (`default` for all others); `outbox_attempts`, tries before a row is reported; `outbox_claim`, ms that a
     relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
@@ -158,6 +161,7 @@ class Settings:
     max_deferred: int = 1_000
     lanes: LaneSelection | None = None
     signing_keys: Signer | None = None
+    inbox_url: Secret | None = None
     outbox_url: Secret | None = None
     outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
     outbox_attempts: int = 10

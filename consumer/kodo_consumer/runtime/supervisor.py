@@ -122,7 +122,7 @@ class WorkerSupervisor:
         the broker names this worker as the active consumer.
         """
         worker = self._worker
-        for lane in lanes_with_active_consumers(worker.policy):
+        for lane in () if worker.has_inbox else lanes_with_active_consumers(worker.policy):
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
             asking = ActiveConsumers(
                 lane, worker.policy.subscription, cluster, worker.clock, worker.on_active_consumers

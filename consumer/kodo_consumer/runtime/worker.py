@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -117,6 +117,11 @@ class Worker:
         self._carry_out(actions)
 
     @property
+    def has_inbox(self) -> bool:
+        """True if messages come from an inbox, whose rows are this worker's whichever consumer the broker names."""
+        return getattr(self._connections.broker, "inbox", None) is not None
+
+    @property
     def disconnected_topics(self) -> list[str]:
         """Topics, or partitions of them, whose connection is lost at the moment."""
         return self._connections.disconnected_topics
@@ -196,6 +201,18 @@ class Worker:
         log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
             self.engine.on_disconnect(index, partition)
+
+    def start_until(self, index: int, moment: float) -> None:
+        """Sets the moment (monotonic seconds) from which on no message of a lane (`index`) starts."""
+        with self._or_broken(), self._event():
+            self.engine.start_until(index, moment)
+
+    def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
+        """Drops those messages of a lane (`index`) that have not started: see LaneSink."""
+        with self._or_broken(), self._lock:
+            if tokens:
+                return self.engine.withdraw(index, tokens)
+        return ()
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """Takes receipts of published messages, each with its ticket. Called by threads of the publisher."""
@@ -420,6 +437,14 @@ class WorkerSink:
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
         """Takes results of acknowledgements by their tickets."""
         self.worker.on_acknowledged(confirmed, unknown)
+
+    def start_until(self, moment: float) -> None:
+        """Sets the moment (monotonic seconds) from which on no message of the lane starts."""
+        self.worker.start_until(self.index, moment)
+
+    def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
+        """Drops those messages that have not started. Returns the tokens of those that have."""
+        return self.worker.withdraw(self.index, tokens)
 
     def fail(self, problem: BaseException) -> None:
         """Fails the worker because the reader of the lane ended."""

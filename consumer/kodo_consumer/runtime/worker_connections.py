@@ -24,12 +24,12 @@ _LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who wait
 
 class WorkerConnections:
     """Readers and publisher, opened and closed once; meanwhile any thread may carry out actions. `readers`: by index of
-    the lane.
+    the lane; `broker`: the connection to it.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.readers: list[LaneReader] = []
-        self._broker = broker
+        self.broker = broker
         self._publisher: Publisher | None = None
 
     def open(
@@ -45,10 +45,10 @@ class WorkerConnections:
         """Connects the publisher, then every lane. Raises ClusterError; the caller then has to call `close`.
         `confirms`: see LaneRequest.
         """
-        self._publisher = self._broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
+        self._publisher = self.broker.publisher(sorted(policy.written_topics), receipts, policy.largest, moves=True)
         for lane in policy.lanes:
             request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
-            self.readers.append(self._broker.open(replace(request, confirms=confirms), sink_of(lane.index)))
+            self.readers.append(self.broker.open(replace(request, confirms=confirms), sink_of(lane.index)))
 
     def carry_out(self, actions: Actions) -> None:
         """Acknowledges and publishes messages, and reconnects, leaves, joins or resumes lanes, as the actions say."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.handler_executor import WorkSource
     from kodo_consumer.core.values.outcomes import Outcome
     from kodo_consumer.core.values.wire_texts import PropertyValue
+    from kodo_consumer.inbox import Inbox
     from kodo_consumer.message import Message
 
 _MAX_STEPS: Final = 1_000_000
@@ -181,7 +182,8 @@ class Harness:
     Tests call `send`, `run` (does everything that can happen now) and `advance` (moves the clock, and does everything
     that is due, in order), then look at `waiting` in a lane, `dead_letters`, `broker.messages(topic)` or `counts`.
     Harnesses of several subscriptions share a `broker` and a `clock`. `around` is called with each message and its
-    handler.
+    handler. `inbox`: messages go through it, of a database of the test; None: also those of a handler that has one go
+    straight to it.
     """
 
     def __init__(
@@ -191,6 +193,7 @@ class Harness:
         broker: MemoryBroker | None = None,
         clock: ManualClock | None = None,
         around: Around | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self._use = ObjectUse("harness", anywhere=True)
         self.clock = clock or ManualClock()
@@ -205,7 +208,8 @@ class Harness:
         observers = consumer.observers_with(lambda hooks: InlineAcknowledgedHooks(hooks, self._runner.await_))
         self._form = MessageValidator(check if self.policy.payload_type == "avro" else None)
         self._senders: dict[str, _TestSender] = {}
-        self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)
+        self._inbox = None if inbox is None else inbox.open(self.broker, self.policy, self.clock)
+        self.worker = Worker(self.policy, self._inbox or self.broker, self._runner, self.clock, rng, check, observers)
         consumer.handling.allow_deferral(self.worker, consumer.settings)
         self.worker.open("harness")
 
@@ -258,7 +262,8 @@ class Harness:
         self._use.check("run")
         for _ in range(_MAX_STEPS):
             self.worker.tick()
-            if not (self.broker.step() | self.step()):
+            stored = self._inbox is not None and self._inbox.turn()
+            if not (self.broker.step() | stored | self.step()):
                 return
         raise AssertionError("it never comes to rest")
 
@@ -305,6 +310,8 @@ class Harness:
         if self._use.end():
             self.worker.drain()
             self.worker.close()
+            if self._inbox is not None:
+                self._inbox.end()
 
     def _sender(self, level: Level | str) -> _TestSender:
         """Sender of a level. Raises UsageError if the level takes no messages."""

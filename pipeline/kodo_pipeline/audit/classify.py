@@ -79,10 +79,14 @@ def _final() -> Column:
 
 
 def _is_ended() -> Column:
-    """Condition: the place has a record, and the cursors show its acknowledgement, so no worker receives the message
-    again. False for dead letters and for places that a recall touched.
+    """Condition: the place has a record of its end, and the cursors show its acknowledgement, so no worker receives the
+    message again. False for dead letters and for places that a recall touched.
     """
-    recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce("is_acknowledged", F.lit(False))
+    recorded = (
+        (F.col("weight") > WEIGHTS[Event.STORED])
+        & (F.col("state") != "dead")
+        & F.coalesce("is_acknowledged", F.lit(False))
+    )
     return F.col("stored") & ~F.col("recalled") & recorded
 
 
@@ -377,6 +381,8 @@ def _of_recorded(absent: Column) -> Column:
     weight = F.col("weight")
     return (
         F.when(F.col("identity_conflict"), _is(MessageStatus.UNPROVED, Cause.IDENTITY_MISMATCH))
+        .when((weight == WEIGHTS[Event.STORED]) & _overdue(), _is(MessageStatus.OVERDUE))
+        .when(weight == WEIGHTS[Event.STORED], _is(MessageStatus.STORED))
         .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))

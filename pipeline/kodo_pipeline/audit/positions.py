@@ -45,8 +45,8 @@ LANES: Final = """
 - `horizon`: in ms; `read_at`: time at which the cursor was read, ms since the epoch.
 """
 WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
-    Event.MOVED: 1, Event.DEAD: 2, Event.SKIPPED: 3, Event.DISCARDED: 4, Event.REPEATED: 5, Event.DONE: 6,
-    Event.TRANSFERRED: 7,
+    Event.STORED: 1, Event.MOVED: 2, Event.DEAD: 3, Event.SKIPPED: 4, Event.DISCARDED: 5, Event.REPEATED: 6, Event.DONE: 7,
+    Event.TRANSFERRED: 8,
 }  # fmt: skip
 _ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
 _DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
@@ -176,7 +176,7 @@ def _is_addressed() -> Column:
 
 
 def _of_weight(weight: int) -> int:
-    return 1 << (_RECORDED + weight)
+    return 1 << (_RECORDED + weight - 1)
 
 
 def _has(bit: int) -> Column:

@@ -25,6 +25,7 @@ class MessageStatus(StrEnum):
     DONE = "done"
     DUPLICATED = "done twice"
     DEAD = "dead"
+    STORED = "in the inbox"  # acknowledged, recorded as stored in the database of its subscription, and not ended yet
     WAITING = "waiting"  # unacknowledged in a waiting state
     OPEN = "open"  # unacknowledged in a ready lane
     OVERDUE = "overdue"  # unacknowledged for longer than its horizon
@@ -34,7 +35,7 @@ class MessageStatus(StrEnum):
 
 
 RANKS: Final[Mapping[MessageStatus, int]] = {fate: rank for rank, fate in enumerate(MessageStatus)}
-OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING)
+OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.STORED)
 
 
 class Cause(StrEnum):

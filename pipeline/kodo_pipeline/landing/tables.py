@@ -222,7 +222,7 @@ TRANSITIONS: Final = Table(
         Column("id", "string", "ledger:entry:partition:batch index where it was received; with msg_topic an event's"),
         Column("identity", "string", "the message's identity on all hops: kodo-id, else mid; cut at 200 characters"),
         Column("hop", "int", "moves before this one"),
-        Column("event", "string", "done, repeated, discarded, skipped, transferred, moved, dead"),
+        Column("event", "string", "stored, done, repeated, discarded, skipped, transferred, moved, dead"),
         Column("rule", "string", "what decided"),
         Column("target_topic", "string", "moved, dead, transferred: topic it goes on at", null=True),
         Column("target_id", "string", "ledger:entry:partition:batch index of it there", null=True),

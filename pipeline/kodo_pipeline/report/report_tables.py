@@ -29,7 +29,9 @@ CAUSES: Final = 50  # shown one by one
 _HANDLED: Final = ("done", "failed", "over_limit")
 _FAILURE: Final = ("topic", "subscription", "event", "rule", "cause", "reason")
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
-_HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE, MessageStatus.DEAD)
+_HELD: Final = (
+    MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.STORED, MessageStatus.OVERDUE, MessageStatus.DEAD,
+)  # fmt: skip
 Row = dict[str, Any]
 
 

@@ -39,6 +39,7 @@ _FIGURES: Final = {
     "discarded": "discarded",
     "open": "waiting",
     "waiting": "waiting",
+    "in the inbox": "waiting",
     "overdue": "waiting",
     "moving": "on their way",
     "dead": "dead letters",

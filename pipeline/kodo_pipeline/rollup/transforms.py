@@ -110,7 +110,9 @@ def _arrival_rows(events: DataFrame, window: str, *more: Column) -> DataFrame:
 
 def _handling_rows(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    records = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
+    records = transitions.where(
+        ~event.isin(Event.SKIPPED.value, Event.STORED.value)
+    )  # others tell of it, or later ones
     return _add_places(records, topics, window).select(
         *KEYS,
         F.when(event.isin(*DONE), bucket("age_ms")).alias("bucket"),

@@ -28,6 +28,19 @@ def handed_on(w):
     w.record(w.store(), "repeated")
 
 
+@case("stored in an inbox and acknowledged: waiting there, done from there, and dead", CLEAN, stored=1, done=2, dead=1)
+def stored_in_an_inbox(w):
+    w.record(w.store(), "stored")
+    w.record(w.record(w.store(), "stored", run="w-1-inbox", number=1))
+    message = w.record(w.store(), "stored", run="w-1-inbox", number=2)
+    w.move(message, "dead", event="dead")
+
+
+@case("stored in an inbox longer ago than its horizon, and not ended", DOUBT, "longer than the horizon", overdue=1)
+def long_in_an_inbox(w):
+    w.record(w.store(age=11 * MINUTE), "stored")
+
+
 @case("a message meant for another subscription, acknowledged unhandled", CLEAN, not_for_me=1)
 def for_another(w):
     w.others = ("shipping",)

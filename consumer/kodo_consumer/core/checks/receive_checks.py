@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.checks.level_choice import choose_level
 from kodo_consumer.core.values import soften_headers
 from kodo_consumer.core.values.envelope import BrokenHeadersError, Delivery, Headers, State, meant_for, read_headers
-from kodo_consumer.core.values.outcomes import CorruptHeaders, OtherSubscription, Outcome, TakenOverFromSoften, TooEarly
+from kodo_consumer.core.values.outcomes import (
+    CorruptHeaders,
+    Discarded,
+    OtherSubscription,
+    Outcome,
+    TakenOverFromSoften,
+    TooEarly,
+)
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer, is_unmarked, strip_platform_properties
@@ -21,9 +28,9 @@ UNSIGNED = "control properties without a valid signature"
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Sets `headers` (and with a signer `delivery`) of the message to the part of its headers that may be believed.
-    Returns OtherSubscription if it is meant for another subscription, CorruptHeaders if its headers are unsigned or
-    broken, else None. On a ready topic such headers are dropped instead: the message counts as a first delivery.
-    `wall`: ms since the epoch.
+    Returns OtherSubscription if it is meant for another subscription, Discarded if a person discards it, CorruptHeaders
+    if its headers are unsigned or broken, else None. On a ready topic such headers are dropped instead: the message
+    counts as a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
@@ -35,6 +42,8 @@ def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome 
         broken = broken or ("" if in_flight.lane.lane.state is State.READY else f"broken control property {problem}")
     if in_flight.headers.meant_for is not None and in_flight.headers.meant_for != policy.subscription:
         return OtherSubscription()
+    if in_flight.delivery.discarded:
+        return Discarded(in_flight.delivery.discarded)
     if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
         in_flight.delivery = in_flight.delivery._replace(broken=broken)
         return CorruptHeaders(broken)

@@ -33,7 +33,11 @@ _EVENTS: Final = {
     Rule.TRANSFERRED: Event.TRANSFERRED,
     Rule.DEAD: Event.DEAD,
 }
-_MOVED: Final = Event.MOVED
+
+
+def event_of(rule: Rule) -> Event:
+    """How a message ended in its lane by this rule."""
+    return _EVENTS.get(rule, Event.MOVED)
 
 
 class AuditBatch(PendingPublish):
@@ -111,7 +115,7 @@ class AuditRecorder:
                 stored_at,
                 identity,
                 headers.hop,
-                _EVENTS.get(why, _MOVED),
+                event_of(why),
                 why,
                 "" if sent is None else sent.message.topic,
                 "" if sent is None else position(token),

@@ -8,7 +8,7 @@ unacknowledged message is in exactly one Stage at all times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -128,6 +128,20 @@ class Engine:
         broker delivers them again: see HandOver.
         """
         self.handover.on_disconnect(self.lanes[index], partition)
+
+    def start_until(self, index: int, moment: float) -> None:
+        """Sets the moment (monotonic seconds) from which on no message of a lane starts."""
+        queues = self.scheduler.queues
+        queues.version += queues.starts_until[index] <= self._clock.now()
+        queues.starts_until[index] = moment
+
+    def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
+        """Releases those messages of a lane, by their tokens, that have not started. Returns the tokens of those that
+        have started and are not acknowledged.
+        """
+        lane = self.lanes[index]
+        self.handover.drop_unstarted(lane, tokens=frozenset(tokens))
+        return [in_flight.ack_token for in_flight in lane if in_flight.ack_token in tokens]
 
     def room(self, index: int) -> int:
         """Number of messages that a lane may deliver now: see LaneSink.room. A lane without room is noted for

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,13 @@ class HandOver:
             lane.active.on_disconnect(partition)
         self.drop_unstarted(lane, partition)
 
-    def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
-        """Releases the unstarted messages of a lane, of one partition or of all (None), and returns them. They are not
-        acknowledged, so the broker still has them.
+    def drop_unstarted(
+        self, lane: LaneState, partition: str | None = None, tokens: AbstractSet[object] | None = None
+    ) -> list[InFlight]:
+        """Releases the unstarted messages of a lane, of one partition or of all (None), with these tokens or any (None),
+        and returns them. They are not acknowledged, so the broker still has them.
         """
-        unstarted = lane.take_unstarted(partition)
+        unstarted = lane.take_unstarted(partition, tokens)
         for in_flight in unstarted:
             in_flight.give_back()
             self._flow.release(in_flight)

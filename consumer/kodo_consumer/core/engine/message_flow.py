@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kodo_consumer.core.checks.receive_checks import check_before_queueing, check_on_receipt
-from kodo_consumer.core.engine.audit_recorder import AuditBatch, AuditRecorder
+from kodo_consumer.core.engine.audit_recorder import AuditBatch, AuditRecorder, event_of
 from kodo_consumer.core.engine.local_delays import LocalDelays
 from kodo_consumer.core.engine.publishing import PendingPublish, PendingPublishes, PendingReroute, Published
 from kodo_consumer.core.limits.limiter_set import LimitKind
@@ -75,7 +75,7 @@ class MessageFlow:
         )
         in_flight.received = now
         self._lookahead.add(in_flight)
-        if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
+        if policy.is_plain and not (delivery.broken or delivery.discarded) and HEADER_NAMES.isdisjoint(properties):
             if self._gap_monitor is not None:
                 self._gap_monitor.on_message(in_flight.delivery, lane.lane)
             self._scheduler.queues.enqueue(
@@ -214,11 +214,13 @@ class MessageFlow:
         token: object = "",
     ) -> None:
         """Acknowledges a message, after the receipt of its audit record if there are records and messages wait for
-        them. The next message of its key need not wait for that receipt.
+        them. The next message of its key need not wait for that receipt. Tokens that keep the end of a message get it.
         """
         if self._confirmations is not None:
             rule = why.value
             in_flight.why = rule
+        if why is not Rule.DONE and (with_end := getattr(in_flight.ack_token, "with_end", None)) is not None:
+            in_flight.ack_token = with_end(event_of(why), reason)
         if self.recorder is None:
             self._acknowledge(in_flight, now)
             return

@@ -22,13 +22,15 @@ _MAX_TRIES: Final = 64  # messages turned back in one call before others get a w
 
 class TurnQueues:
     """The queues of all lanes. `version` grows whenever there may be more to take. `quick`, `slow`: turns of the lanes
-    that have messages of quick, and of slow tenants.
+    that have messages of quick, and of slow tenants. `starts_until`: monotonic seconds, by lane, from which on
+    none of its messages starts.
     """
 
     def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:
         self.version = 0
         self.bulkheads = Bulkheads(policy.bulkheads, policy.lanes, policy.concurrency)
         self.lanes = lanes
+        self.starts_until = [float("inf")] * len(lanes)
         self._weights = policy.tenant_weights
         self._set_shares([lane.lane.weight for lane in lanes], frozenset())
 
@@ -96,7 +98,7 @@ class TurnQueues:
         """
         tries = _MAX_TRIES
         skipped: list[int] = []
-        shares = self.slow if slow else self.quick
+        shares, ends = self.slow if slow else self.quick, self.starts_until
         bulkheads = self.bulkheads if self.bulkheads.groups else None
         for index in shares.order():
             lane = self.lanes[index]
@@ -109,7 +111,7 @@ class TurnQueues:
                 asked = None if keeps else may_start_newcomer
             if stops is not None and may_run:
                 may_run = not stops(index, now)
-            if not may_run or (lane.active is not None and not lane.active.may_start(now)):
+            if not may_run or now >= ends[index] or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
             while (in_flight := ring.take(passing_over, now, slow=slow, may_start_newcomer=asked)) is not None:

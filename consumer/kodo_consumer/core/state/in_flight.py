@@ -256,7 +256,7 @@ class LaneState:
         """
         if self.key_queues is None:
             return True
-        key_queue = self.key_queues.setdefault(_order_key(in_flight.delivery), deque())
+        key_queue = self.key_queues.setdefault(order_key(in_flight.delivery), deque())
         key_queue.append(in_flight)
         if len(key_queue) > 1:
             in_flight.enter(Stage.BLOCKED_BY_KEY)
@@ -266,23 +266,25 @@ class LaneState:
         """Removes a message that has ended from the queue of its key. Returns the next message of the key, None without
         one.
         """
-        key_queue = self.key_queues.get(_order_key(in_flight.delivery)) if self.key_queues is not None else None
+        key_queue = self.key_queues.get(order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
             return None
         key_queue.popleft()
         if key_queue:
             return key_queue[0]
-        del self.key_queues[_order_key(in_flight.delivery)]
+        del self.key_queues[order_key(in_flight.delivery)]
         return None
 
-    def take_unstarted(self, partition: str | None = None) -> list[InFlight]:
-        """Lists the messages that have not started, of one partition or (`partition` is None) of all, and removes them
-        from all key queues.
+    def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
+        """Lists the messages that have not started, of one partition or (`partition` is None) of all, with these tokens
+        or (None) with any, and removes them from all key queues.
         """
         found = [
             in_flight
             for in_flight in self
-            if in_flight.stage in UNSTARTED and partition in (None, in_flight.delivery.partition)
+            if in_flight.stage in UNSTARTED
+            and partition in (None, in_flight.delivery.partition)
+            and (tokens is None or in_flight.ack_token in tokens)
         ]
         if self.key_queues is not None:
             gone = set(found)
@@ -299,6 +301,6 @@ class LaneState:
             yield from entry.in_flight.values()
 
 
-def _order_key(delivery: Delivery) -> str:
+def order_key(delivery: Delivery) -> str:
     """Key within which order is kept: the ordering key, the key, or the partition of messages without one."""
     return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

@@ -6,7 +6,7 @@ tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
@@ -97,6 +97,20 @@ class LaneSink(Protocol):
 
     def fail(self, problem: BaseException) -> None:
         """Reports that no messages will come any more: the thread that reads the lane has ended with `problem`."""
+
+
+class ClaimSink(LaneSink, Protocol):
+    """Sink of a lane whose messages a worker has for a limited time; workers' sinks are such."""
+
+    def start_until(self, moment: float) -> None:
+        """Sets the moment, in seconds of the monotonic clock, from which on no message of the lane starts: others may
+        have it then. Without a call messages may start at any time.
+        """
+
+    def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
+        """Drops those of delivered messages that have not started, because others have them. Returns the tokens of the
+        others that are unacknowledged: they have started.
+        """
 
 
 class LaneReader(Protocol):

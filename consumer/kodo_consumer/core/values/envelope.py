@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
     entry, partition). The adapter acknowledges by `token`, which prints as `(ledger,entry,partition,batch index)`.
     Times are ms since the epoch, 0 = none. `payload` None: a tombstone. `broken`: why key and properties could not be
     read, empty if they could. `schema`: version of the payload's schema, such as `L1:3`, if the lane was opened with
-    `LaneRequest.schemas`.
+    `LaneRequest.schemas`. `discarded`: reason for which a person discards the message unhandled; empty: handle it.
     """
 
     entry: Hashable
@@ -53,6 +53,7 @@ class Delivery(NamedTuple):
     batch_index: int = -1
     broken: str = ""
     schema: str = ""
+    discarded: str = ""
 
     @property
     def position(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -21,14 +21,18 @@ from kodo_consumer.core.values.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.inbox import TABLE, Inbox, inbox_table
 from kodo_consumer.inbox.inbox_broker import InboxBroker
-from kodo_consumer.inbox.inbox_row import InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.inbox_filter import InboxFilter, InboxStatus
+from kodo_consumer.inbox.inbox_lane import InboxLane
+from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.inbox_rows import InboxRows
 from kodo_consumer.inbox.inbox_store import InboxStore
+from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.acknowledged_hooks import InlineAcknowledgedHooks, await_on
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.testing import MemoryBroker
+from kodo_consumer.testing import Harness, MemoryBroker
 from sqlalchemy import Engine, MetaData, create_engine, create_mock_engine, make_url, select, update
 from sqlalchemy.exc import OperationalError
 
@@ -67,7 +71,7 @@ def test_a_row_gives_the_message_back_as_it_was_received(payload: bytes | None) 
     given = delivery(7, payload, key="k\0", uid="ü\ud800")._replace(
         token="(3,7,1,2)", entry=(3, 7, 1), batch_index=2, event_time=5, ordering_key="o", schema="L1:3", broken="why"
     )
-    found = delivery_of(9, "c", head_of(given), payload)
+    found = delivery_of(ClaimedRow(9, given.position, head_of(given), payload), "c")
     assert found == given._replace(token=InboxToken(9, "c", "3:7:1:2"))
     assert (str(found.token), found.position) == ("(3,7,1,2)", given.position)
     assert head_of(given).isascii()
@@ -98,11 +102,55 @@ def test_rows_are_accepted_once_claimed_by_one_and_done_once(engine: Engine) -> 
     assert _names(store.claim("b", "two", 4)) == [None]
     assert store.claim("a", "one", 4) == []
     assert store.counts() == {"waiting": 0, "claimed": 7, "done": 0}
-    assert store.finish("one", [one.token.row for one in first]) == 0
-    assert store.finish("one", [one.token.row for one in second]) == 2, "they are another's"
-    assert store.finish("one", [first[0].token.row]) == 1, "it is done already"
+    assert store.finish([one.token for one in first]) == []
+    others = [one.token._replace(claim="one") for one in second]
+    assert store.finish(others) == others, "they are another's"
+    assert store.finish([first[0].token]) == [first[0].token], "it is done already"
     assert store.counts() == {"waiting": 0, "claimed": 3, "done": 4}
     assert InboxStore(engine, "p/n/t:other", 1).counts() == {"waiting": 0, "claimed": 0, "done": 0}
+
+
+def test_rows_of_a_key_are_claimed_by_one_worker_at_a_time(engine: Engine) -> None:
+    store, lapsed = _store(engine), _store(engine, 0)
+    keys = ["x", "x", "y", "x"]
+    given = [delivery(number, b"%d" % number, key=key) for number, key in enumerate(keys)]
+    store.accept("a", given, ordered=True)
+    first = store.claim("a", "one", 1, ordered=True)
+    assert _names(first) == [b"0"]
+    assert _names(store.claim("a", "two", 9, ordered=True)) == [b"2"]
+    more = store.claim("a", "one", 1, ordered=True)
+    assert _names(more) == [b"1"], "of its own key"
+    store.finish([first[0].token])
+    assert store.claim("a", "two", 9, ordered=True) == []
+    store.give_back([more[0].token])
+    assert _names(lapsed.claim("a", "two", 9, ordered=True)) == [b"1", b"3"]
+    eventually(lambda: store.claim("a", "three", 1, ordered=True), within=5)
+    assert _names(store.claim("a", "three", 9, ordered=True)) == [b"3"]
+
+
+def test_claims_that_are_made_at_one_time_keep_the_order_of_keys(engine: Engine) -> None:
+    store, barrier = _store(engine), threading.Barrier(4)
+    store.accept("a", [delivery(number, key=f"k{number % 5}") for number in range(200)], ordered=True)
+    claims: dict[str, list[int]] = {}
+
+    def claim(name: str) -> None:
+        barrier.wait(10)
+        claims[name] = []
+        for _ in range(20):
+            claims[name] += [one.token.row for one in _store(engine).claim("a", name, 3, ordered=True)]
+
+    threads = [threading.Thread(target=claim, args=(f"c{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    with engine.connect() as connection:
+        by_key = connection.execute(
+            select(TABLE.c.order_key, TABLE.c.claimed_by).where(TABLE.c.claimed_by != "").distinct()
+        )
+        owners = Counter(key for key, _ in by_key)
+    assert set(owners.values()) == {1}
+    assert all(rows == sorted(rows) for rows in claims.values())
 
 
 def test_claims_lapse_unless_they_are_renewed_and_end_when_they_are_released(engine: Engine) -> None:
@@ -134,13 +182,14 @@ def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
 ) -> None:
     renewed: list[int] = []
 
-    def renew(self: InboxStore, claims: object) -> None:
+    def renew(self: InboxStore, claims: object) -> set[int]:
         renewed.append(1)
         if len(renewed) == 1:
             raise OperationalError("update", {}, Exception("locked"))
+        return set()
 
     monkeypatch.setattr(InboxStore, "renew", renew)
-    broker = InboxBroker(cast("Any", None), _store(engine), renew=1.0, keep=1_000)
+    broker = InboxBroker(cast("Any", None), _store(engine, 3_000), keep=1_000)
     time.sleep(1.1)
     with pytest.raises(OperationalError):
         broker.turn()
@@ -152,7 +201,7 @@ def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
 def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
     store = _store(engine)
     store.accept("a", [delivery(number, b"x") for number in range(5)])
-    store.finish("one", [one.token.row for one in store.claim("a", "one", 4)])
+    store.finish([one.token for one in store.claim("a", "one", 4)])
     assert store.forget_done(60_000, 10) == 0
     with engine.begin() as connection:
         connection.execute(update(TABLE).where(TABLE.c.done_at.is_not(None)).values(done_at=1))
@@ -165,7 +214,7 @@ def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
 
 def broker_of(worker: Worker) -> Any:
     """The inbox through which a worker gets its messages."""
-    return worker._connections._broker
+    return worker._connections.broker
 
 
 class Place:
@@ -193,11 +242,11 @@ class Place:
             raise Dead("no")
 
     @contextmanager
-    def worker(self, observers: Observers | None = None) -> Iterator[Worker]:
+    def worker(self, lasts: int = 60_000, observers: Observers | None = None) -> Iterator[Worker]:
         broker: Any = Inbox(self.engine).open(self.broker, self.policy)
-        worker = Worker(
-            self.policy, broker, ThreadExecutor(self.handle, 4), SystemClock(), Random(1), observers=observers
-        )
+        broker._store = InboxStore(self.engine, self.policy.lanes[0].subscription, lasts)
+        executor = ThreadExecutor(self.handle, self.policy.concurrency)
+        worker = Worker(self.policy, broker, executor, SystemClock(), Random(1), observers=observers)
         worker.open("w")
         try:
             yield worker
@@ -286,10 +335,10 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
     is_gone = [True]
     accept = InboxStore.accept
 
-    def maybe(self: InboxStore, *given: Any) -> None:
+    def maybe(self: InboxStore, *given: Any, **options: Any) -> None:
         if is_gone[0]:
             raise OperationalError("insert", {}, Exception("gone"))
-        accept(self, *given)
+        accept(self, *given, **options)
 
     monkeypatch.setattr(InboxStore, "accept", maybe)
     place.send("a", "b")
@@ -300,6 +349,79 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
         is_gone[0] = False
         eventually(lambda: place.left == 0 and len(place.seen) == 2, within=20)
         eventually(lambda: worker.alarms.counts["resumed"] == 1, within=5)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_no_message_starts_while_another_worker_may_have_its_row(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_taken: bool
+) -> None:
+    """A worker that had no database for longer than its claims started rows that another worker had taken over."""
+    place = Place(engine, policy(in_place=(), concurrency=1))
+    place.gate.clear()
+    place.send("a", "b", "c")
+    with place.pumped(), place.worker(3_000) as worker:
+        eventually(lambda: place.store.counts()["claimed"] == 3 and worker.counts.started == 1, within=20)
+        (first,) = (parts_of(message)[0].position for message in worker.engine.runs.running)
+        renew, is_gone = InboxStore.renew, [True]
+
+        def maybe(self: InboxStore, claims: Any) -> set[int]:
+            if is_gone[0]:
+                raise OperationalError("update", {}, Exception("gone"))
+            return renew(self, claims)
+
+        monkeypatch.setattr(InboxStore, "renew", maybe)
+        (lane,) = (lane for lane in worker.engine.lanes if lane.in_flight)
+        ends = worker.engine.scheduler.queues.starts_until
+        eventually(lambda: ends[lane.lane.index] < time.monotonic(), within=10)
+        if is_taken:
+            eventually(lambda: len(place.store.claim(READY, "other", 9)) == 3, within=10)
+        else:
+            place.gate.set()
+            eventually(lambda: place.seen[b"a"] == 1, within=10)
+        time.sleep(0.2)
+        assert worker.counts.started == 1, "the claims have lapsed"
+        is_gone[0] = False
+        if is_taken:
+            eventually(lambda: "handled twice, because they have started here: " in caplog.text, within=40)
+            assert "3 rows claimed by another worker, because the claim lapsed" in caplog.text
+            assert f"started here: {first}\n" in caplog.text
+            place.gate.set()
+            eventually(lambda: not worker.busy, within=10)
+            assert place.seen == {b"a": 1}
+            assert lane.in_flight == 0
+        else:
+            eventually(lambda: place.store.counts() == {"waiting": 0, "claimed": 0, "done": 3}, within=40)
+            assert place.seen == {b"a": 1, b"b": 1, b"c": 1}
+        assert worker.engine.check_invariants() == []
+
+
+def test_rows_are_handled_again_or_discarded_as_people_ask(engine: Engine) -> None:
+    place = Place(engine)
+    place.send("dies", "well")
+    rows = InboxRows(engine)
+
+    def counts(**expected: int) -> None:
+        eventually(lambda: rows.counts() == expected, within=20)
+
+    with place.pumped(), place.worker():
+        counts(dead=1, done=1)
+        (dead,) = rows.status("p/n/t:s")[0]["dead"]
+        assert (dead["cause"], dead["rows"]) == ("no", 1)
+        assert rows.retry(InboxFilter(cause="no"), limit=9) == 1
+        eventually(lambda: place.seen[b"dies"] == 2, within=20)
+        counts(dead=1, done=1)
+    place.send("dies", "more")
+    place.gate.clear()
+    with place.pumped(), place.worker():
+        counts(dead=1, done=1, claimed=1)  # "dies" is a repeat
+    assert rows.discard(InboxFilter(tenant="(none)"), "not wanted", limit=9) == (1, 0)
+    counts(dead=1, done=1, discarding=1)
+    with place.pumped(), place.worker() as worker:
+        counts(dead=1, done=1, discarded=1)
+        assert worker.counts.finished["discarded"] == 1
+    assert place.seen == {b"dies": 2, b"well": 1}
+    (row,) = rows.rows(InboxFilter(statuses=(InboxStatus.DISCARDED,)), 9)
+    assert row["reason"] == "not wanted"
 
 
 def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
@@ -319,6 +441,11 @@ def test_a_lane_that_is_left_lets_its_claims_lapse(engine: Engine) -> None:
             self.got.extend(deliveries)
 
         def on_disconnect(self, partition: str | None = None) -> None: ...
+
+        def start_until(self, moment: float) -> None: ...
+
+        def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
+            raise AssertionError(tokens)
 
         def fail(self, problem: BaseException) -> None:
             raise problem
@@ -357,7 +484,7 @@ def test_the_log_says_what_is_to_do_and_since_when(engine: Engine, caplog: pytes
     store.claim("a", "one", 1)
     with engine.begin() as connection:
         connection.execute(update(TABLE).values(received_at=TABLE.c.received_at - 90_000))
-    broker = InboxBroker(MemoryBroker(SystemClock()), store, renew=0.0, keep=60_000)
+    broker = InboxBroker(MemoryBroker(SystemClock()), store, keep=60_000)
     broker._last["log"] -= 60
     assert not broker.turn()
     assert (broker.backlog.waiting, broker.backlog.claimed, broker.trouble) == (2, 1, "")
@@ -383,7 +510,7 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     strange = Inbox("sqlite://")
     strange._engine = other
     with pytest.raises(UsageError, match="K743"):
-        strange.check(policy())
+        strange.check()
     with pytest.raises(UsageError, match="claim: 1s is less than 5s"):
         Inbox("sqlite://", claim="1s")
     with pytest.raises(UsageError, match="keep: "):
@@ -394,17 +521,6 @@ def test_an_inbox_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> No
     for call in (gone.create_table, lambda: gone.counts("x"), lambda: gone.open(MemoryBroker(SystemClock()), policy())):
         with pytest.raises(KodoctlError, match="K721"):
             call()
-
-
-def test_an_ordered_subscription_takes_no_inbox(tmp_path: Path) -> None:
-    topics = """
-  ledger:
-    subscriptions:
-      booking: {type: key_shared, states: [], in_place: [], on_failure: block}
-"""
-    consumer = Consumer.load(write(tmp_path, topics), topic="ledger", subscription="booking", environ={})
-    with pytest.raises(UsageError, match="booking keeps the order of a key"):
-        Inbox("sqlite://").open(MemoryBroker(SystemClock()), consumer.policy)
 
 
 def test_a_handler_names_its_inbox_and_migrations_find_the_table(tmp_path: Path) -> None:
@@ -450,3 +566,89 @@ def test_a_consumer_starts_with_its_inbox_shows_it_and_without_a_table_not_at_al
     finally:
         consumer.stop()
     assert inbox.counts("p/n/t:s")["done"] == 2
+
+
+def test_a_batch_handler_gets_its_messages_from_the_inbox(tmp_path: Path) -> None:
+    of = policy(in_place=(), concurrency=4)
+    place = Place(create_engine("sqlite://"), of)
+    cluster: Any = MemoryCluster(of)
+    consumer = Consumer(of, lambda: (place.broker, cluster), settings=Settings())
+    inbox = Inbox(f"sqlite:///{tmp_path / 'shop.db'}")
+    inbox.create_table()
+
+    @consumer.batch_handler(max=10, wait="100ms", inbox=inbox)
+    def handle(messages: list[Message]) -> list[Dead | None]:
+        place.seen.update(message.data for message in messages)
+        return [Dead("no") if message.data == b"dies" else None for message in messages]
+
+    consumer.start()
+    try:
+        with place.pumped():
+            place.send(*(f"m{number}" for number in range(30)), "dies")
+            eventually(lambda: inbox.counts("p/n/t:s")["done"] == 31, within=20)
+    finally:
+        consumer.stop()
+    assert (len(place.seen), max(place.seen.values())) == (31, 1)
+    rows = InboxRows(create_engine(f"sqlite:///{tmp_path / 'shop.db'}"))
+    assert rows.counts() == {"done": 30, "dead": 1}
+    rows.close()
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_a_harness_has_its_messages_go_through_the_inbox(tmp_path: Path, kind: str) -> None:
+    shape = "states: [retrying], in_place: [], retrying: {delays: [10s], attempts: 2}"
+    if kind == "key_shared":
+        shape = "type: key_shared, states: [], in_place: [5s], on_failure: block"
+    topics = f"  orders: {{subscriptions: {{billing: {{{shape}}}}}}}\n"
+    consumer = Consumer.load(write(tmp_path, topics), environ={})
+    seen: list[bytes] = []
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        seen.append(message.data)
+        if seen == [b"a"]:
+            raise ValueError
+
+    inbox = Inbox(f"sqlite:///{tmp_path / 'test.db'}")
+    inbox.create_table()
+    harness = Harness(consumer, inbox=inbox)
+    for name in ("a", "b", "c"):
+        harness.send(name.encode(), key="k")
+    harness.run()
+    assert seen == ([b"a", b"b", b"c"] if kind == "shared" else [b"a"])
+    assert not harness.waiting("L1", "ready"), "all are in the table"
+    harness.advance("15s")
+    assert seen == ([b"a", b"b", b"c", b"a"] if kind == "shared" else [b"a", b"a", b"b", b"c"])
+    harness.advance("10d")
+    harness.send(b"d", key="k")
+    harness.run()
+    assert seen[-1] == b"d"
+    harness.close()
+    counts = inbox.counts(consumer.policy.lanes[0].subscription)
+    assert counts == {"waiting": 0, "claimed": 0, "done": 5 if kind == "shared" else 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dropped", "kept", "left"), [("shared", {1}, {2, 3}, set()), ("key_shared", {1, 2, 3}, {3}, {2})]
+)
+def test_where_order_is_kept_nothing_starts_before_a_row_that_another_worker_has(
+    kind: Any, dropped: set[int], kept: set[int], left: set[int]
+) -> None:
+    class Sink:
+        """A sink whose third message has started."""
+
+        def __init__(self) -> None:
+            self.dropped: set[int] = set()
+
+        def withdraw(self, tokens: Collection[Any]) -> Sequence[object]:
+            self.dropped |= {token.row for token in tokens}
+            return [token for token in tokens if token.row == 3]
+
+        def start_until(self, moment: float) -> None:
+            assert moment == 7.0
+
+    sink: Any = Sink()
+    lane = InboxLane(LaneRequest(READY, "s", kind, "w", 10, 10, 1_000), sink, lambda: None)
+    lane.unfinished = {row: InboxToken(row, lane.claim, f"1:{row}:0:-1") for row in (1, 2, 3)}
+    assert {token.row for token in lane.on_renewed({2, 3}, 7.0)} == left
+    assert (sink.dropped, set(lane.unfinished)) == (dropped, kept)

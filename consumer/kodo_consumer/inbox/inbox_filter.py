@@ -1,0 +1,48 @@
+# pure: every branch is tested
+"""Filter of inbox rows: statuses of rows, and conditions on rows. It imports no database, so that commands start
+quickly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class InboxStatus(StrEnum):
+    """Status of a row: the first three are to do, the others are done."""
+
+    WAITING = "waiting"
+    CLAIMED = "claimed"  # by a worker: its handler runs, or it is next there
+    DISCARDING = "discarding"  # the next worker that takes it ends it unhandled
+    DONE = "done"
+    REPEATED = "repeated"
+    DISCARDED = "discarded"
+    SKIPPED = "skipped"
+    TRANSFERRED = "transferred"
+    MOVED = "moved"
+    DEAD = "dead"
+
+
+NOT_DONE = (InboxStatus.WAITING, InboxStatus.CLAIMED, InboxStatus.DISCARDING)
+UNHANDLED = (InboxStatus.DEAD, InboxStatus.DISCARDED, InboxStatus.DISCARDING)
+"""Statuses of the rows that `retry` takes where no status and no id is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFilter:
+    """Filter of rows: a row must meet all conditions that are given. Without any condition all rows are chosen.
+    `subscription`: its full name. `cause`: text that the reason contains.
+    """
+
+    ids: tuple[int, ...] = ()
+    statuses: tuple[InboxStatus, ...] = ()
+    subscription: str | None = None
+    topic: str | None = None
+    tenant: str | None = None
+    cause: str | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """True if the filter has no condition, and so chooses all rows."""
+        return self == InboxFilter()

@@ -1,0 +1,168 @@
+"""Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import count, zip_longest
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from kodo_consumer.core.values.envelope import position
+from kodo_consumer.inbox.inbox_row import InboxToken
+from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.broker import ClaimSink, LaneReader, LaneRequest
+    from kodo_consumer.core.values.envelope import Delivery
+
+log = logging.getLogger("kodo.consumer")
+_FIRST: Final = 10  # rows of a lane claimed at once, before the sizes of its messages are known
+_NAMED: Final = 10  # messages that a log entry names
+
+
+class InboxLane:
+    """Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker. `anew` is called
+    when there is something to do. Thread-safe.
+    """
+
+    def __init__(self, request: LaneRequest, sink: ClaimSink, anew: Callable[[], object]) -> None:
+        self.request, self.sink = request, sink
+        self.reader: LaneReader  # set once the topic is open
+        self.received: deque[Delivery] = deque()
+        self.ended: deque[tuple[InboxToken, int]] = deque()  # with its ticket, 0 where the worker awaits no result
+        self.unfinished: dict[int, InboxToken] = {}  # delivered rows that are not marked as done
+        self.next_look = 0.0
+        self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
+        self.is_stopped = self.is_away = False
+        self._lock, self._is_closed = threading.Lock(), False
+        self._anew, run = anew, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
+        self._claims = (f"{run}-{number}" for number in count())
+        self.claim = next(self._claims)
+
+    @property
+    def is_ordered(self) -> bool:
+        """True if the lane keeps the order of each key."""
+        return self.request.type != "shared"
+
+    # ---- sink of the topic
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Queues received messages to be stored."""
+        self.received.extend(deliveries)
+        self._anew()
+
+    def room(self) -> int:
+        """Number of messages that may be received now, before others are stored."""
+        return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
+
+    def on_disconnect(self, partition: str | None = None) -> None:
+        """Does nothing: rows stay, and messages that come again are told by their names."""
+
+    def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
+        """Does nothing: rows say which messages are done."""
+
+    def fail(self, problem: BaseException) -> None:
+        """Fails the worker, because no messages will come any more."""
+        self.sink.fail(problem)
+
+    # ---- reader for the worker
+
+    @property
+    def disconnected_topics(self) -> Sequence[str]:
+        """Topics without a connection: see LaneReader."""
+        return self.reader.disconnected_topics
+
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """Partitions that are connected for `seconds`: see LaneReader."""
+        return self.reader.long_connected(seconds)
+
+    def seconds_since_empty(self) -> Mapping[str, float]:
+        """Seconds since the client had no message left: see LaneReader."""
+        return self.reader.seconds_since_empty()
+
+    def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
+        """Queues rows to be marked as done; their results by `tickets` are those of the database."""
+        ended = zip_longest(tokens, tickets, fillvalue=0)
+        self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
+        self._anew()
+
+    def resume(self) -> None:
+        """Looks for rows again, because the worker has room."""
+        self.next_look = 0.0
+        self._anew()
+
+    def add_consumers(self) -> None:
+        """Does nothing: messages are acknowledged as soon as they are stored."""
+
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
+        """Reconnects the lane on the topic."""
+        self.reader.reconnect(wait, away, partition)
+
+    def leave(self, wait: float) -> None:
+        """Leaves the topic until `join`, and claims no rows. Claims of this lane are not renewed any more: rows that the
+        worker dropped can be claimed when they lapse.
+        """
+        self.is_away, self.claim = True, next(self._claims)
+        self.reader.leave(wait)
+
+    def join(self) -> None:
+        """Reads the topic and its rows again."""
+        self.is_away = False
+        self.reader.join()
+        self.resume()
+
+    def stop(self) -> None:
+        """Ends receiving and claiming; rows are still marked as done until `close`."""
+        self.is_stopped = True
+        self.reader.stop()
+
+    def close(self) -> None:
+        """Closes the lane on the topic. The broker of this lane marks rows as done and releases claims."""
+        with self._lock:
+            self.is_stopped = self._is_closed = True
+        self.reader.close()
+
+    # ---- the inbox
+
+    def on_renewed(self, rows: AbstractSet[int], until: float) -> AbstractSet[InboxToken]:
+        """Lets the messages of these rows start until a moment (monotonic seconds), and drops the messages of others:
+        another worker has claimed them. Returns the tokens of further messages that it dropped, to keep the order of
+        keys: their rows have to be given back.
+        """
+        mine = {row: token for row, token in self.unfinished.items() if token.claim == self.claim}
+        lost = {token for row, token in mine.items() if row not in rows}
+        dropped = set(mine.values()) if lost and self.is_ordered else lost
+        started = set(self.sink.withdraw(dropped))
+        self.unfinished = {row: token for row, token in mine.items() if token not in dropped or token in started - lost}
+        topic = self.request.topic
+        if lost:
+            text = "%s: %s claimed by another worker, because the claim lapsed"
+            log.warning(text, topic, many(len(lost), "row"))
+        if twice := [token for token in started if token in lost]:
+            log.warning("%s: handled twice, because they have started here: %s", topic, names_of(twice))
+        self.sink.start_until(until)
+        return dropped - lost - started
+
+    def first_received(self) -> list[Delivery]:
+        """Returns the first received messages, a batch at most."""
+        return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
+
+    def on_stored(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledges the first received messages on the topic, because they are stored."""
+        for _ in deliveries:
+            self.received.popleft()
+        with self._lock:
+            if not self._is_closed:
+                self.reader.acknowledge([one.token for one in deliveries])
+                self.reader.resume()
+        self.next_look = 0.0
+
+
+def names_of(tokens: Sequence[object]) -> str:
+    """Positions of messages on their topic, of ten at most."""
+    more = f" and {len(tokens) - _NAMED} more" if len(tokens) > _NAMED else ""
+    return ", ".join(position(token) for token in tokens[:_NAMED]) + more

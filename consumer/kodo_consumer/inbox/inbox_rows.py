@@ -1,0 +1,163 @@
+"""Rows of the inbox for people: counts, lists, rows to handle again, rows to discard. Of all subscriptions of a database.
+
+Methods raise SQLAlchemyError, only `open_rows` raises KodoctlError instead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import ColumnElement, Engine, and_, case, func, inspect, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from kodo_consumer.adapters.stores.sql_tables import now_ms
+from kodo_consumer.inbox.inbox_filter import UNHANDLED, InboxFilter, InboxStatus
+from kodo_consumer.inbox.table import NAME, TABLE
+from kodo_consumer.outbox.outbox_store import existing_engine, unusable
+from kodo_consumer.outbox.table import lacking_columns
+from kodoctl.errors import KodoctlError, error
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
+
+_C: Final = TABLE.c
+_MAX_CAUSES: Final = 100  # pairs of cause and tenant of dead rows that are counted, those with most rows
+
+
+def _status() -> ColumnElement[str]:
+    """Expression of a row's status: see InboxStatus."""
+    to_do = case(
+        (_C.claimed_until > now_ms(), InboxStatus.CLAIMED.value),
+        (_C.outcome == InboxStatus.DISCARDED.value, InboxStatus.DISCARDING.value),
+        else_=InboxStatus.WAITING.value,
+    )
+    return case((_C.done_at.is_(None), to_do), else_=_C.outcome)
+
+
+class InboxRows:
+    """Rows of one database's inbox table, for the command line."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def close(self) -> None:
+        """Closes the pooled connections of the database."""
+        self._engine.dispose()
+
+    def status(self, subscription: str | None = None) -> list[dict[str, Any]]:
+        """Returns a dict for each subscription with rows, by name: `subscription`, `counts` (rows by status),
+        `oldest_seconds` (age of the first row to do; None without any), `workers` (claimed rows by claim), and `dead`
+        (rows by `cause` and `tenant`, most first).
+        """
+        mine = [] if subscription is None else [_C.subscription == subscription]
+        status = _status()
+        counted = select(_C.subscription, status, func.count()).where(*mine).group_by(_C.subscription, status)
+        aged = (
+            select(_C.subscription, now_ms() - func.min(_C.received_at))
+            .where(*mine, _C.done_at.is_(None))
+            .group_by(_C.subscription)
+        )
+        claims = (
+            select(_C.subscription, _C.claimed_by, func.count())
+            .where(*mine, _C.done_at.is_(None), _C.claimed_until > now_ms())
+            .group_by(_C.subscription, _C.claimed_by)
+        )
+        causes = (
+            select(_C.subscription, _C.reason, _C.tenant, func.count())
+            .where(*mine, _C.done_at.is_not(None), _C.outcome == InboxStatus.DEAD.value)
+            .group_by(_C.subscription, _C.reason, _C.tenant)
+            .order_by(func.count().desc())
+            .limit(_MAX_CAUSES)
+        )
+        found: dict[str, dict[str, Any]] = defaultdict(
+            lambda: {"counts": {}, "oldest_seconds": None, "workers": {}, "dead": []}
+        )
+        with self._engine.connect() as connection:
+            for name, one, count in connection.execute(counted):
+                found[name]["counts"][one] = int(count)
+            for name, age in connection.execute(aged):
+                found[name]["oldest_seconds"] = max(0, int(age) // 1000)
+            for name, claim, count in connection.execute(claims):
+                found[name]["workers"][claim] = int(count)
+            for name, reason, tenant, count in connection.execute(causes):
+                found[name]["dead"].append({"cause": reason or "", "tenant": tenant, "rows": int(count)})
+        return [{"subscription": name, **found[name]} for name in sorted(found)]
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of rows by status, of all subscriptions."""
+        status = _status()
+        with self._engine.connect() as connection:
+            return {one: int(count) for one, count in connection.execute(select(status, func.count()).group_by(status))}
+
+    def rows(self, chosen: InboxFilter, limit: int) -> list[dict[str, Any]]:
+        """Returns at most `limit` rows in the order of receipt, without their messages: the columns of the table, and
+        `status`.
+        """
+        shown = [column for column in TABLE.columns if column.name not in ("head", "body", "name")]
+        statement = select(*shown, _status().label("status")).where(_among(chosen)).order_by(_C.id).limit(limit)
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(statement).mappings()]
+
+    def retry(self, chosen: InboxFilter, *, limit: int) -> int:
+        """Makes at most `limit` rows waiting again that are done or to be discarded; without a status or an id only
+        those that no handler has done: dead and discarded ones. Returns the number of changed rows.
+        """
+        again = or_(_C.done_at.is_not(None), _C.outcome != "")
+        usual = again if chosen.ids or chosen.statuses else _status().in_([one.value for one in UNHANDLED])
+        picked = self._picked(limit, _among(chosen), again, usual)
+        fresh = {"done_at": None, "outcome": "", "reason": None, "claimed_by": "", "claimed_until": 0}
+        change = update(TABLE).where(_C.id.in_(picked), again).values(**fresh, retries=_C.retries + 1)
+        with self._engine.begin() as connection:
+            return connection.execute(change).rowcount
+
+    def discard(self, chosen: InboxFilter, reason: str, *, limit: int) -> tuple[int, int]:
+        """Has at most `limit` waiting rows end unhandled, with a reason. Returns the number of changed rows, and of
+        those that stay as they are because a worker has them.
+        """
+        waits = and_(_C.done_at.is_(None), _C.outcome == "", _C.claimed_until <= now_ms())
+        claimed = and_(_C.done_at.is_(None), _C.claimed_until > now_ms())
+        picked = self._picked(limit, _among(chosen), waits)
+        change = update(TABLE).where(_C.id.in_(picked), waits)
+        with self._engine.begin() as connection:
+            left = connection.execute(select(func.count()).where(_among(chosen), claimed)).scalar_one()
+            values = {"outcome": InboxStatus.DISCARDED.value, "reason": reason}
+            return connection.execute(change.values(**values)).rowcount, int(left)
+
+    @staticmethod
+    def _picked(limit: int, *conditions: ColumnElement[bool]) -> Select[tuple[int]]:
+        return select(_C.id).where(*conditions).order_by(_C.id).limit(limit)
+
+
+def _among(choice: InboxFilter) -> ColumnElement[bool]:
+    named = {"subscription": choice.subscription, "topic": choice.topic, "tenant": choice.tenant}
+    parts: list[ColumnElement[bool]] = [_C[name] == value for name, value in named.items() if value is not None]
+    parts += [_C.id.in_(choice.ids)] if choice.ids else []
+    parts += [_status().in_([one.value for one in choice.statuses])] if choice.statuses else []
+    parts += [_C.reason.contains(choice.cause, autoescape=True)] if choice.cause is not None else []
+    return and_(True, *parts)
+
+
+def lacking(engine: Engine) -> str:
+    """Returns the remedy, as a text, if the database lacks the inbox table or columns of it; "" if it lacks nothing.
+    Raises SQLAlchemyError.
+    """
+    if not inspect(engine).has_table(NAME):
+        return f"the database has no table {NAME}: call `create_table()` of the Inbox once, or run what `kodo-consumer inbox schema` prints"
+    return lacking_columns(engine, TABLE)
+
+
+def open_rows(url: str) -> InboxRows:
+    """Returns the inbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
+    the table cannot be used.
+    """
+    engine = existing_engine(url)
+    try:
+        detail = lacking(engine)
+    except SQLAlchemyError as problem:
+        engine.dispose()
+        raise unusable(engine.url, problem) from None
+    if detail:
+        engine.dispose()
+        raise KodoctlError(error("K771", "inbox cannot be used", detail))
+    return InboxRows(engine)
