@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
 from kodoctl.cli.common import command_target
@@ -27,11 +27,12 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
     signing_keys,
 )
-from kodoctl.documents.recall_document import AnyRecallPlan, RecallReportDocument
+from kodoctl.documents.recall_document import AnyRecallPlan
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.destinations import RecallSource
     from kodoctl.recall.plan.recall_plan import RecallPlan
     from kodoctl.recall.send.dead_letter_partitions import MessageSource
-    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions, SendReport
+    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions
     from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.units import Duration
 
@@ -161,13 +162,12 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
     """Prints the report of a recall plan, and ends the command with the report's exit code if it is not 0. `seconds`:
     duration.
     """
-    shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
-        say(json.dumps(shown, indent=1))
+        say(json.dumps(report.to_json(plan.run, plan.action, seconds), indent=1))
     else:
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown, plan.kind.noun))
+        show_lines(recall_report_lines(report, plan.action, seconds, plan.kind.noun))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:
@@ -312,10 +312,3 @@ class _Progress:
             sys.stderr.flush()
         else:
             tell(f"{done:,} of {total:,}")
-
-
-def _report_json(report: SendReport, plan: RecallPlan, seconds: float) -> RecallReportDocument:
-    from dataclasses import asdict
-
-    head = {"format_version": 1, "run": plan.run, "action": plan.action.value, "complete": report.complete}
-    return cast("RecallReportDocument", {**head, **asdict(report), "seconds": round(seconds, 3)})

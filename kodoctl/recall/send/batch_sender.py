@@ -25,11 +25,12 @@ from kodoctl.recall.send.ledger_entries import ledger_entries
 from kodoctl.recall.send.partition_lanes import open_lanes, settle_doubts
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.send.plan_ledger import PlanLedger
-    from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch, SendOptions, SendReport
+    from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch, SendOptions
 
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after a stop was asked for
