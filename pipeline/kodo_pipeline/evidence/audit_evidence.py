@@ -59,10 +59,10 @@ class PartitionCoverage:
     """Coverage of one partition of `topic` (full name) over all ingests. Times are ms.
 
     `entries_planned`, `entries_seen`: numbers of entries in the ranges that were read in full. `problems`: texts about
-    ranges that were not read to their end, or that do not continue each other. `read`: an ingest has read the partition,
-    or its cursors. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed before
-    the cursors were read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two readings, None: unknown.
-    `audit`: it is a partition of an audit topic.
+    ranges that were not read to their end, or that do not continue each other. `read`: an ingest has read the
+    partition, or its cursors. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was
+    fixed before the cursors were read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two
+    readings, None: unknown. `audit`: it is a partition of an audit topic.
     """
 
     topic: str
@@ -99,8 +99,8 @@ class SubscriptionTotals:
 
     `missing_records`: count of numbers of its worker runs that no record has. `contradictions`: count of record numbers
     with two different records. `runs`: some of the worker runs with missing numbers. `sent_again`: count of messages
-    that were lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were written
-    off; a missing record may still explain a lost message.
+    that were lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were
+    written off; a missing record may still explain a lost message.
     """
 
     topic: str
