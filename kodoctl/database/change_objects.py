@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.pulsar.values.live_objects import DatabaseFacts, Live, LiveObject, SlotFacts, TableFacts
-from kodoctl.topology.resources import Address, PublicationResource, SlotResource, database_of, place_of
+from kodoctl.topology.resources import Address, PublicationResource, SlotResource, database_of, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
@@ -66,7 +66,7 @@ def read_sources(
     wanted: dict[str, dict[str, NamespaceName]] = {}
     for address in addresses:
         if (place := database_of(address)) is not None:
-            wanted.setdefault(place[0], {})[place[1]] = place_of(address)
+            wanted.setdefault(place[0], {})[place[1]] = namespace_of_address(address)
     objects, databases = dict(live.objects), dict(live.databases)
     for variable, names in wanted.items():
         try:

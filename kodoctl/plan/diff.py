@@ -42,7 +42,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
-    place_of,
+    namespace_of_address,
 )
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class _Diff:
             other.startswith("publication.")
             and (found := database_of(other)) is not None
             and found[1] == place[1]
-            and place_of(other) == place_of(publication)
+            and namespace_of_address(other) == namespace_of_address(publication)
             for other in self._desired.objects
         )
 
