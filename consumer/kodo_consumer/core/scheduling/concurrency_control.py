@@ -27,7 +27,12 @@ _FORGET: Final = 1.001  # the best seen fades by this much a round, doubled in t
 
 
 class Adaptive:
-    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds."""
+    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds.
+
+    Additive increase, multiplicative decrease: after each round (as many ends as there may be handlers at once, at
+    least 20, and a quarter of a second) the limit grows by one if it was used. It shrinks by three tenths when the mean
+    handler time is above twice the best that was seen lately, or when more than one handler in ten failed.
+    """
 
     __slots__ = ("_bad", "_began", "_best", "_ends", "_most", "_peak", "_total", "limit")
 
