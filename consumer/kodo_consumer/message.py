@@ -174,9 +174,9 @@ class Message(Generic[T]):
         return once(session, self._lane.subscription, self.id, self.effect)
 
     def postpone(self, until: datetime | timedelta | str, why: str = "") -> NoReturn:
-        """Ends the run by raising Postpone: the message comes again `until` a time with a time zone, or after a
-        timedelta or a text such as "30s", and no attempt counts. In a batch handler this postpones the whole batch;
-        return Postpone for single messages.
+        """Ends the run by raising Postpone: the message is delivered again at the time `until` (with a time zone), or
+        after a timedelta or a text such as "30s", and no attempt counts. In a batch handler this postpones the whole
+        batch; return Postpone for single messages.
         """
         raise Postpone(until, why)
 

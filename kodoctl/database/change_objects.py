@@ -17,7 +17,7 @@ from kodoctl.pulsar.values.live_objects import (
     TableFacts,
 )
 from kodoctl.pulsar.values.publication_marker import owner_of, read_marker
-from kodoctl.topology.resources import Address, PublicationResource, SlotResource, database_of, place_of
+from kodoctl.topology.resources import Address, PublicationResource, SlotResource, database_of, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
@@ -86,7 +86,7 @@ def read_sources(
     wanted: dict[str, dict[str, set[NamespaceName]]] = {}
     for address in addresses:
         if (place := database_of(address)) is not None:
-            wanted.setdefault(place[0], {}).setdefault(place[1], set()).add(place_of(address))
+            wanted.setdefault(place[0], {}).setdefault(place[1], set()).add(namespace_of_address(address))
     objects, databases = dict(live.objects), dict(live.databases)
     for variable, names in wanted.items():
         try:

@@ -1,14 +1,15 @@
-"""Field types that several JSON documents share, and functions that check, write and hash a document by its type."""
+"""Field types that several JSON documents share, and functions that make, check, write and hash a document by its type."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+Row = TypeVar("Row")
 Count = Annotated[int, Field(ge=0)]
 Counts = dict[str, Count]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -35,6 +36,20 @@ def dump_values(kind: Any, values: Any) -> Any:
     in a text (a broker's names may have them) are kept.
     """
     return form(kind).dump_python(values, warnings=False)
+
+
+def row_of(kind: type[Row], *sources: object, **values: Any) -> Row:
+    """A document, or a row of one, of the type `kind`, a TypedDict. Each key has the value in `values` or else the
+    attribute of that name of the first of `sources` that has it, with a tuple as list; a key without either is left
+    out.
+    """
+    found = {}
+    for name in kind.__annotations__:
+        holder = next((one for one in sources if hasattr(one, name)), None)
+        if name in values or holder is not None:
+            value = values[name] if name in values else getattr(holder, name)
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return cast("Row", found)
 
 
 def reason(problem: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import Field
@@ -156,36 +157,43 @@ class RecallTableDocument(_RecallPlan):
 AnyRecallPlan = RecallPlanDocument | RecallTableDocument
 
 
-class RecallReportDocument(TypedDict):
+@dataclass
+class SendReport:
     """Result of one attempt to carry out a recall plan. Integers are numbers of letters; lists have one text per
     letter.
 
     `had_already`: sent, and dropped by the broker's deduplication because it had stored the letter before; `before`:
-    settled by earlier attempts or recalls, `already` of them by this plan; `gone`: acknowledged by somebody else;
-    `in_doubt`: sent without a receipt; `elsewhere`: the position has another letter than the plan says; `duplicates`:
-    second copies of messages that were acknowledged; `seconds`: duration of the attempt.
+    settled by earlier attempts or recalls, `already` of them by this plan; `gone`: acknowledged by somebody else, with
+    no entry in this ledger; `in_doubt`: sent without a receipt, which the next attempt decides; `elsewhere`: letters
+    that this plan cannot send; `duplicates`: second copies that a broker stored and this attempt acknowledged;
+    `stored_twice`: those that it cannot acknowledge.
     """
 
-    format_version: int
-    run: str
-    action: str
-    complete: bool
-    sent: int
-    had_already: int
-    discarded: int
-    before: int
-    already: int
-    acknowledged: int
-    unacknowledged: int
-    gone: int
-    in_doubt: int
-    refused: list[str]
-    unclear: list[str]
-    elsewhere: list[str]
-    duplicates: int
-    stored_twice: list[str]
-    interrupted: bool
-    seconds: NotRequired[float]
+    sent: int = 0
+    had_already: int = 0
+    discarded: int = 0
+    before: int = 0
+    already: int = 0
+    acknowledged: int = 0
+    unacknowledged: int = 0
+    gone: int = 0
+    in_doubt: int = 0
+    refused: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    stored_twice: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """True if every letter that was not gone has been dealt with, and none needs the attention of a person."""
+        return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
+
+    def to_json(self, run: str, action: str, seconds: float) -> dict[str, Any]:
+        """The report as JSON. `run`, `action`: of the plan; `seconds`: duration of the attempt."""
+        head = {"format_version": 1, "run": run, "action": action, "complete": self.complete}
+        return {**head, **asdict(self), "seconds": round(seconds, 3)}
 
 
 class ControlProperty(TypedDict):

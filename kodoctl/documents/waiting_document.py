@@ -1,11 +1,14 @@
-"""The JSON of `kodoctl waiting list` and `kodoctl waiting release`. Times are ms since the epoch, 0: none."""
+"""Documents of `kodoctl waiting list` and `kodoctl waiting release`, which are filled while messages are read or sent.
+`asdict` makes their JSON. Times are ms since the epoch, 0: none.
+"""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import dataclass, field
 
 
-class WaitingLaneRow(TypedDict):
+@dataclass(slots=True)
+class WaitingLaneRow:
     """A waiting lane, with figures of those of its messages that meet the condition.
 
     `lane`: such as `L1/pending`; `full_topic`: full name of its topic; `overdue`: number of messages whose due time is
@@ -16,15 +19,16 @@ class WaitingLaneRow(TypedDict):
     subscription: str
     lane: str
     full_topic: str
-    messages: int
-    overdue: int
-    oldest: int
-    next_due: int
-    last_due: int
+    messages: int = 0
+    overdue: int = 0
+    oldest: int = 0
+    next_due: int = 0
+    last_due: int = 0
 
 
-class WaitingGroupRow(TypedDict):
-    """Number of waiting messages that agree in `lane`, `cause`, `tenant` and `due`; null: the command did not group by
+@dataclass(slots=True)
+class WaitingGroupRow:
+    """Number of waiting messages that agree in `lane`, `cause`, `tenant` and `due`; None: the command did not group by
     that column.
 
     `due`: `now` (also messages without a due time), `in 1 min`, `in 1 h`, `in 1 d` (within that time) or `later`.
@@ -37,14 +41,15 @@ class WaitingGroupRow(TypedDict):
     cause: str | None
     tenant: str | None
     due: str | None
-    messages: int
-    oldest: int
-    next_due: int
-    last_due: int
+    messages: int = 0
+    oldest: int = 0
+    next_due: int = 0
+    last_due: int = 0
 
 
-class WaitingListDocument(TypedDict):
-    """The JSON of `kodoctl waiting list`. `where`: the condition; `read`, `matched`: numbers of messages; `groups`:
+@dataclass(slots=True)
+class WaitingListDocument:
+    """The result of `kodoctl waiting list`. `where`: the condition; `read`, `matched`: numbers of messages; `groups`:
     largest first; `unread`: a line for each entry that could not be read.
     """
 
@@ -58,7 +63,8 @@ class WaitingListDocument(TypedDict):
     unread: list[str]
 
 
-class LaneReleaseRow(TypedDict):
+@dataclass(slots=True)
+class LaneReleaseRow:
     """Result of releasing one lane, which may take several plans.
 
     `earlier_run`: id of a killed run whose plan this row completes, "" for plans of this run. `released`: messages sent
@@ -68,19 +74,20 @@ class LaneReleaseRow(TypedDict):
     """
 
     lane: str
-    earlier_run: str
-    released: int
-    stays: dict[str, int]
-    problems: list[str]
-    complete: bool
-    seconds: float
+    earlier_run: str = ""
+    released: int = 0
+    stays: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    complete: bool = True
+    seconds: float = 0.0
 
 
-class WaitingReleaseDocument(TypedDict):
-    """The JSON of `kodoctl waiting release`. `where`: the condition; `lanes`: rows in the order of their release."""
+@dataclass(slots=True)
+class WaitingReleaseDocument:
+    """The result of `kodoctl waiting release`. `where`: the condition; `lanes`: rows in the order of their release."""
 
     format_version: int
     topic: str
     subscription: str
     where: str
-    lanes: list[LaneReleaseRow]
+    lanes: list[LaneReleaseRow] = field(default_factory=list)

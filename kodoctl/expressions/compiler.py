@@ -5,19 +5,174 @@ with its place. One run reports all errors.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
 from kodoctl.expressions import ast
 from kodoctl.expressions.ast import Constant, Node, ValueKind
-from kodoctl.expressions.fault_list import POISON, FaultList
-from kodoctl.expressions.leaf_nodes import interval, literal, reference
+from kodoctl.expressions.coercion import TRUTHS, moment, number
+from kodoctl.expressions.fault_list import POISON, FaultList, keyword
 from kodoctl.expressions.parser import MAX_DEPTH
-from kodoctl.expressions.value_kinds import arithmetic_kinds, as_kind, compared_kind
 
 if TYPE_CHECKING:
     from kodoctl.expressions.vocabulary import Vocabulary
+
+
+_UNITS: Final = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
+                 "WEEK": 604_800_000}  # fmt: skip
+_EXACT: Final = 2**53  # whole numbers beyond it are not told apart by a double
+_LONGEST: Final = 36_500 * 86_400_000  # ms
+_BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
+
+
+def literal(faults: FaultList, tree: Any) -> Node:
+    """Compiles a quoted text or a number to a Constant. A number beyond a double, and a whole number from 2^53 on,
+    which a double may not distinguish from its neighbours, is recorded as an error.
+    """
+    if tree.is_string:
+        return Constant(str(tree.this), ValueKind.TEXT)
+    value = number(str(tree.this))
+    if value is None:
+        return faults.add(tree, "this is no number a double can hold")
+    if abs(value) >= _EXACT and value.is_integer():
+        detail = "a whole number of this size is not told apart from its neighbours: compare it as text, in quotes"
+        return faults.add(tree, detail)
+    return Constant(value, ValueKind.NUMBER)
+
+
+def interval(faults: FaultList, tree: Any) -> Node:
+    """Compiles a duration of one number and one unit, such as `INTERVAL '2 hours'`, to a constant in ms, at most a
+    hundred years.
+    """
+    amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
+    unit = _UNITS.get(str(tree.args.get("unit") or "").upper().removesuffix("S"))
+    if amount is None or unit is None:
+        detail = "write a number and one unit, such as interval '90 minutes'; units: " + ", ".join(_UNITS).lower()
+        return faults.add(tree, detail)
+    if abs(amount * unit) > _LONGEST:
+        return faults.add(tree, "longer than a hundred years")
+    return Constant(round(amount * unit), ValueKind.SPAN)
+
+
+def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
+    """Compiles a name: a property, a value of the JSON payload, or a fact of the vocabulary. Returns POISON after an
+    error.
+    """
+    steps = _steps(faults, tree)
+    if steps is None:
+        return POISON
+    (root, *path) = steps
+    name = str(root)
+    if name.lower() == "properties":
+        if len(path) != 1 or not isinstance(path[0], str):
+            return faults.add(tree, "one property by its name: properties['uid']")
+        if vocabulary.hidden and path[0].startswith(vocabulary.hidden):
+            return faults.add(tree, f"{path[0]} is the platform's own, and no condition goes by it")
+        return ast.Property(path[0])
+    if name.lower() == "payload" and path and vocabulary.payload:
+        bad = [step for step in path if isinstance(step, str) and (not step or _BAD_KEYS & set(step))]
+        if bad:
+            return faults.add(tree, f"the key {bad[0]!r}: empty keys, and those with ' ? * `, cannot be reached")
+        return ast.Json(tuple(path))
+    if path or name.lower() not in vocabulary.kinds:
+        return _unknown(faults, tree, name, vocabulary)
+    return ast.Field(name.lower(), vocabulary.kinds[name.lower()])
+
+
+def _unknown(faults: FaultList, tree: Any, name: str, vocabulary: Vocabulary) -> Node:
+    facts, inside = vocabulary.kinds, vocabulary.payload
+    near = get_close_matches(name.lower(), [*facts, "properties"], 1)
+    value = f", a JSON value payload.{name}" if inside else ""
+    hint = f"did you mean {near[0]}?" if near else f"a property is properties['{name}']{value}"
+    known = "" if near else "\nfacts: " + ", ".join(["properties['…']", *["payload.…"] * inside, *facts])
+    return faults.add(tree, f"{name!r} is no fact of a message: {hint}{known}", "K552", "unknown fact")
+
+
+def _steps(faults: FaultList, tree: Any) -> list[str | int] | None:
+    """`payload.a['b'][0]` as the steps `payload`, `a`, `b`, 0; not recursive. None after adding an error to `faults`."""
+    steps: list[str | int] = []
+    while not isinstance(tree, exp.Column):
+        match tree:
+            case exp.Dot() if isinstance(tree.expression, exp.Identifier):
+                steps.append(str(tree.expression.this))
+            case exp.Bracket() if len(tree.expressions) == 1 and (step := _step(tree.expressions[0])) is not None:
+                steps.append(step)
+            case _:
+                faults.add(tree, "write payload.name, payload['name'] or payload.list[0]")
+                return None
+        tree = tree.this
+    parts = [tree.args.get(part) for part in ("this", "table", "db", "catalog")]
+    if not all(part is None or isinstance(part, exp.Identifier) for part in parts):
+        faults.add(tree, f"{keyword(tree)} is not allowed in a condition")
+        return None
+    steps += [str(part.this) for part in parts if part is not None]
+    return steps[::-1]
+
+
+def _step(tree: Any) -> str | int | None:
+    """The text or number in brackets as a step; None for anything else."""
+    if not isinstance(tree, exp.Literal):
+        return None
+    if tree.is_string:
+        return str(tree.this)
+    text = str(tree.this)
+    return int(text) if text.isdigit() and len(text) < 10 else None
+
+
+def compared_kind(left: Node, right: Node) -> ValueKind | None:
+    """Kind in which both sides of a comparison are compared. An untyped side or a quoted text is compared in the kind
+    of the other side. None if both are untyped.
+    """
+    if left.kind is right.kind:
+        return None if left.kind is ValueKind.UNTYPED else left.kind
+    sides = ((left, right), (right, left))
+    loose = next((other.kind for one, other in sides if one.kind is ValueKind.UNTYPED), None)
+    quoted = (other.kind for one, other in sides if isinstance(one, Constant) and one.kind is ValueKind.TEXT)
+    return loose or next(quoted, left.kind)
+
+
+def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
+    """(kind of left, kind of right) for arithmetic. An untyped side counts as a moment if the other is a duration or a
+    moment, else as a number.
+    """
+    times = (ValueKind.SPAN, ValueKind.MOMENT)
+    loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
+    loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
+    return (
+        loose_left if left.kind is ValueKind.UNTYPED else left.kind,
+        loose_right if right.kind is ValueKind.UNTYPED else right.kind,
+    )
+
+
+def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
+    """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text, or
+    a `Cast` if the node is untyped or the condition itself has a cast (`asked`). Otherwise records an error in `faults`
+    and returns POISON.
+    """
+    if node is POISON or node.kind is kind:
+        return node
+    if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
+        return _quoted_constant(faults, tree, str(node.value), kind)
+    if node.kind is ValueKind.UNTYPED or (asked and node.kind is ValueKind.TEXT):
+        return ast.Cast(node, kind)
+    return faults.add_kind(tree, f"this is a {node.kind}, needed is a {kind}")
+
+
+def _quoted_constant(faults: FaultList, tree: Any, text: str, kind: ValueKind) -> Node:
+    parse: Callable[[str], Any] = moment if kind is ValueKind.MOMENT else TRUTHS.get
+    value = parse(text)
+    if value is None:
+        example = (
+            "'2026-01-31 14:00:00' (UTC) or '2026-01-31T14:00:00+01:00'"
+            if kind is ValueKind.MOMENT
+            else "true or false"
+        )
+        return faults.add_kind(tree, f"{text!r} is no {kind}: write {example}")
+    return Constant(value, kind)
+
 
 _COMPARE: Final = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

@@ -45,8 +45,8 @@ def create_private(file: Path) -> None:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replaces a file atomically: readers see the old content or the new one. The mode is the system's usual one.
-    Raises OSError, and then leaves the old file as it was.
+    """Replaces a file atomically: readers see the old content or the new one, also after a loss of power. The mode is
+    the system's usual one. Raises OSError, and then leaves the old file as it was.
     """
     _replace(file, content, 0o666)
 
@@ -64,6 +64,8 @@ def _replace(file: Path, content: bytes, created: int, mode: int | None = None) 
     try:
         with os.fdopen(_create_file(scratch, created), "wb") as stream:
             stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
         if mode is not None:
             scratch.chmod(mode)
         scratch.replace(file)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
+from kodoctl.documents.json_form import row_of
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.plan_document import DriftDocument
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow
     from kodoctl.plan.plan import Plan
-    from kodoctl.plan.plan_document import DriftDocument
     from kodoctl.pulsar.values.live_objects import Live
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
@@ -104,16 +105,14 @@ def to_json(drift: Drift) -> DriftDocument:
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]
 
-    return {
-        "format_version": FORMAT_VERSION,
-        "drifted": drift.drifted,
-        "refused": drift.refused,
-        "by_hand": changes(drift.by_hand),
-        "either": changes(drift.either),
-        "not_applied": changes(drift.not_applied),
-        "beyond_repair": [serialization.diagnostic_to_json(finding) for finding in drift.beyond_repair],
-        "conflicts": [serialization.diagnostic_to_json(finding) for finding in drift.conflicts],
-        "unmanaged": list(drift.unmanaged),
-        "counts_unmanaged": drift.count_unmanaged,
-        "stale_topologies": list(drift.stale_topologies),
-    }
+    return row_of(
+        DriftDocument,
+        drift,
+        format_version=FORMAT_VERSION,
+        by_hand=changes(drift.by_hand),
+        either=changes(drift.either),
+        not_applied=changes(drift.not_applied),
+        beyond_repair=[serialization.diagnostic_to_json(finding) for finding in drift.beyond_repair],
+        conflicts=[serialization.diagnostic_to_json(finding) for finding in drift.conflicts],
+        counts_unmanaged=drift.count_unmanaged,
+    )

@@ -12,20 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kodoctl.documents.json_form import reason
+from kodoctl.documents.json_form import reason, row_of
 from kodoctl.errors import UsageError, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, action_of
+from kodoctl.plan.history_document import ApplyRow
 from kodoctl.pulsar.values import packed_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
-
-if TYPE_CHECKING:
-    from kodoctl.plan.history_document import ApplyRow
 
 FORMAT_VERSION: Final = 1
 MAX_PLAN: Final = 2 << 20  # bytes of a packed plan that an entry holds; a broker takes messages of 5 MiB
@@ -254,19 +252,14 @@ def step_json(change: Change, part: str) -> Json:
 
 def to_json(one: Applied) -> ApplyRow:
     """An apply as JSON."""
-    return {
-        "id": one.id,
-        "verb": one.verb,
-        "who": one.who,
-        "began": one.began,
-        "ended": one.ended,
-        "commit": one.commit,
-        "plan": one.digest,
-        "state": one.state,
-        "changes": one.total,
-        "done": [serialization.change_to_json(change) for change in one.done],
-        "broken": [{"change": serialization.change_to_json(change), "detail": detail} for change, detail in one.broken],
-    }
+    return row_of(
+        ApplyRow,
+        one,
+        plan=one.digest,
+        changes=one.total,
+        done=[serialization.change_to_json(change) for change in one.done],
+        broken=[{"change": serialization.change_to_json(change), "detail": detail} for change, detail in one.broken],
+    )
 
 
 def parse(data: bytes) -> Json:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import ValidationError
 
 from kodoctl import __version__
-from kodoctl.documents.json_form import digest, dump_values, form, reason
+from kodoctl.documents.json_form import digest, dump_values, form, reason, row_of
 from kodoctl.documents.plan_actions import Action
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
@@ -35,22 +35,20 @@ _SAME_NAME: Final = (
 
 def to_json(plan: Plan) -> PlanDocument:
     """The plan as JSON, with its seal."""
-    same = {name: list(value) if isinstance(value := getattr(plan, name), tuple) else value for name in _SAME_NAME}
-    values = {
-        **same,
-        "format_version": FORMAT_VERSION,
-        "kodoctl_version": __version__,
-        "cluster": {"name": plan.identity.cluster, "uuids": plan.identity.uuids},
-        "part": _portion_to_json(plan.portion),
-        "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
-        "complete": not plan.unseen,
-        "refused": plan.refused,
-        "summary": summary(plan),
-        "changes": [serialization.change_values(change) for change in plan.changes],
-        "findings": [serialization.finding_values(finding) for finding in plan.findings],
-    }
-    in_order = {name: values[name] for name in PlanDocument.__annotations__ if name in values}
-    document: PlanDocument = dump_values(PlanDocument, in_order)
+    values = row_of(
+        PlanDocument,
+        plan,
+        format_version=FORMAT_VERSION,
+        kodoctl_version=__version__,
+        cluster={"name": plan.identity.cluster, "uuids": plan.identity.uuids},
+        part=_portion_to_json(plan.portion),
+        against={"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
+        complete=not plan.unseen,
+        summary=summary(plan),
+        changes=[serialization.change_values(change) for change in plan.changes],
+        findings=[serialization.finding_values(finding) for finding in plan.findings],
+    )
+    document: PlanDocument = dump_values(PlanDocument, values)
     document["seal"] = digest(document)
     return document
 

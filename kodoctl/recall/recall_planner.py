@@ -13,9 +13,8 @@ from kodoctl.documents.recall_document import MAX_LETTERS
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
-from kodoctl.recall.plan.destinations import RecallSource, check_target
 from kodoctl.recall.plan.key_order import KeyOrder, leaving
-from kodoctl.recall.plan.recall_plan import RecallPlan, SourceKind
+from kodoctl.recall.plan.recall_plan import RecallPlan
 from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.send.partition_lanes import check_targets
 from kodoctl.topology.names import TopicName, partition_name, partition_numbers
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kodoctl.recall.message.stored_message import DeadLetter, Position
+    from kodoctl.recall.plan.destinations import RecallSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ def prepare(
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
         most = "1 or more" if request.table else f"from 1 to {MAX_LETTERS:,}; more messages are more plans"
         raise UsageError(error("K567", "not a number of letters", f"--limit {request.limit}: {most}"))
-    if request.action.sends and family.kind is SourceKind.DEAD:
-        check_target(family, request.to)
+    if request.action.sends:
+        family.check_target(request.to)
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
@@ -117,7 +117,7 @@ def held_letters(
         for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None, cluster.unread):
             if not cursor.has((stored.ledger, stored.entry)):
                 letter = letter_of(stored, family.source_topic, family.fair_by)
-                if family.kind is SourceKind.DEAD or family.is_for(letter.properties):
+                if family.is_for(letter.properties):
                     yield letter
                 elif pass_over is not None:
                     pass_over(letter.position)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         LetterSample,
         PeekDocument,
         PeekedMessage,
-        RecallReportDocument,
         RecallSummary,
+        SendReport,
     )
 
 _VERBS: Final = {
@@ -169,47 +169,49 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 
 
-def recall_report_lines(document: RecallReportDocument, noun: str = "letter") -> Iterator[Line]:
-    """Lines of the report of a recall plan; `noun`: the word for its messages."""
+def recall_report_lines(report: SendReport, action: str, seconds: float, noun: str) -> Iterator[Line]:
+    """Lines of the report of a recall plan. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word
+    for one of its messages.
+    """
     for letters, title in (
-        (document["refused"], "never taken, still where it was"),
-        (document["unclear"], "nobody can tell whether it was stored; neither sent again nor acknowledged"),
-        (document["elsewhere"], "left alone"),
+        (report.refused, "never taken, still where it was"),
+        (report.unclear, "nobody can tell whether it was stored; neither sent again nor acknowledged"),
+        (report.elsewhere, "left alone"),
     ):
         for one in letters[:_SHOWN]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
-    for one in document["stored_twice"][:_SHOWN]:
+    for one in report.stored_twice[:_SHOWN]:
         yield Line(f"  {one_line(one)}", "yellow", hang=4)
-    if document["duplicates"]:
-        text = f"  {many(document['duplicates'], 'message')} stored twice when a broker took the lane over: one copy of each is acknowledged"
+    if report.duplicates:
+        text = f"  {many(report.duplicates, 'message')} stored twice when a broker took the lane over: one copy of each is acknowledged"
         yield Line(text, hang=4)
-    if document["already"]:
-        verb = {"send": "recalled", "discard": "discarded"}.get(document["action"], "sent")
-        text = f"  {many(document['already'], noun)} of the plan {verb} by an earlier attempt at this plan"
+    if report.already:
+        verb = {"send": "recalled", "discard": "discarded"}.get(action, "sent")
+        text = f"  {many(report.already, noun)} of the plan {verb} by an earlier attempt at this plan"
         yield Line(text, hang=4)
-    if document["gone"]:
+    if report.gone:
         yield Line(
-            f"  {many(document['gone'], noun)} of the plan acknowledged by somebody else meanwhile",
+            f"  {many(report.gone, noun)} of the plan acknowledged by somebody else meanwhile",
             "yellow",
             hang=4,
         )
-    if document["unacknowledged"]:
+    if report.unacknowledged:
         yield Line(
-            f"  {many(document['unacknowledged'], noun)} not acknowledged yet: run the command again",
+            f"  {many(report.unacknowledged, noun)} not acknowledged yet: run the command again",
             "yellow",
             hang=4,
         )
-    if document["in_doubt"]:
-        text = f"  {many(document['in_doubt'], noun)} without a receipt when this stopped: the next attempt finds out"
+    if report.in_doubt:
+        text = f"  {many(report.in_doubt, noun)} without a receipt when this stopped: the next attempt finds out"
         yield Line(text, "yellow", hang=4)
-    discards = document["action"] == "discard"
-    done = [f"{document['discarded']:,} discarded"] if discards else [f"{document['sent']:,} sent"]
-    done += [f"{document['had_already']:,} stored by an earlier attempt"] * bool(document["had_already"])
-    done += [f"{document['before']:,} done before"] * bool(document["before"])
-    done += [f"{document['acknowledged']:,} acknowledged"] * (document["action"] != "resend")
-    head = "Done" if document["complete"] else "Interrupted" if document["interrupted"] else "Not complete"
-    yield Line(f"{head}: {', '.join(done)}; {document['seconds']:.1f} s.", "bold")
-    if document["interrupted"]:
+    discards = action == "discard"
+    done = [f"{report.discarded:,} discarded"] if discards else [f"{report.sent:,} sent"]
+    done += [f"{report.had_already:,} stored by an earlier attempt"] * bool(report.had_already)
+    done += [f"{report.before:,} done before"] * bool(report.before)
+    done += [f"{report.acknowledged:,} acknowledged"] * (action != "resend")
+    head = "Done" if report.complete else "Interrupted" if report.interrupted else "Not complete"
+    yield Line(f"{head}: {', '.join(done)}; {seconds:.1f} s.", "bold")
+    if report.interrupted:
         yield Line("Running the same command again continues with what is left; nothing is sent twice.")
 
 

@@ -41,20 +41,20 @@ def waiting_lines(document: WaitingListDocument, target: str, most: int) -> Iter
     yield Line(target, "bold")
     lanes: dict[tuple[str, str], list[WaitingLaneRow]] = {}
     groups: dict[tuple[str, str], list[WaitingGroupRow]] = {}
-    for lane in document["lanes"]:
-        lanes.setdefault((lane["topic"], lane["subscription"]), []).append(lane)
-    for group in document["groups"]:
-        groups.setdefault((group["topic"], group["subscription"]), []).append(group)
+    for lane in document.lanes:
+        lanes.setdefault((lane.topic, lane.subscription), []).append(lane)
+    for group in document.groups:
+        groups.setdefault((group.topic, group.subscription), []).append(group)
     for (topic, subscription), rows in lanes.items():
         yield Line()
         yield Line(f"{one_line(topic)} / {one_line(subscription)}", "bold")
-        yield from _table(_LANE_HEADS, [_lane_cells(row, document["now"]) for row in rows], right={1, 2})
+        yield from _table(_LANE_HEADS, [_lane_cells(row, document.now) for row in rows], right={1, 2})
         if found := groups.get((topic, subscription)):
             yield Line()
             yield from _groups(found, most)
     yield Line()
-    chosen = f"{document['matched']:,} of {many(document['read'], 'waiting message')}"
-    condition = "" if document["where"] == "true" else f" meet {document['where']}"
+    chosen = f"{document.matched:,} of {many(document.read, 'waiting message')}"
+    condition = "" if document.where == "true" else f" meet {document.where}"
     yield Line(f"{chosen}{condition}. Nothing was consumed.", "dim")
 
 
@@ -62,21 +62,19 @@ _LANE_HEADS: Final = ("lane", "messages", "due now", "next due", "oldest")
 
 
 def _lane_cells(row: WaitingLaneRow, now: int) -> tuple[str, ...]:
-    ahead = row["next_due"] - now
-    due = "" if not row["next_due"] else f"in {age_text(ahead)}" if ahead > 0 else f"{age_text(-ahead)} ago"
-    oldest = f"{age_text(max(0, now - row['oldest']))} ago" if row["messages"] else ""
-    return row["lane"], f"{row['messages']:,}", f"{row['overdue']:,}", due, oldest
+    ahead = row.next_due - now
+    due = "" if not row.next_due else f"in {age_text(ahead)}" if ahead > 0 else f"{age_text(-ahead)} ago"
+    oldest = f"{age_text(max(0, now - row.oldest))} ago" if row.messages else ""
+    return row.lane, f"{row.messages:,}", f"{row.overdue:,}", due, oldest
 
 
 def _groups(rows: list[WaitingGroupRow], most: int) -> Iterator[Line]:
-    facts = [{"lane": row["lane"], "due": row["due"], "tenant": row["tenant"], "cause": row["cause"]} for row in rows]
+    facts = [{"lane": row.lane, "due": row.due, "tenant": row.tenant, "cause": row.cause} for row in rows]
     names = [name for name, value in facts[0].items() if value is not None]
-    cells = [
-        (f"{row['messages']:,}", *(str(has[name]) for name in names)) for row, has in zip(rows, facts, strict=True)
-    ]
+    cells = [(f"{row.messages:,}", *(str(has[name]) for name in names)) for row, has in zip(rows, facts, strict=True)]
     yield from _table(("messages", *names), cells[:most], right={0})
     if left := rows[most:]:
-        count = sum(row["messages"] for row in left)
+        count = sum(row.messages for row in left)
         yield Line(f"{_GAP}{count:,} in {many(len(left), 'more group')} (--most, or JSON)", "dim", hang=4)
 
 
@@ -106,22 +104,22 @@ def release_lines(document: WaitingReleaseDocument, target: str) -> Iterator[Lin
     cluster was reached.
     """
     yield Line(target, "bold")
-    yield Line(f"Release of {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
-    yield Line(f"  where  {one_line(document['where'], 400)}", hang=9)
-    for row in document["lanes"]:
+    yield Line(f"Release of {one_line(document.topic)} / {one_line(document.subscription)}", "bold")
+    yield Line(f"  where  {one_line(document.where, 400)}", hang=9)
+    for row in document.lanes:
         yield from _lane(row)
-    if any(row["released"] for row in document["lanes"]):
+    if any(row.released for row in document.lanes):
         yield Line("What is released is due at once; what is over a limit waits again, as the limit now is.", hang=2)
-    if not all(row["complete"] for row in document["lanes"]):
+    if not all(row.complete for row in document.lanes):
         yield Line("Not complete: run the same command again, which sends nothing twice.", "bold red", hang=2)
 
 
 def _lane(row: LaneReleaseRow) -> Iterator[Line]:
-    stays = sum(row["stays"].values())
+    stays = sum(row.stays.values())
     left = f", {stays:,} stay{'s' * (stays == 1)}" if stays else ""
-    of = f" by the plan that run {one_line(row['earlier_run'])} left" if row["earlier_run"] else ""
-    yield Line(f"  {row['lane']}: {many(row['released'], 'message')} released{of}{left}", hang=4)
-    for why, count in row["stays"].items():
+    of = f" by the plan that run {one_line(row.earlier_run)} left" if row.earlier_run else ""
+    yield Line(f"  {row.lane}: {many(row.released, 'message')} released{of}{left}", hang=4)
+    for why, count in row.stays.items():
         yield Line(f"    {count:,} {_WHY.get(why, why)}", hang=6)
-    for problem in row["problems"]:
+    for problem in row.problems:
         yield Line(f"    {one_line(problem)}", "yellow", hang=6)

@@ -23,16 +23,19 @@ _KEPT: Final = 3  # intervals after which a reading says nothing of the present
 
 
 @dataclass(frozen=True, slots=True)
-class StatusMetric:
-    """One metric of a lane. `read` gets the lane and the time in ms since the epoch, and returns the value, None if it
-    is unknown.
-    """
+class ExportedMetric:
+    """A metric: name, `help` text, kind (`gauge` or `counter`) and labels."""
 
     name: str
     help: str
-    read: Callable[[LaneStatus, int], float | None]
     kind: str = "gauge"
     labels: tuple[str, ...] = LANE_LABELS
+
+    def family(self) -> GaugeMetricFamily | CounterMetricFamily:
+        """The metric without samples."""
+        if self.kind == "counter":
+            return CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=self.labels)
+        return GaugeMetricFamily(self.name, self.help, labels=self.labels)
 
 
 def _of_present(read: Callable[[LaneStatus], float]) -> Callable[[LaneStatus, int], float | None]:
@@ -53,27 +56,31 @@ def _age(lane: LaneStatus, now: int) -> float | None:
     return max(0.0, (now - lane.oldest) / 1000) if lane.oldest is not None else 0.0
 
 
-LANE_METRICS: Final = (
-    StatusMetric("kodo_lane_there", "1 where topic and subscription of a lane are there, else 0.",
-                 lambda lane, _now: float(lane.there)),
-    StatusMetric("kodo_lane_entries", "Entries (batches) of a lane that are not acknowledged: its depth.",
-                 _of_present(lambda lane: lane.entries)),
-    StatusMetric("kodo_lane_oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any.",
-                 _age),
-    StatusMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected.",
-                 _of_present(lambda lane: lane.delayed)),
-    StatusMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have.", _unacknowledged_count),
-    StatusMetric("kodo_lane_consumers", "Consumers connected to a lane.", _of_present(lambda lane: lane.consumers)),
+LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], float | None]], ...]] = (
+    (ExportedMetric("kodo_lane_there", "1 where topic and subscription of a lane are there, else 0."),
+     lambda lane, _now: float(lane.there)),
+    (ExportedMetric("kodo_lane_entries", "Entries (batches) of a lane that are not acknowledged: its depth."),
+     _of_present(lambda lane: lane.entries)),
+    (ExportedMetric("kodo_lane_oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any."),
+     _age),
+    (ExportedMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected."),
+     _of_present(lambda lane: lane.delayed)),
+    (ExportedMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have."), _unacknowledged_count),
+    (ExportedMetric("kodo_lane_consumers", "Consumers connected to a lane."), _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip
-FAILURES: Final = StatusMetric(
+"""Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it is
+unknown.
+"""
+FAILURES: Final = ExportedMetric(
     "kodo_status_failures_total", "Readings in which a topic could not be read: its lanes have no samples then.",
-    lambda _lane, _now: None, "counter", TOPIC,
+    "counter", TOPIC,
 )  # fmt: skip
-LAST_READ: Final = StatusMetric(
-    "kodo_status_last_read_timestamp_seconds", "When the lanes were last read, in seconds since the epoch.",
-    lambda _lane, _now: None, labels=(),
-)  # fmt: skip
-STATUS_METRICS: Final = (*LANE_METRICS, FAILURES, LAST_READ)
+LAST_READ: Final = ExportedMetric(
+    "kodo_status_last_read_timestamp_seconds",
+    "When the lanes were last read, in seconds since the epoch.",
+    labels=(),
+)
+STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST_READ)
 
 
 class StatusCollector(Collector):
@@ -120,29 +127,23 @@ class StatusCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Yields the metrics without any samples, for their registration."""
-        return (_family(metric) for metric in STATUS_METRICS)
+        return (metric.family() for metric in STATUS_METRICS)
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of the last reading for a scrape. If the reading is older than three intervals, lanes have
         no samples. Ages are computed at the time of the scrape.
         """
         (reading, failures), now, fresh = self._state, self._now(), self._fresh()
-        for metric in LANE_METRICS:
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for metric, read in LANE_METRICS:
+            family = metric.family()
             for topology in fresh.topologies if fresh is not None else ():
                 for lane in topology.lanes:
-                    if lane.state != "audit" and (value := metric.read(lane, now)) is not None:
+                    if lane.state != "audit" and (value := read(lane, now)) is not None:
                         labels = [topology.namespace, lane.ground, lane.subscription, lane.level, lane.state]
                         family.add_metric(labels, value)
             yield family
-        failed = CounterMetricFamily(FAILURES.name.removesuffix("_total"), FAILURES.help, labels=FAILURES.labels)
+        failed = FAILURES.family()
         for names, count in sorted(failures.items()):
             failed.add_metric(names, count)
         yield failed
         yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
-
-
-def _family(metric: StatusMetric) -> Metric:
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
-    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

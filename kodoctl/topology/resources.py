@@ -169,7 +169,7 @@ def database_of(address: Address) -> tuple[str, str] | None:
     return (parts[2], parts[3]) if kind in ("publication", "slot") and len(parts) == 4 else None
 
 
-def place_of(address: Address) -> NamespaceName:
+def namespace_of_address(address: Address) -> NamespaceName:
     """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
     if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot"):

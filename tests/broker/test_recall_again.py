@@ -19,6 +19,7 @@ from kodo_pipeline.recall.send_job import SendTask
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
@@ -29,7 +30,7 @@ from kodoctl.recall.plan.recall_plan import RecallPlan
 from kodoctl.recall.plan.recall_plan_file import loads
 from kodoctl.recall.send.rate_limit import RateLimit
 from kodoctl.recall.send.sender import RecallSender
-from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
+from kodoctl.recall.send.sends_in_flight import SendOptions
 from tests.broker.recalling import RETRYING, Recalls
 from tests.brokers.topics import backlog
 from tests.brokers.workspace import Workspace

@@ -18,6 +18,7 @@ from kodo_consumer.adapters.pulsar.send_calls import NativeResults, NativeSendCa
 from kodo_consumer.core.values.envelope import FRESH, Delivery, Headers, Outgoing, reroute_message, transfer_message
 from kodo_pipeline.recall.landed_messages import _message
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.protocol import properties as names
 from kodoctl.pulsar.binary.bundled_producer import dedup_producer
 from kodoctl.pulsar.binary.message_reader import ReadMessage
@@ -27,7 +28,7 @@ from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import RecallAction
 from kodoctl.recall.send.batch_sender import BatchSender
-from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendOptions, SendReport
+from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendOptions
 from tests.unit.recall.letters import DEAD, NOW
 from tests.unit.recall.sender_world import READY, plan_of
 

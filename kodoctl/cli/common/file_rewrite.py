@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from kodoctl.errors import Diagnostic, UsageError, Where, error
+from kodoctl.host.private_files import write_private
 from kodoctl.topology.fmt.formatter import format_text
 from kodoctl.topology.fmt.tree import CannotFormatError
 from kodoctl.topology.load import load_set
@@ -62,20 +61,7 @@ def replace_file(path: Path, text: str) -> None:
     """
     target = path.resolve()  # a link stays a link
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        write_private(target, text, target.stat().st_mode & 0o7777)
     except OSError as problem:
-        raise _write_error(path, problem) from None
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).chmod(target.stat().st_mode & 0o7777)
-        Path(name).replace(target)
-    except OSError as problem:
-        Path(name).unlink(missing_ok=True)
-        raise _write_error(path, problem) from None
-
-
-def _write_error(path: Path, problem: OSError) -> UsageError:
-    return UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}: it stays as it was"))
+        detail = f"{path}: {problem.strerror}: it stays as it was"
+        raise UsageError(error("K020", "cannot write file", detail)) from None

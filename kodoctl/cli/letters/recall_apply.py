@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from kodoctl.cli.apply.apply_flow import Approval, ask, confirm
 from kodoctl.cli.common import command_target
@@ -27,11 +27,12 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
     signing_keys,
 )
-from kodoctl.documents.recall_document import AnyRecallPlan, RecallReportDocument
+from kodoctl.documents.recall_document import AnyRecallPlan
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.destinations import RecallSource
     from kodoctl.recall.plan.recall_plan import RecallPlan
     from kodoctl.recall.send.dead_letter_partitions import MessageSource
-    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions, SendReport
+    from kodoctl.recall.send.sends_in_flight import ParallelSend, SendOptions
+    from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.units import Duration
 
     ParallelSends: TypeAlias = Callable[["ApprovedPlan", SendOptions, ExitStack], ParallelSend]
@@ -54,7 +56,7 @@ class ApprovedPlan:
 
     `edit`: patch for payloads, None: none; `ledger`: location of the recall ledger; `per_second`: messages per second;
     `largest`: greatest size of a message in bytes that the file allows, and `compression`: its algorithm, both by the
-    full topic, where declared; `horizon`: longest wait of a message in ms; `ordered`: the lane keeps the order of keys.
+    full topic, where declared; `source`: facts about the source of the messages, by the file.
     """
 
     session: Session
@@ -65,8 +67,7 @@ class ApprovedPlan:
     signer: Signer | None
     largest: Mapping[str, int]
     compression: Mapping[str, str]
-    horizon: int
-    ordered: bool
+    source: RecallSource
 
     def send(self, parallel: ParallelSends | None = None) -> SendReport:
         """Sends or discards the messages of the plan, each once, and returns the report. `parallel`: makes a sender
@@ -75,7 +76,7 @@ class ApprovedPlan:
         """
         from kodoctl.recall.cluster import RecallCluster
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
-        from kodoctl.recall.plan.recall_plan import SourceKind
+        from kodoctl.recall.plan.recall_plan import LOST
         from kodoctl.recall.send.rate_limit import RateLimit
         from kodoctl.recall.send.sender import RecallSender
         from kodoctl.recall.send.sends_in_flight import SendOptions
@@ -91,11 +92,11 @@ class ApprovedPlan:
                 stop,
                 _Progress(),
                 self.signer,
-                horizon=self.horizon,
-                ordered=self.ordered,
+                horizon=self.source.horizon,
+                ordered=self.source.ordered,
             )
             cluster, source = RecallCluster(self.session, self.largest, self.compression), None
-            if self.plan.kind is SourceKind.LOST:  # few, and no topic has them: tasks could not read them
+            if self.plan.kind is LOST:  # few, and no topic has them: tasks could not read them
                 source, parallel = _lost_messages(self.plan, cluster, self.signer), None
             sends = parallel(self, options, stack) if parallel is not None else None
             return RecallSender(self.plan, cluster, DeltaLedger(self.ledger), self.edit, options, sends, source).run()
@@ -145,7 +146,7 @@ def approved_plan(
     _check_age(plan, oldest)
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
-        edit, largest, compression, horizon, ordered = _check_files(session, plan, asked.topology)
+        edit, largest, compression, source = _check_files(session, plan, asked.topology)
         check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
@@ -154,21 +155,19 @@ def approved_plan(
             return
         _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         ledger = ledger_named(asked.ledger, plan.landing)
-        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, horizon, ordered)
+        yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, source)
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
     """Prints the report of a recall plan, and ends the command with the report's exit code if it is not 0. `seconds`:
     duration.
     """
-    shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
-        say(json.dumps(shown, indent=1))
+        say(json.dumps(report.to_json(plan.run, plan.action, seconds), indent=1))
     else:
-        from kodoctl.recall.plan.recall_plan import SourceKind
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown, "letter" if plan.kind is SourceKind.DEAD else "message"))
+        show_lines(recall_report_lines(report, plan.action, seconds, plan.kind.noun))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:
@@ -196,12 +195,12 @@ def _signer() -> Signer | None:
 
 def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
     from kodoctl.recall.plan import recall_plan_file
-    from kodoctl.recall.plan.recall_plan import SourceKind
+    from kodoctl.recall.plan.recall_plan import WAITING
 
     maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
     found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
-    if (found.kind is SourceKind.WAITING) is not waiting:
-        detail = f"it is a plan of {found.kind.value}: kodoctl {other} apply {file}"
+    if (found.kind is WAITING) is not waiting:
+        detail = f"it is a plan of {found.kind.name}: kodoctl {other} apply {file}"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
     if found.table is not None:
         from kodoctl.recall.plan.letter_table import check_table
@@ -212,16 +211,15 @@ def _read_plan(file: str, *, waiting: bool) -> RecallPlan:
 
 def _check_files(
     session: Session, plan: RecallPlan, topology: str | None
-) -> tuple[Edit | None, dict[str, int], dict[str, str], int, bool]:
+) -> tuple[Edit | None, dict[str, int], dict[str, str], RecallSource]:
     """Checks that the file still has the plan's topics: messages go to lanes of their own ground, and nowhere
     else.
 
-    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, the
-    longest wait (ms), and whether the lane keeps the order of keys.
+    Returns the patch of payloads, the greatest size of messages and their compression by lane's topic, and the source
+    of the messages.
     """
     from kodoctl.recall.message.payload_patch import Edit
-    from kodoctl.recall.plan.destinations import family_of, fits
-    from kodoctl.recall.plan.recall_plan import SourceKind
+    from kodoctl.recall.plan.destinations import fits
     from kodoctl.topology.expand import declared_compression, declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
@@ -231,29 +229,31 @@ def _check_files(
         raise UsageError(error("K016", "cannot read file", detail))
     environment = plan.environment or (BASE if environments_of(read_files([path])) else None)
     loaded = file_with(session, path, environment, plan.topic)
-    horizon = 0
-    family: RecallSource
-    if plan.kind is SourceKind.LOST:
-        from kodoctl.recall.plan.lost_lanes import lost_lane
-
-        family = lost_lane(loaded, plan.topic, plan.subscription, plan.lane, lambda _: True)
-        horizon = family.horizon
-    elif plan.kind is SourceKind.WAITING:
-        from kodoctl.recall.plan.waiting_lanes import waiting_lanes
-
-        (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
-        family, horizon = lane, lane.horizon
-    else:
-        family = family_of(loaded, plan.topic, plan.subscription)
+    source = _source_in(loaded, plan)
     lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
-    if problems := fits(family, plan.topology, plan.source_topic, plan.holder, lanes):
+    if problems := fits(source, plan.topology, plan.source_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
     sizes, algorithms = declared_limits(loaded), declared_compression(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
     compression = {lane.topic: algorithms[lane.topic] for lane in plan.lanes if lane.topic in algorithms}
     edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
-    return edit, largest, compression, horizon, family.ordered
+    return edit, largest, compression, source
+
+
+def _source_in(loaded: LoadedTopology, plan: RecallPlan) -> RecallSource:
+    """The source of the plan's messages by the topology file. Raises UsageError if the file has it no longer."""
+    from kodoctl.recall.plan.destinations import family_of
+    from kodoctl.recall.plan.lost_lanes import lost_lane
+    from kodoctl.recall.plan.recall_plan import LOST, WAITING
+    from kodoctl.recall.plan.waiting_lanes import waiting_lanes
+
+    if plan.kind is LOST:
+        return lost_lane(loaded, plan.topic, plan.subscription, plan.lane, lambda _: True)
+    if plan.kind is WAITING:
+        (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
+        return lane
+    return family_of(loaded, plan.topic, plan.subscription)
 
 
 def _show(form: AnyRecallPlan, session: Session) -> None:
@@ -290,9 +290,9 @@ def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | No
 
 def _after_the_end(plan: RecallPlan) -> str:
     """Text for a second Ctrl-C: how to continue, and which lane stays paused."""
-    from kodoctl.recall.plan.recall_plan import SourceKind
+    from kodoctl.recall.plan.recall_plan import WAITING
 
-    paused = f" {plan.lane} stays paused until then." if plan.kind is SourceKind.WAITING else ""
+    paused = f" {plan.lane} stays paused until then." if plan.kind is WAITING else ""
     return f"The same command again goes on, and sends nothing twice.{paused}"
 
 
@@ -312,10 +312,3 @@ class _Progress:
             sys.stderr.flush()
         else:
             tell(f"{done:,} of {total:,}")
-
-
-def _report_json(report: SendReport, plan: RecallPlan, seconds: float) -> RecallReportDocument:
-    from dataclasses import asdict
-
-    head = {"format_version": 1, "run": plan.run, "action": plan.action.value, "complete": report.complete}
-    return cast("RecallReportDocument", {**head, **asdict(report), "seconds": round(seconds, 3)})

@@ -17,9 +17,9 @@ from kodoctl.errors import ExitCode, KodoctlError
 
 if TYPE_CHECKING:
     from kodoctl.cli.letters.recall_apply import ApprovedPlan
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.recall.ledger.recall_ledger import RecallLedger
     from kodoctl.recall.plan.recall_plan import RecallPlan
-    from kodoctl.recall.send.sends_in_flight import SendReport
 
 
 @command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,11 +29,11 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
 )
 from kodoctl.cli.letters.waiting_planning import plan_lane
+from kodoctl.documents.waiting_document import WaitingListDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.recall.plan.waiting_groups import Dimension
 
 if TYPE_CHECKING:
-    from kodoctl.documents.waiting_document import WaitingListDocument
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import Condition
     from kodoctl.recall.plan.waiting_lanes import WaitingLane
@@ -108,7 +109,7 @@ def list_(
         document = _list(lanes, cluster, condition, by or list(Dimension))
         shown = command_target.shown_target(session.connection)
     if output is Format.JSON:
-        say(json.dumps(document, indent=1))
+        say(json.dumps(asdict(document), indent=1))
     else:
         show_lines(waiting_lines(document, shown, most))
     cluster.unread.check()
@@ -128,16 +129,16 @@ def _list(
                 if condition.chooses(message):
                     matched += 1
                     groups.add(lane, message)
-    return {
-        "format_version": FORMAT_VERSION,
-        "now": condition.now,
-        "where": condition.text,
-        "read": read,
-        "matched": matched,
-        "lanes": groups.lane_rows(),
-        "groups": groups.group_rows(),
-        "unread": cluster.unread.lines(),
-    }
+    return WaitingListDocument(
+        FORMAT_VERSION,
+        condition.now,
+        condition.text,
+        read,
+        matched,
+        groups.lane_rows(),
+        groups.group_rows(),
+        cluster.unread.lines(),
+    )
 
 
 @command

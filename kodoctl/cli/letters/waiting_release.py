@@ -8,10 +8,12 @@ in the working folder, and a stored plan is carried out only if it matches this 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,16 +39,16 @@ from kodoctl.cli.letters.recall_options import (
 )
 from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import plan_lane
+from kodoctl.documents.waiting_document import LaneReleaseRow, WaitingReleaseDocument
 from kodoctl.errors import ExitCode, LockedError, RefusedError, UsageError, error
 from kodoctl.host.private_files import make_private
 from kodoctl.host.user_folders import state_folder
 
 if TYPE_CHECKING:
-    from kodoctl.documents.waiting_document import LaneReleaseRow
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.plan.recall_plan import RecallPlan
     from kodoctl.recall.plan.waiting_lanes import WaitingLane
-    from kodoctl.recall.send.sends_in_flight import SendReport
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 _RESUMED = "30d"  # age of a plan that was begun: as long as an order may last
@@ -101,20 +103,15 @@ def release(
     with target.session() as session:
         loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
         shown = command_target.shown_target(session.connection)
-    rows: list[LaneReleaseRow] = []
+    document = WaitingReleaseDocument(1, topic, subscription, where)
     try:
-        rows.extend(row for one in chosen for row in sending.run(loaded, one))
+        document.lanes.extend(row for one in chosen for row in sending.run(loaded, one))
     finally:  # what was sent is reported also where a later lane is refused
-        document: Any = {
-            "format_version": 1, "topic": topic, "subscription": subscription, "where": where, "lanes": rows,
-        }  # fmt: skip
-        if rows and output is Format.JSON:
-            import json
-
-            say(json.dumps(document, indent=1))
-        elif rows:
+        if document.lanes and output is Format.JSON:
+            say(json.dumps(asdict(document), indent=1))
+        elif document.lanes:
             show_lines(release_lines(document, shown))
-    if not all(row["complete"] for row in rows):
+    if not all(row.complete for row in document.lanes):
         finish(ExitCode.INTERRUPTED if sending.interrupted else ExitCode.ERROR)
 
 
@@ -157,14 +154,14 @@ class _LaneRelease:
         with self._target.session() as session:
             file = self._file(session, lane)
         if file.exists():
-            row = _row(lane, self._earlier_run(file, loaded, lane))
-            tell(f"{lane.lane}: going on with the plan that run {row['earlier_run']} left in {file}")
+            row = LaneReleaseRow(lane.lane, self._earlier_run(file, loaded, lane))
+            tell(f"{lane.lane}: going on with the plan that run {row.earlier_run} left in {file}")
             self._attempt(file, row)
-            row["complete"] = row["complete"] and not self.interrupted
+            row.complete = row.complete and not self.interrupted
             yield row
-            if not row["complete"]:
+            if not row.complete:
                 return
-        row = _row(lane)
+        row = LaneReleaseRow(lane.lane)
         self._release(loaded, lane, file, row)
         yield row
 
@@ -181,10 +178,10 @@ class _LaneRelease:
         return found.run
 
     def _release(self, loaded: LoadedTopology, lane: WaitingLane, file: Path, row: LaneReleaseRow) -> None:
-        while row["complete"] and not self.interrupted:
+        while row.complete and not self.interrupted:
             with self._target.session() as session:
                 made = self._plan_release(session, loaded, lane)
-            row["stays"] = _stays(made)
+            row.stays = _stays(made)
             if made.empty:
                 break
             self._store(made, file)
@@ -192,9 +189,9 @@ class _LaneRelease:
                 self._attempt(file, row)
             finally:
                 self._forget_unsent(made, file)
-            if "beyond" not in row["stays"]:
+            if "beyond" not in row.stays:
                 break
-        row["complete"] = row["complete"] and not self.interrupted
+        row.complete = row.complete and not self.interrupted
 
     def _plan_release(self, session: Session, loaded: LoadedTopology, lane: WaitingLane) -> RecallPlan:
         from kodoctl.documents.recall_document import MAX_LETTERS
@@ -239,20 +236,13 @@ class _LaneRelease:
             file.unlink(missing_ok=True)
             return
         report = done.report
-        row["released"] += report.sent + report.had_already + report.already
-        row["problems"] += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]
-        row["seconds"] = round(row["seconds"] + done.seconds, 3)
+        row.released += report.sent + report.had_already + report.already
+        row.problems += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]
+        row.seconds = round(row.seconds + done.seconds, 3)
         self.interrupted = self.interrupted or report.interrupted
-        row["complete"] = report.complete and not done.stays_paused
+        row.complete = report.complete and not done.stays_paused
         if not (done.stays_paused or _goes_on(report)):
             file.unlink(missing_ok=True)
-
-
-def _row(lane: WaitingLane, earlier_run: str = "") -> LaneReleaseRow:
-    return {
-        "lane": lane.lane, "earlier_run": earlier_run, "released": 0, "stays": {}, "problems": [], "complete": True,
-        "seconds": 0.0,
-    }  # fmt: skip
 
 
 def _differences(

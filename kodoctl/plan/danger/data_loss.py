@@ -27,7 +27,7 @@ from kodoctl.topology.resources import (
     SlotResource,
     SubscriptionResource,
     TopicResource,
-    place_of,
+    namespace_of_address,
 )
 from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
@@ -117,7 +117,7 @@ class DangerRules:
         if not takes_away(change):
             return
         ours = {entry.namespace for entry in self.live.entries if change.address in entry.grants}
-        if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
+        if namespace_of_address(change.address).tenant not in {namespace.tenant for namespace in ours}:
             tenants = ", ".join(map(str, sorted(ours))) or "none"
             stake = f"it is another tenant's, and the ledger that says it was given is that of {tenants}"
             yield self._refusal("K409", K409, change.address, stake)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kodoctl.pulsar.values.live_objects import DatabaseFacts
-from kodoctl.topology.resources import Address, PublicationResource, database_of, place_of
+from kodoctl.topology.resources import Address, PublicationResource, database_of, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -71,7 +71,7 @@ def _other_database(address: Address, variable: str, known: str, facts: Database
     return (
         f"{variable} names the database {facts.name}, {facts.identity} (server/database), and {address} was applied in"
         f" {known}. If the source moved for good, stop it, drop publication and slot there, run `kodoctl forget"
-        f" {address} --namespace {place_of(address)}`, and plan again"
+        f" {address} --namespace {namespace_of_address(address)}`, and plan again"
     )
 
 

@@ -37,7 +37,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
-    place_of,
+    namespace_of_address,
     topic_address,
     topic_of_address,
 )
@@ -213,7 +213,7 @@ def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[Namespac
     for entries in reading.ledgers.values():
         for name, entry in entries.items():
             if name in scope.names:
-                yield from map(place_of, entry.grants)
+                yield from map(namespace_of_address, entry.grants)
 
 
 def _read_grants(
@@ -316,7 +316,8 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         topic: _submit(reader, topic, scope, is_ours=topic in ours, is_plain=topic in readable) for topic in wanted
     }
     left_out = [topic for topic in wanted if not scope.selection.names(topic_address(topic))]
-    known, unread = _left_out({topic: asked.pop(topic) for topic in left_out})
+    # `choose` refuses a plan of which another object needs one of these
+    known, unread = _all_known({topic: asked.pop(topic) for topic in left_out}, lambda *_: True)
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace,
         [topic for topic in wanted if topic not in unread],
@@ -332,11 +333,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):
             reading.undeclarable |= subscriptions
+    needless = UnknownPartitionsError if scope.lenient or scope.everything else NotAwaitedError
     others, not_needed = _all_known(
-        asked,
-        lambda topic, why: (
-            scope.lenient or (topic not in ours and (scope.everything or isinstance(why, NotAwaitedError)))
-        ),
+        asked, lambda topic, why: isinstance(why, needless) and (scope.lenient or topic not in ours)
     )
     reading.unread |= unread | not_needed
     _add(
@@ -372,26 +371,29 @@ def _submit(
 
 
 def _all_known(
-    asked: Mapping[TopicName, Future[TopicReading | None]],
-    may_lack: Callable[[TopicName, UnknownPartitionsError], bool],
+    asked: Mapping[TopicName, Future[TopicReading | None]], may_lack: Callable[[TopicName, ClusterError], bool]
 ) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
     """Waits for the reads. Returns the readings, and the reasons by topic for unreadable topics that `may_lack` allows.
-    After the first other unreadable topic, cancels the reads that have not begun, and raises one error for all such
-    topics, with the flag that plans without each.
+    After the first other topic with unknown partitions, cancels the reads that have not begun, and raises one error for
+    all such topics, with the flag that plans without each.
     """
     known: list[TopicReading | None] = []
     unread: dict[TopicName, str] = {}
     for topic, answer in asked.items():
         try:
             known.append(answer.result())
-        except UnknownPartitionsError as problem:
-            if not may_lack(topic, problem):
+        except ClusterError as problem:
+            unclear = problem if isinstance(problem, UnknownPartitionsError) else None
+            if may_lack(topic, problem):
+                unread[topic] = unclear.reason if unclear else problem.diagnostics[0].detail
+            elif unclear:
                 unknown = [one.exception() for one in asked.values() if not one.cancel()]
                 found = [
                     one for one in unknown if isinstance(one, UnknownPartitionsError) and not may_lack(one.topic, one)
                 ]
                 raise ClusterError(*(_with_way_out(one) for one in found)) from None
-            unread[topic] = problem.reason
+            else:
+                raise
     return known, unread
 
 
@@ -399,24 +401,6 @@ def _with_way_out(problem: UnknownPartitionsError) -> Diagnostic:
     [finding] = problem.diagnostics
     flag = f"--exclude {topic_address(problem.topic)}"
     return replace(finding, detail=f"{finding.detail}\n`plan`, `apply` and `destroy` go on without it by {flag}")
-
-
-def _left_out(
-    asked: Mapping[TopicName, Future[TopicReading | None]],
-) -> tuple[list[TopicReading | None], dict[TopicName, str]]:
-    """Does the same as `_all_known` for topics that the flags of a plan leave out, which all may be unreadable:
-    `choose` refuses a plan of which another object needs one.
-    """
-    known: list[TopicReading | None] = []
-    unread: dict[TopicName, str] = {}
-    for topic, answer in asked.items():
-        try:
-            known.append(answer.result())
-        except UnknownPartitionsError as problem:
-            unread[topic] = problem.reason
-        except ClusterError as problem:
-            unread[topic] = problem.diagnostics[0].detail
-    return known, unread
 
 
 def _owned_topics(entries: dict[str, Ledger], scope: ReadScope) -> set[str]:

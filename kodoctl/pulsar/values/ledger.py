@@ -18,7 +18,7 @@ from kodoctl.documents.json_form import DigestOrNone
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.values.packed_text import pack, unpack
 from kodoctl.topology.json_forms import Listed, NamespaceText, TextSet, TextSets
-from kodoctl.topology.resources import Address, place_of
+from kodoctl.topology.resources import Address, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
@@ -135,12 +135,12 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
 def _check(found: Ledger) -> None:
     """Raises ValueError for an entry with invalid addresses, or, apart from grants, with those of another namespace."""
     for address in found.owned:
-        if place_of(address) != found.namespace:
+        if namespace_of_address(address) != found.namespace:
             raise ValueError(f"{address} is not in {found.namespace}")
     for address in found.grants:
         if not address.startswith("grant."):
             raise ValueError(f"{address} is no grant")
-        place_of(address)
+        namespace_of_address(address)
     texts = [found.digest, found.environment or "", *found.namespace_keys, *found.consumers, *found.databases.values()]
     texts += [
         part for parts in (found.source.origin, found.source.path, *found.grants.values()) for part in parts or ()

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.documents.json_form import row_of
+from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.protocol import properties
 from kodoctl.protocol.properties import REDACTED
 from kodoctl.protocol.sequence_numbers import NOBODY
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import PeekedMessage
     from kodoctl.recall.message.stored_message import DeadLetter
 
 PREVIEW: Final = 400  # characters of a payload
@@ -68,22 +69,19 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 def as_json(letter: DeadLetter) -> PeekedMessage:
     """Converts a message for `peek --format json`. Of the payload it contains the size and a preview."""
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
-    return {
-        "topic": letter.topic,
-        "position": str(letter.position),
-        "published": letter.publish_time,
-        "event_time": letter.event_time,
-        "key": letter.key,
-        "ordering_key": letter.ordering_key,
-        "size": None if letter.payload is None else len(letter.payload),
-        "properties": {name: value for name, value in sorted(letter.properties.items()) if name not in marks},
-        "control": [
+    return row_of(
+        PeekedMessage,
+        letter,
+        position=str(letter.position),
+        published=letter.publish_time,
+        size=None if letter.payload is None else len(letter.payload),
+        properties={name: value for name, value in sorted(letter.properties.items()) if name not in marks},
+        control=[
             {"name": name, "value": value, "means": _MEANS[name](value) if name in _MEANS else ""}
             for name, value in sorted(marks.items())
         ],
-        "broken": letter.broken,
-        "preview": preview(letter),
-    }
+        preview=preview(letter),
+    )
 
 
 def preview(letter: DeadLetter) -> str:

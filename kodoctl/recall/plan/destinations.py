@@ -5,17 +5,19 @@ ground topic are allowed, never another topic. Names, and levels, that the file 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
-from kodoctl.recall.plan.recall_plan import SourceKind, ledger_key
+from kodoctl.recall.plan.recall_plan import DEAD
 from kodoctl.text.formatting import partitions_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 
 if TYPE_CHECKING:
+    from kodoctl.recall.plan.recall_plan import SourceKind
     from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.model.topology import GroundTopic, Subscription
 
@@ -30,13 +32,16 @@ class TargetPartition:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallSource:
-    """Facts about one subscription for a recall. `source_topic`: topic of its dead letters; `holder`: the subscription
-    that retains them there; `retrying`, `ready`: lanes to which they may be sent. `lane`: the waiting lane of its
-    messages, such as `L1/retrying`; "": they are dead letters. `ordered`: that lane keeps the order of keys.
+    """Facts about one source of messages of a subscription, for a plan. `source_topic`: topic of the messages;
+    `holder`: the subscription that retains them there; `lane`: a waiting lane or one that lost messages, such as
+    `L1/retrying`, "" for dead letters; `ordered`: that lane keeps the order of keys; `landing`: the landing (tables)
+    from which lost messages are read, "" if messages are read from their topic; `horizon`: ms that a message may wait
+    from now.
     """
 
+    kind: ClassVar[SourceKind]
     name: str
     ground: str
     subscription: str
@@ -44,35 +49,34 @@ class RecallSource:
     source_partitions: int
     fair_by: str | None
     payload_type: str | None
-    holder: str = HOLDER
-    retrying: Mapping[Level, TargetPartition] = field(default_factory=dict)
-    ready: Mapping[Level, TargetPartition] = field(default_factory=dict)
+    holder: str
     lane: str = ""
     ordered: bool = False
-
-    @property
-    def kind(self) -> SourceKind:
-        """Kind of its messages."""
-        return SourceKind.DEAD
+    landing: str = ""
+    horizon: int = 0
 
     @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
-        return ledger_key(self.source_topic, self.lane, self.holder)
+        return self.kind.ledger_key(self.source_topic, self.lane, self.holder)
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
         """Lanes to which messages may be sent."""
-        return (*self.retrying.values(), *self.ready.values())
+        raise NotImplementedError
 
-    def reader_of(self, topic: str) -> str:  # noqa: ARG002
+    def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
+        """Lane to which a message that died in the level `died_in` is sent; None: there is no such lane. `to`: the
+        level that was chosen for all messages, None: each has its own.
+        """
+        raise NotImplementedError
+
+    def check_target(self, to: Level | None) -> None:
+        """Raises UsageError if messages have no target lane, or `to` is no level that accepts messages."""
+
+    def reader_of(self, topic: str) -> str:
         """The subscription that must read the target topic `topic`."""
-        return self.subscription
-
-    @property
-    def landing(self) -> str:
-        """The landing (tables) from which lost messages are read; "": messages are read from their topic."""
-        return ""
+        return self.kind.reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     @property
     def named_in_full(self) -> str:
@@ -88,13 +92,48 @@ class RecallSource:
         """Name of the lane that was chosen for all messages; None: each has its own."""
         return None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters(RecallSource):
+    """Dead letters of a subscription. `retrying`, `ready`: lanes to which they may be sent, by level."""
+
+    kind = DEAD
+    retrying: Mapping[Level, TargetPartition]
+    ready: Mapping[Level, TargetPartition]
+
+    @property
+    def targets(self) -> tuple[TargetPartition, ...]:
+        """Lanes to which messages may be sent."""
+        return (*self.retrying.values(), *self.ready.values())
+
+    def is_for(self, given: Mapping[str, str]) -> bool:  # noqa: ARG002
+        """Always True: no other subscription has its dead letters there."""
+        return True
+
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
-        """Lane to which a letter is sent: the ready lane of the level `to`; without `to`, RETRYING of the level that it
-        died in, or of L1 if that level has none. None: there is no such lane.
+        """The ready lane of the level `to`; without `to`, RETRYING of the level that the letter died in, or of L1 if
+        that level has none. None: there is no such lane.
         """
         if to is not None:
             return self.ready.get(to)
         return self.retrying.get(level_of(died_in)) or self.retrying.get(Level.L1)
+
+    def check_target(self, to: Level | None) -> None:
+        """Raises UsageError if letters have no target lane, or `to` is no level that accepts messages."""
+        levels = ", ".join(self.ready)
+        detail = ""
+        if to is None and Level.L1 not in self.retrying:
+            detail = (
+                f"{self.subscription} has no RETRYING topic on L1 that takes messages; name a level with --to: {levels}"
+            )
+        elif to is not None and to not in self.ready:
+            detail = f"{self.ground} takes messages on {levels}, not on {to}"
+        elif to is not None and self.payload_type == "avro":
+            detail = (
+                f"the ready topics of {self.ground} check Avro schemas; leave out --to, RETRYING takes every version"
+            )
+        if detail:
+            raise UsageError(error("K555", "nowhere to send to", detail))
 
 
 def level_of(text: str | None) -> Level:
@@ -105,29 +144,62 @@ def level_of(text: str | None) -> Level:
         return Level.L1
 
 
-def family_of(topology: LoadedTopology, topic: str, subscription: str) -> RecallSource:
+def family_of(topology: LoadedTopology, topic: str, subscription: str) -> DeadLetters:
     """Facts about a subscription's dead letters, from its topology. Raises UsageError for names that the file does not
     have, and for a subscription without dead letters.
     """
-    ground, spec = found_subscription(topology, topic, subscription)
+    _, spec = found_subscription(topology, topic, subscription)
     dead = defaults.dead_letter(spec)
     if dead is None:
         detail = f"{topic} / {subscription} has `dead_letter: false`: its failed messages stay in their lanes"
         raise UsageError(error("K554", "no dead letters to recall", detail))
-    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     retrying, ready = targets_of(topology, topic, subscription)
-    payload = topology.payloads.get(topic)
-    return RecallSource(
-        name=topology.spec.name,
-        ground=topic,
-        subscription=subscription,
-        source_topic=TopicName(namespace, state_name(topic, Level.L1, subscription, State.DEAD)).full,
+    return DeadLetters(
+        source_topic=topic_of(topology, topic, subscription, Level.L1, State.DEAD),
         source_partitions=defaults.dead_letter_partitions(dead),
-        fair_by=ground.fair_by,
-        payload_type=payload.type if payload else None,
+        holder=HOLDER,
         retrying=retrying,
         ready=ready,
+        **facts_of(topology, topic, subscription),
     )
+
+
+class SubscriptionFacts(TypedDict):
+    """Facts about a subscription that all sources of its messages share, as fields of a RecallSource."""
+
+    name: str
+    ground: str
+    subscription: str
+    fair_by: str | None
+    payload_type: str | None
+    horizon: int
+
+
+def facts_of(topology: LoadedTopology, topic: str, subscription: str) -> SubscriptionFacts:
+    """Facts about a subscription of the file. Raises UsageError."""
+    ground, spec = found_subscription(topology, topic, subscription)
+    payload = topology.payloads.get(topic)
+    return {
+        "name": topology.spec.name,
+        "ground": topic,
+        "subscription": subscription,
+        "fair_by": ground.fair_by,
+        "payload_type": payload.type if payload else None,
+        "horizon": defaults.horizon(ground, spec),
+    }
+
+
+def topic_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> str:
+    """Full name of the topic of one lane of a subscription."""
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    return TopicName(namespace, state_name(topic, level, subscription, state)).full
+
+
+def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> TargetPartition:
+    """One lane of a subscription as a target. Raises UsageError."""
+    ground, _ = found_subscription(topology, topic, subscription)
+    name, partitions = topic_of(topology, topic, subscription, level, state), defaults.partitions(topology.spec, ground)
+    return TargetPartition(name, level, state is State.READY, partitions)
 
 
 def targets_of(
@@ -135,32 +207,11 @@ def targets_of(
 ) -> tuple[dict[Level, TargetPartition], dict[Level, TargetPartition]]:
     """Topics that accept messages of a subscription: RETRYING, and ready topics, each by level. Raises UsageError."""
     ground, spec = found_subscription(topology, topic, subscription)
-    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    parts = defaults.partitions(topology.spec, ground)
-
-    def lane(level: Level, state: State) -> TargetPartition:
-        name = TopicName(namespace, state_name(topic, level, subscription, state))
-        return TargetPartition(name.full, level, state is State.READY, parts)
-
+    lane = partial(target_of, topology, topic, subscription)
     levels = defaults.active_levels(ground)
     takes = State.RETRYING in spec.states and State.RETRYING not in spec.draining
     retrying = {level: lane(level, State.RETRYING) for level in levels if takes and not level.is_backup}
     return retrying, {level: lane(level, State.READY) for level in levels}
-
-
-def check_target(family: RecallSource, to: Level | None) -> None:
-    """Raises UsageError if letters have no target lane, or `to` is no level that accepts messages."""
-    named = ", ".join(family.ready)
-    if to is None and Level.L1 not in family.retrying:
-        detail = (
-            f"{family.subscription} has no RETRYING topic on L1 that takes messages; name a level with --to: {named}"
-        )
-        raise UsageError(error("K555", "nowhere to send to", detail))
-    if to is not None and to not in family.ready:
-        raise UsageError(error("K555", "nowhere to send to", f"{family.ground} takes messages on {named}, not on {to}"))
-    if to is not None and family.payload_type == "avro":
-        detail = f"the ready topics of {family.ground} check Avro schemas; leave out --to, RETRYING takes every version"
-        raise UsageError(error("K555", "nowhere to send to", detail))
 
 
 def found_subscription(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
@@ -190,7 +241,7 @@ def fits(
     problems = []
     if (family.name, family.source_topic, family.holder) != (name, source_topic, holder):
         problems.append(
-            f"{source_topic} of {name} is not where the file keeps these {family.kind.value}: {family.source_topic}"
+            f"{source_topic} of {name} is not where the file keeps these {family.kind.name}: {family.source_topic}"
         )
     declared = {lane.topic: lane for lane in family.targets}
     for topic, ready, partitions in sorted(set(lanes)):

@@ -7,58 +7,48 @@ message is sent to RETRYING of its level, as a recalled dead letter is. Names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
-from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, found_subscription, level_of, targets_of
-from kodoctl.recall.plan.recall_plan import SourceKind, lost_key, reader_of
+from kodoctl.recall.plan.destinations import (
+    RecallSource,
+    TargetPartition,
+    facts_of,
+    found_subscription,
+    level_of,
+    target_of,
+    targets_of,
+    topic_of,
+)
+from kodoctl.recall.plan.recall_plan import LOST
 from kodoctl.topology import defaults
-from kodoctl.topology.names import Level, NamespaceName, State, TopicName, state_name
+from kodoctl.topology.names import Level, State
 
 if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LostLane(RecallSource):
     """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
 
     `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which name the one they died in; `own`: the
-    topic itself as a target, None if it accepts no messages, or by `lost_lane` none exactly once; `landed`: path of the
-    landing with the payloads; `horizon`: ms that a message may wait from now.
+    topic itself as a target, None if it accepts no messages, or by `lost_lane` none exactly once; `retrying`: other
+    lanes to which they may be sent, by level.
     """
 
-    level: Level | None = None
-    own: TargetPartition | None = None
-    landed: str = ""
-    horizon: int = 0
-
-    @property
-    def kind(self) -> SourceKind:
-        """Kind of its messages."""
-        return SourceKind.LOST
-
-    @property
-    def ledger_key(self) -> str:
-        """Name of the source in the ledger."""
-        return lost_key(self.source_topic, self.subscription)
-
-    @property
-    def landing(self) -> str:
-        """The landing from which the messages are read."""
-        return self.landed
+    kind = LOST
+    retrying: Mapping[Level, TargetPartition]
+    level: Level | None
+    own: TargetPartition | None
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
         """Lanes to which messages may be sent."""
         own = () if self.own is None else (self.own,)
         return (*self.retrying.values(), *own)
-
-    def reader_of(self, topic: str) -> str:
-        """The subscription that must read the target topic `topic`."""
-        return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
         """Lane to which a message is sent: `own`, else RETRYING of its level, or of L1 if that level has none."""
@@ -70,41 +60,33 @@ class LostLane(RecallSource):
 def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[LostLane]:
     """All lanes of a subscription that can lose messages, in the order of a message's way. Raises UsageError."""
     ground, spec = found_subscription(topology, topic, subscription)
-    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    parts = defaults.partitions(topology.spec, ground)
     retrying, ready = targets_of(topology, topic, subscription)
-    payload = topology.payloads.get(topic)
+    facts = facts_of(topology, topic, subscription)
 
-    def lane(name: str, level: Level | None, state: State, own: TargetPartition | None, partitions: int) -> LostLane:
-        local = state_name(topic, level or Level.L1, subscription, state)
+    def lane(name: str, level: Level | None, source: TargetPartition, own: TargetPartition | None) -> LostLane:
         return LostLane(
-            name=topology.spec.name,
-            ground=topic,
-            subscription=subscription,
-            source_topic=TopicName(namespace, local).full,
-            source_partitions=partitions,
-            fair_by=ground.fair_by,
-            payload_type=payload.type if payload else None,
+            source_topic=source.topic,
+            source_partitions=source.partitions,
             holder=subscription,
             retrying=retrying,
             lane=name,
             level=level,
             own=own,
-            horizon=defaults.horizon(ground, spec),
+            **facts,
         )
 
     def lanes() -> Iterator[LostLane]:
         for level in defaults.read_levels(ground):
-            yield lane(f"{level}/{State.READY}", level, State.READY, ready.get(level), parts)
+            first = target_of(topology, topic, subscription, level, State.READY)
+            yield lane(f"{level}/{State.READY}", level, first, ready.get(level))
             for state in () if level.is_backup else defaults.read_states(spec):
-                made = lane(f"{level}/{state}", level, state, None, parts)
+                source = target_of(topology, topic, subscription, level, state)
                 takes = level in ready and state in spec.states and state not in spec.draining
-                target = TargetPartition(made.source_topic, level, ready=False, partitions=parts)
-                yield replace(made, own=target) if takes else made
+                yield lane(f"{level}/{state}", level, source, source if takes else None)
         if (dead := defaults.dead_letter(spec)) is not None:
-            count = defaults.dead_letter_partitions(dead)
-            made = lane(State.DEAD.value, None, State.DEAD, None, count)
-            yield replace(made, own=TargetPartition(made.source_topic, Level.L1, ready=False, partitions=count))
+            name = topic_of(topology, topic, subscription, Level.L1, State.DEAD)
+            source = TargetPartition(name, Level.L1, ready=False, partitions=defaults.dead_letter_partitions(dead))
+            yield lane(State.DEAD.value, None, source, source)
 
     return list(lanes())
 

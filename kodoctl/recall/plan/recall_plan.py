@@ -8,19 +8,21 @@ Everything that could differ between two attempts is fixed here: the letters, th
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kodoctl.protocol import properties
+from kodoctl.recall.message.recall_headers import recalled_properties, released_properties, resent_properties
 from kodoctl.topology.names import HOLDER, PLAIN, State, partition_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kodoctl.documents.recall_document import RecallSummary
-    from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.message.stored_message import DeadLetter, Position
 
 Json = dict[str, Any]
 SEGMENT: Final = 50_000  # letters of a plan that are in memory at a time
@@ -42,19 +44,6 @@ class RecallAction(StrEnum):
     def sends(self) -> bool:
         """True if messages are sent before they are acknowledged."""
         return self is not RecallAction.DISCARD
-
-
-class SourceKind(Enum):
-    """Kind of the messages of a plan. It determines where they are read, and which actions are possible."""
-
-    DEAD = "dead letters"
-    WAITING = "waiting messages"
-    LOST = "lost messages"
-
-    @property
-    def mark(self) -> str:
-        """Header of a sent message that contains its recall id."""
-        return properties.RECALL if self is SourceKind.DEAD else properties.RELEASE
 
 
 class ExclusionReason(StrEnum):
@@ -194,19 +183,17 @@ class RecallPlan:
     def kind(self) -> SourceKind:
         """Kind of its messages."""
         if self.action is RecallAction.RESEND:
-            return SourceKind.LOST
-        return SourceKind.WAITING if self.lane else SourceKind.DEAD
+            return LOST
+        return WAITING if self.lane else DEAD
 
     @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
-        if self.kind is SourceKind.LOST:
-            return lost_key(self.source_topic, self.holder)
-        return ledger_key(self.source_topic, self.lane, self.holder)
+        return self.kind.ledger_key(self.source_topic, self.lane, self.holder)
 
     def reader_of(self, topic: str) -> str:
         """The subscription that must read the target topic `topic`."""
-        return reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
+        return self.kind.reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def age(self, now: int) -> int:
         """Ms from the making of the plan to `now` (ms since the epoch); 0 if `now` is earlier."""
@@ -236,13 +223,6 @@ def lost_key(topic: str, subscription: str) -> str:
     return f"{topic}/{subscription}/lost"
 
 
-def reader_of(topic: str, source: str, subscription: str, *, lane: str) -> str:
-    """The subscription that must read the target `topic` of messages from `source`: `subscription`, except that lost
-    dead letters which return to their topic are for its holder.
-    """
-    return HOLDER if lane == State.DEAD and topic == source else subscription
-
-
 def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
     """Recall id of a letter: the same in every plan, and a new one with `run`, for a recall with `again`. Every cluster
     counts positions anew, also one that was set up again: so the publish time (ms) of the letter is part of the id.
@@ -259,3 +239,99 @@ def partition_of(origin_partition: int | None, key: str, partitions: int) -> int
     if origin_partition is not None and 0 <= origin_partition < partitions:
         return origin_partition
     return int(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) % partitions
+
+
+class SourceKind(ABC):
+    """Kind of the messages of a plan: dead letters, waiting messages or lost messages. It determines which messages may
+    be chosen, to which partition each goes, and with which headers it is sent.
+
+    `name`: for people; `noun`: one of them; `mark`: header of a sent message that contains its recall id;
+    `whole_batches`: a plan takes all messages of a batch or none.
+    """
+
+    name: ClassVar[str]
+    noun: ClassVar[str] = "message"
+    mark: ClassVar[str] = properties.RELEASE
+    whole_batches: ClassVar[bool] = False
+
+    def ledger_key(self, topic: str, lane: str, holder: str) -> str:
+        """Name of a source of such messages in the ledger."""
+        return ledger_key(topic, lane, holder)
+
+    def reader_of(self, topic: str, source: str, subscription: str, *, lane: str) -> str:  # noqa: ARG002
+        """The subscription that must read the target `topic` of messages from `source`."""
+        return subscription
+
+    def is_recalled(self, letter: DeadLetter) -> bool:  # noqa: ARG002
+        """True if the message was recalled before and is not chosen again without `again`."""
+        return False
+
+    def partition(self, letter: DeadLetter, partitions: int) -> int:
+        """Target partition of a message on a topic with so many partitions."""
+        return partition_of(letter.position.partition, letter.key or letter.identity, partitions)
+
+    @abstractmethod
+    def sent_headers(
+        self, plan: RecallPlan, target: PlannedPartition, letter: DeadLetter, recall_id: str, due: int
+    ) -> Mapping[str, str]:
+        """Headers with which a message of the plan is sent to `target`. `due`: its due time if it must continue to
+        wait, in ms since the epoch; 0: none.
+        """
+
+
+class _DeadLetters(SourceKind):
+    name = "dead letters"
+    noun = "letter"
+    mark = properties.RECALL
+
+    def is_recalled(self, letter: DeadLetter) -> bool:
+        return properties.RECALL in letter.properties
+
+    def partition(self, letter: DeadLetter, partitions: int) -> int:
+        origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
+        came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
+        return partition_of(came_from, letter.key or letter.identity, partitions)
+
+    def sent_headers(
+        self,
+        plan: RecallPlan,
+        target: PlannedPartition,
+        letter: DeadLetter,
+        recall_id: str,
+        due: int,  # noqa: ARG002
+    ) -> Mapping[str, str]:
+        return recalled_properties(letter, recall_id, plan.subscription, ready=target.ready, again=plan.again)
+
+
+class _WaitingMessages(SourceKind):
+    name = "waiting messages"
+    whole_batches = True
+
+    def sent_headers(
+        self, plan: RecallPlan, target: PlannedPartition, letter: DeadLetter, recall_id: str, due: int
+    ) -> Mapping[str, str]:
+        waits_on = plan.action is RecallAction.MOVE and not target.ready
+        return released_properties(letter, recall_id, plan.subscription, due=due if waits_on else 0, ready=target.ready)
+
+
+class _LostMessages(SourceKind):
+    name = "lost messages"
+
+    def ledger_key(self, topic: str, lane: str, holder: str) -> str:  # noqa: ARG002
+        return lost_key(topic, holder)
+
+    def reader_of(self, topic: str, source: str, subscription: str, *, lane: str) -> str:
+        """Lost dead letters that return to their topic are for its holder, other messages for `subscription`."""
+        return HOLDER if lane == State.DEAD and topic == source else subscription
+
+    def sent_headers(
+        self, plan: RecallPlan, target: PlannedPartition, letter: DeadLetter, recall_id: str, due: int
+    ) -> Mapping[str, str]:
+        revived = plan.lane == State.DEAD and target.topic != plan.source_topic
+        due = 0 if target.ready else due
+        return resent_properties(letter, recall_id, plan.subscription, due=due, ready=target.ready, revived=revived)
+
+
+DEAD: Final[SourceKind] = _DeadLetters()
+WAITING: Final[SourceKind] = _WaitingMessages()
+LOST: Final[SourceKind] = _LostMessages()

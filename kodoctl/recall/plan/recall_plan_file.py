@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,42 +31,28 @@ if TYPE_CHECKING:
 DOCUMENT, WITH_TABLE = 1, 2
 """Format versions."""
 FORMS: Final = {DOCUMENT: RecallPlanDocument, WITH_TABLE: RecallTableDocument}
+_RENAMED: Final = {"source_topic": "dead_topic", "source_partitions": "dead_partitions"}
+"""Keys of the fields of a plan that have another name in its JSON."""
+_OPTIONAL: Final = frozenset({"lane", "landing"})  # keys that are left out if they are empty
 HASH: Final = 12  # characters of the seal that people type
 Json = dict[str, Any]
 
 
 def to_json(plan: RecallPlan) -> AnyRecallPlan:
     """Converts a plan to its JSON document, with its seal."""
-    document: Any = {
-        "format_version": DOCUMENT if plan.table is None else WITH_TABLE,
-        "kodoctl_version": __version__,
+    values: Json = {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "table"}
+    values |= {
         "action": plan.action.value,
-        "run": plan.run,
-        "made_at": plan.made_at,
-        "cluster": plan.cluster,
-        "topology": plan.topology,
-        "path": plan.path,
-        "environment": plan.environment,
-        "topic": plan.topic,
-        "subscription": plan.subscription,
-        "dead_topic": plan.source_topic,
-        "dead_partitions": plan.source_partitions,
-        "holder": plan.holder,
-        "where": plan.where,
-        "to": plan.to,
-        "limit": plan.limit,
-        "again": plan.again,
-        "because": plan.because,
         "edit": None if plan.edit is None else dict(plan.edit),
         "lanes": [asdict(lane) for lane in plan.lanes],
         "letters": [_letter(one) for one in plan.letters] if plan.table is None else _table(plan.table),
         "settle": _dump_letters(plan.settle),
-        "summary": plan.summary,
     }
-    if plan.lane:
-        document["lane"] = plan.lane
-    if plan.landing:
-        document["landing"] = plan.landing
+    document: Any = {
+        "format_version": DOCUMENT if plan.table is None else WITH_TABLE,
+        "kodoctl_version": __version__,
+        **{_RENAMED.get(name, name): value for name, value in values.items() if value or name not in _OPTIONAL},
+    }
     document["seal"] = seal_of(document)
     sealed: AnyRecallPlan = document
     return sealed
@@ -166,7 +152,7 @@ def _from_json(document: Json) -> RecallPlan:
     if any(not 0 <= one["lane"] < max(1, len(lanes)) for one in document["letters"]):
         raise ValueError("a letter goes to a lane that is not there")
     taken = {"format_version", "kodoctl_version", "seal", "action", "lanes", "letters", "settle"}
-    names = {"dead_topic": "source_topic", "dead_partitions": "source_partitions"}
+    names = {key: name for name, key in _RENAMED.items()}
     plain = {names.get(name, name): value for name, value in document.items() if name not in taken}
     return RecallPlan(
         action=RecallAction(document["action"]),

@@ -22,8 +22,6 @@ from kodoctl.recall.plan.recall_plan import (
     PlannedLetter,
     PlannedPartition,
     RecallAction,
-    SourceKind,
-    partition_of,
     recall_id,
 )
 from kodoctl.text.formatting import many
@@ -111,7 +109,7 @@ class LetterSelection:
         """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
         batch with others that are chosen.
         """
-        if position.batch >= 0 and self._asked.family.kind is not SourceKind.DEAD:
+        if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
@@ -162,7 +160,7 @@ class LetterSelection:
             return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED
         if asked.action is RecallAction.DISCARD:
             return None
-        if properties.RECALL in letter.properties and not (asked.again or asked.family.kind is not SourceKind.DEAD):
+        if asked.family.kind.is_recalled(letter) and not asked.again:
             return ExclusionReason.RECALLED
         if asked.action is RecallAction.RELEASE and (letter.number(properties.DUE) or 0) <= asked.condition.now:
             return ExclusionReason.DUE
@@ -333,12 +331,7 @@ def _batch_of(position: Position) -> Position:
 def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlannedPartition:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
-    if asked.family.kind is not SourceKind.DEAD:
-        partition = partition_of(letter.position.partition, letter.key or letter.identity, lane.partitions)
-        return PlannedPartition(lane.topic, partition, lane.ready, lane.partitions)
-    origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
-    came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
-    partition = partition_of(came_from, letter.key or letter.identity, lane.partitions)
+    partition = asked.family.kind.partition(letter, lane.partitions)
     return PlannedPartition(lane.topic, partition, lane.ready, lane.partitions)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow
 from kodoctl.protocol import properties
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow
     from kodoctl.recall.message.stored_message import DeadLetter
     from kodoctl.recall.plan.waiting_lanes import WaitingLane
 
@@ -32,25 +31,6 @@ class Dimension(StrEnum):
     DUE = "due"
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Counts of a group of messages; times in ms since the epoch, 0 = none."""
-
-    messages: int = 0
-    overdue: int = 0
-    oldest: int = 0
-    next_due: int = 0
-    last_due: int = 0
-
-    def add(self, published: int, due: int, now: int) -> None:
-        self.messages += 1
-        self.overdue += due <= now
-        self.oldest = min(self.oldest or published, published)
-        if due:
-            self.next_due = min(self.next_due or due, due)
-            self.last_due = max(self.last_due, due)
-
-
 _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 
@@ -61,21 +41,32 @@ class WaitingGroups:
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:
         self._by, self._now = frozenset(by), now
-        self._lanes = {(one.ground, one.subscription, one.lane): (one, _Tally()) for one in lanes}
-        self._groups: dict[_Key, _Tally] = {}
+        self._lanes = {
+            (one.ground, one.subscription, one.lane): WaitingLaneRow(
+                one.ground, one.subscription, one.lane, one.source_topic
+            )
+            for one in lanes
+        }
+        self._groups: dict[_Key, WaitingGroupRow] = {}
 
     def add(self, lane: WaitingLane, message: DeadLetter) -> None:
         """Counts a message of one of the lanes."""
         due = message.number(properties.DUE) or 0
-        self._lanes[lane.ground, lane.subscription, lane.lane][1].add(message.publish_time, due, self._now)
-        self._group(lane, message, due).add(message.publish_time, due, self._now)
+        row = self._lanes[lane.ground, lane.subscription, lane.lane]
+        row.overdue += due <= self._now
+        for counted in (row, self._group(lane, message, due)):
+            counted.messages += 1
+            counted.oldest = min(counted.oldest or message.publish_time, message.publish_time)
+            if due:
+                counted.next_due = min(counted.next_due or due, due)
+                counted.last_due = max(counted.last_due, due)
 
-    def _group(self, lane: WaitingLane, message: DeadLetter, due: int) -> _Tally:
+    def _group(self, lane: WaitingLane, message: DeadLetter, due: int) -> WaitingGroupRow:
         cause, tenant = message.cause or NO_CAUSE, message.tenant
         key = self._key(lane, cause, tenant, due)
         if key not in self._groups and len(self._groups) >= MOST_GROUPS:
             key = self._key(lane, OTHERS, OTHERS, due)
-        return self._groups.setdefault(key, _Tally())
+        return self._groups.setdefault(key, WaitingGroupRow(*key))
 
     def _key(self, lane: WaitingLane, cause: str, tenant: str, due: int) -> _Key:
         return (
@@ -89,41 +80,12 @@ class WaitingGroups:
 
     def lane_rows(self) -> list[WaitingLaneRow]:
         """One row for each lane, in the order of the file, also for empty lanes."""
-        return [
-            {
-                "topic": lane.ground,
-                "subscription": lane.subscription,
-                "lane": lane.lane,
-                "full_topic": lane.source_topic,
-                "messages": tally.messages,
-                "overdue": tally.overdue,
-                "oldest": tally.oldest,
-                "next_due": tally.next_due,
-                "last_due": tally.last_due,
-            }
-            for lane, tally in self._lanes.values()
-        ]
+        return list(self._lanes.values())
 
     def group_rows(self) -> list[WaitingGroupRow]:
         """One row for each group, the largest first. A fact that does not divide groups is None."""
-        found = sorted(
-            self._groups.items(), key=lambda item: (-item[1].messages, tuple(part or "" for part in item[0]))
-        )
-        return [
-            {
-                "topic": topic,
-                "subscription": subscription,
-                "lane": lane,
-                "cause": cause,
-                "tenant": tenant,
-                "due": due,
-                "messages": tally.messages,
-                "oldest": tally.oldest,
-                "next_due": tally.next_due,
-                "last_due": tally.last_due,
-            }
-            for (topic, subscription, lane, cause, tenant, due), tally in found
-        ]
+        found = sorted(self._groups.items(), key=lambda item: (-item[1].messages, [part or "" for part in item[0]]))
+        return [row for _, row in found]
 
 
 def due_label(remaining: int) -> str:

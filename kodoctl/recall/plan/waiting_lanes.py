@@ -5,14 +5,15 @@ of messages that a plan releases, moves or discards. Names that the file does no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
-from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, found_subscription
-from kodoctl.recall.plan.recall_plan import SourceKind
+from kodoctl.recall.plan.destinations import RecallSource, TargetPartition, facts_of, found_subscription, target_of
+from kodoctl.recall.plan.recall_plan import WAITING
 from kodoctl.topology import defaults
-from kodoctl.topology.names import Level, NamespaceName, State, TopicName, state_name
+from kodoctl.topology.names import Level, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,21 +21,16 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingLane(RecallSource):
     """One lane of a subscription in which messages wait. `source_topic` is its topic and `holder` the subscription
-    itself. `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that
-    accepts messages, by name; `target`: the lane to send to, None: not chosen yet.
+    itself. `lane`: such as `L1/retrying`; `writable`: every lane that accepts messages, by name; `target`: the lane to
+    send to, None: not chosen yet.
     """
 
-    horizon: int = 0
-    writable: Mapping[str, TargetPartition] = field(default_factory=dict)
+    kind = WAITING
+    writable: Mapping[str, TargetPartition]
     target: TargetPartition | None = None
-
-    @property
-    def kind(self) -> SourceKind:
-        """Kind of its messages."""
-        return SourceKind.WAITING
 
     @property
     def target_name(self) -> str | None:
@@ -112,33 +108,23 @@ def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
 
 def _lanes(topology: LoadedTopology, topic: str, subscription: str) -> Iterator[WaitingLane]:
     ground, spec = found_subscription(topology, topic, subscription)
-    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    parts = defaults.partitions(topology.spec, ground)
-
-    def target(level: Level, state: State) -> TargetPartition:
-        name = TopicName(namespace, state_name(topic, level, subscription, state))
-        return TargetPartition(name.full, level, state is State.READY, parts)
-
+    target = partial(target_of, topology, topic, subscription)
     takes = [state for state in defaults.read_states(spec) if state in spec.states and state not in spec.draining]
     writable = {
         f"{level}/{state}": target(level, state)
         for level in defaults.active_levels(ground)
         for state in (State.READY, *(takes if not level.is_backup else ()))
     }
-    payload = topology.payloads.get(topic)
+    facts = facts_of(topology, topic, subscription)
     for level in defaults.read_levels(ground):
         for state in (State.READY,) if level.is_backup else defaults.read_states(spec):
+            own = target(level, state)
             yield WaitingLane(
-                name=topology.spec.name,
-                ground=topic,
-                subscription=subscription,
-                source_topic=target(level, state).topic,
-                source_partitions=parts,
-                fair_by=ground.fair_by,
-                payload_type=payload.type if payload else None,
+                source_topic=own.topic,
+                source_partitions=own.partitions,
                 holder=subscription,
                 lane=f"{level}/{state}",
                 ordered=state is State.READY and spec.type != "shared",
-                horizon=defaults.horizon(ground, spec),
                 writable=writable,
+                **facts,
             )

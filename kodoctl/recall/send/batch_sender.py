@@ -14,29 +14,23 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.protocol import properties
 from kodoctl.pulsar.binary.exclusive_producer import RECEIPT_S
 from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.recall.ledger.recall_ledger import RecallEvent
 from kodoctl.recall.message.payload_patch import Edit, NotEditableError
-from kodoctl.recall.message.recall_headers import (
-    due_time,
-    recalled_properties,
-    released_properties,
-    resent_properties,
-    trusted_letter,
-)
-from kodoctl.recall.plan.recall_plan import RecallAction, SourceKind
+from kodoctl.recall.message.recall_headers import due_time, trusted_letter
 from kodoctl.recall.send.ledger_entries import ledger_entries
 from kodoctl.recall.send.partition_lanes import open_lanes, settle_doubts
-from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.send.plan_ledger import PlanLedger
-    from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch, SendOptions, SendReport
+    from kodoctl.recall.send.sends_in_flight import InFlightMessage, SendBatch, SendOptions
 
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after a stop was asked for
@@ -162,22 +156,12 @@ class BatchSender:
         """The message to send; its headers are signed if there is a signer."""
         plan, letter, lane = self._plan, trusted_letter(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
-        if plan.kind is not SourceKind.DEAD:
-            waits_on = plan.action in (RecallAction.MOVE, RecallAction.RESEND) and not lane.ready
-            due = due_time(letter, self._options.clock(), self._options.horizon) if waits_on else 0
-            if plan.kind is SourceKind.LOST:
-                revived = plan.lane == State.DEAD and lane.topic != plan.source_topic
-                properties = resent_properties(
-                    letter, recall_id, plan.subscription, due=due, ready=lane.ready, revived=revived
-                )
-            else:
-                properties = released_properties(letter, recall_id, plan.subscription, due=due, ready=lane.ready)
-        else:
-            due = 0
-            properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)
+        waits_until = due_time(letter, self._options.clock(), self._options.horizon)
+        headers = plan.kind.sent_headers(plan, lane, letter, recall_id, waits_until)
+        due = int(headers.get(properties.DUE, "0"))
         if signer is not None:
-            properties = signer.signed(lane.topic, message.payload, properties)
-        return RecalledMessage(message.payload, properties, letter.key, letter.ordering_key, letter.event_time, due)
+            headers = signer.signed(lane.topic, message.payload, headers)
+        return RecalledMessage(message.payload, headers, letter.key, letter.ordering_key, letter.event_time, due)
 
     def _count(self, messages: list[InFlightMessage]) -> None:
         for message in messages:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer
 from kodoctl.recall.message.stored_message import Position
-from kodoctl.recall.plan.recall_plan import SourceKind
 from kodoctl.topology.names import partition_name
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class DeadLetterPartitions:
         last = max(wanted)
         for stored in self._sources[number].letters((last.ledger, last.entry), wanted):
             position = Position(number, stored.ledger, stored.entry, stored.batch)
-            if self._plan.kind is SourceKind.WAITING and position.batch >= 0 and self._options.holds:
+            if self._plan.kind.whole_batches and position.batch >= 0 and self._options.holds:
                 self._open.add(position)
             yield position, stored
             wanted.discard(position)
@@ -140,11 +139,7 @@ class DeadLetterPartitions:
 
     def _countable(self) -> set[Position]:
         parts = {p[:3] for p in (*self._open, *(ref.position for ref in self._plan.settle))}
-        return {
-            p
-            for p in self._acknowledged
-            if p.batch < 0 or (self._plan.kind is SourceKind.WAITING and p[:3] not in parts)
-        }
+        return {p for p in self._acknowledged if p.batch < 0 or (self._plan.kind.whole_batches and p[:3] not in parts)}
 
     def _still_held(self, positions: set[Position]) -> set[Position]:
         left = positions

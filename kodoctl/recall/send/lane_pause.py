@@ -21,10 +21,10 @@ from kodoctl.text.formatting import duration_text, time_text
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import SendReport
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.plan.recall_plan import RecallPlan
-    from kodoctl.recall.send.sends_in_flight import SendReport
 
 LASTS_MS: Final = 24 * 3_600_000  # the order ends by itself, should nobody run the command again
 _SPARE_MS: Final = 600_000  # that an order lasts longer than the attempt is to take

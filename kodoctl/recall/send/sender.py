@@ -32,6 +32,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.cluster import RecallCluster, letter_of
@@ -45,7 +46,7 @@ from kodoctl.recall.send.lane_duplicates import LaneDuplicates
 from kodoctl.recall.send.ledger_entries import copy_entry
 from kodoctl.recall.send.partition_lanes import check_lanes
 from kodoctl.recall.send.plan_ledger import PlanLedger
-from kodoctl.recall.send.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport
+from kodoctl.recall.send.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.message_reader import ReadMessage

@@ -1,4 +1,4 @@
-"""Messages in flight in an attempt at a recall, the settings of the attempt, and its result. Sizes are bytes, times
+"""Messages in flight in an attempt at a recall, and the settings of the attempt. Sizes are bytes, times
 are ms since the epoch.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 
 if TYPE_CHECKING:
@@ -16,37 +17,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.ledger.recall_ledger import RecallEvent
     from kodoctl.recall.plan.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.send.rate_limit import RateLimit
-
-
-@dataclass
-class SendReport:
-    """Result for the dead letters of a plan, as counts and lines of text. `had_already`: the broker had stored them
-    before; `before`: settled by an earlier attempt, or by another run; `already`: those of them that an attempt at this
-    very plan settled. `gone`: acknowledged without an entry in this ledger. `in_doubt`: sent, without a receipt; the
-    next attempt finds out. `elsewhere`: lines about letters that this plan cannot send. `duplicates`: messages that a
-    broker stored twice and this attempt acknowledged; `stored_twice`: lines about those that it cannot acknowledge.
-    """
-
-    sent: int = 0
-    had_already: int = 0
-    discarded: int = 0
-    before: int = 0
-    already: int = 0
-    acknowledged: int = 0
-    unacknowledged: int = 0
-    gone: int = 0
-    in_doubt: int = 0
-    refused: list[str] = field(default_factory=list)
-    unclear: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
-    duplicates: int = 0
-    stored_twice: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def complete(self) -> bool:
-        """True if every letter that was not gone has been dealt with, and none needs the attention of a person."""
-        return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ class CannotFormatError(Exception):
 
 @dataclass
 class Item:
-    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end` is one past its last character.
-    `flow` is True for leaves too.
+    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end`: place after its last character;
+    `flow`: True for a collection in brackets and for a leaf, False for a collection that is written by indentation.
     """
 
     start: Place

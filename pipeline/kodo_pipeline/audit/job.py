@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from kodo_pipeline.audit.audit_state import SettledTotals
 from kodo_pipeline.audit.classify import (
     FINDINGS,
@@ -33,8 +36,7 @@ from kodo_pipeline.audit.completeness import (
 from kodo_pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodo_pipeline.audit.positions import LANES, hops, places
 from kodo_pipeline.audit.recalled import resent, with_evidence
-from kodo_pipeline.audit.report import document
-from kodo_pipeline.audit.samples import sample_findings
+from kodo_pipeline.audit.report import MOST_SAMPLES, SAMPLES, document
 from kodo_pipeline.audit.unbooked_recalls import sent_again
 from kodo_pipeline.audit.verdict import SKEW, decide_verdict
 from kodo_pipeline.audit.write_offs import NO_BOOKINGS, Bookings
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from kodo_pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
     from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion
+
 
 _FATES: Final = tuple(MessageStatus)
 
@@ -422,3 +425,22 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
     )
     return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)
+
+
+def sample_findings(found: DataFrame) -> DataFrame:
+    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted by status and
+    place. At most SAMPLES of each status and lane, and at most MOST_SAMPLES of each status, distributed over the lanes.
+    `cause` is "" instead of null.
+    """
+    columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
+    order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
+    of_lane = Window.partitionBy("fate", "msg_topic", "subscription").orderBy("id", "cause")
+    of_fate = Window.partitionBy("fate").orderBy("nth", *order)
+    return (
+        found.select(*columns, F.row_number().over(of_lane).alias("nth"))
+        .where(F.col("nth") <= SAMPLES)
+        .withColumn("all", F.row_number().over(of_fate))
+        .where(F.col("all") <= MOST_SAMPLES)
+        .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
+        .orderBy("fate", *order)
+    )

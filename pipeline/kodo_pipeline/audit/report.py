@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodo_pipeline.audit.audit_document import AuditCoverage, AuditedMessages, AuditReason
 from kodo_pipeline.audit.verdict import Outcome, Verdict
-from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage
+from kodoctl.documents.json_form import row_of
 
 if TYPE_CHECKING:
-    from kodo_pipeline.audit.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow
+    from kodo_pipeline.audit.audit_document import AuditDocument, AuditFinding, LostLaneRow
+    from kodo_pipeline.evidence.audit_evidence import AuditEvidence
 
 FORMAT_VERSION: Final = 1
 SAMPLES: Final = 20  # places named of each fate, in each lane
@@ -28,34 +30,13 @@ def document(
     return {
         "format_version": FORMAT_VERSION,
         "verdict": verdict.outcome.value,
-        "reasons": [{"kind": one.kind, "proves": one.proves.value, "text": one.text} for one in verdict.reasons],
+        "reasons": [row_of(AuditReason, one) for one in verdict.reasons],
         "notes": list(verdict.notes),
-        "subscriptions": [
-            {
-                "topic": tally.topic,
-                "subscription": tally.subscription,
-                "audit": tally.mode,
-                "messages": {fate.value: tally.count(fate) for fate in MessageStatus if tally.count(fate)},
-                "missing_records": tally.missing,
-                "sent_again": tally.resent,
-            }
-            for tally in evidence.tallies
-        ],
-        "coverage": [_coverage(part) for part in evidence.parts],
+        "subscriptions": [row_of(AuditedMessages, tally) for tally in evidence.tallies],
+        "coverage": [row_of(AuditCoverage, part) for part in evidence.parts],
         "findings": found,
         "lost": list(lost),
         "sql": list(sql(found)),
-    }
-
-
-def _coverage(part: PartitionCoverage) -> AuditCoverage:
-    return {
-        "topic": part.topic,
-        "partition": part.partition,
-        "entries_planned": part.planned,
-        "entries_seen": part.seen,
-        "from_creation": part.from_creation,
-        "problems": list(part.problems),
     }
 
 

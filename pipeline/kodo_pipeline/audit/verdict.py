@@ -100,8 +100,11 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             continue
         for problem in part.problems:
             yield _doubt("coverage", f"{part.name}: {problem}")
-        if part.planned != part.seen:
-            yield _doubt("coverage", f"{part.name}: {part.seen:,} of {many(part.planned, 'entry', 'entries')} seen")
+        if part.entries_planned != part.entries_seen:
+            yield _doubt(
+                "coverage",
+                f"{part.name}: {part.entries_seen:,} of {many(part.entries_planned, 'entry', 'entries')} seen",
+            )
         if part.left:
             text = (
                 f"{part.name} was not read by the last ingest: {part.left}. `kodoctl pipeline ingest --accept-holes` goes on, and "
@@ -148,13 +151,13 @@ def _expiry_doubts(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
 
 def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
     lost = tally.count(MessageStatus.LOST)
-    if lost > tally.missing:
+    if lost > tally.missing_records:
         yield Reason("lost", Outcome.LOSS, f"{tally.name}: {many(lost, 'message')} lost")
     elif lost:
-        text = f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {many(tally.missing, 'record')} missing"
+        text = f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {many(tally.missing_records, 'record')} missing"
         yield _doubt("lost or unrecorded", text)
     yield from _mode(tally)
-    if missing := tally.missing - tally.records_settled:
+    if missing := tally.missing_records - tally.records_settled:
         runs = f", of run {', '.join(tally.runs)}" if tally.runs else ""
         yield _doubt("records", f"{tally.name}: {many(missing, 'record')} of workers missing{runs}")
     if tally.contradictions:
@@ -175,10 +178,10 @@ _DOUBTS: Final = {
 
 
 def _mode(tally: SubscriptionTotals) -> Iterator[Reason]:
-    if tally.mode == "none":
+    if tally.audit == "none":
         text = f"{tally.name} keeps no audit records: say `audit: true` in the file, and restart its workers"
         yield _doubt("no records", text)
-    elif tally.mode == "best_effort":
+    elif tally.audit == "best_effort":
         text = f"{tally.name} keeps records with `audit: best_effort`: those missing prove nothing"
         yield _doubt("best effort", text)
 
@@ -258,8 +261,8 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
     if evidence.unbooked and not _asks_for_ledger(evidence):
         yield evidence.unbooked
     for tally in evidence.tallies:
-        if tally.resent:
-            yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"
+        if tally.sent_again:
+            yield f"{tally.name}: {many(tally.sent_again, 'message')} that {'was' if tally.sent_again == 1 else 'were'} lost, or not proved done, sent again by a recall"
         if twice := tally.count(MessageStatus.DUPLICATED):
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):

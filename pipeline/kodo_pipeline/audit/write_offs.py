@@ -119,7 +119,9 @@ class WriteOffs:
         known = self.count(FORGED, tally.topic, subscription=tally.subscription)
         settled = self.count(RECORDS, tally.topic, subscription=tally.subscription)
         return replace(
-            tally, contradictions=max(0, tally.contradictions - known), records_settled=min(tally.missing, settled)
+            tally,
+            contradictions=max(0, tally.contradictions - known),
+            records_settled=min(tally.missing_records, settled),
         )
 
     def _of_gap(self, gap: SequenceGap) -> SequenceGap:
@@ -187,8 +189,8 @@ def _standing(evidence: AuditEvidence) -> Iterator[WrittenOff]:
             yield WrittenOff(TTL, *place, str(part.looks[-1]))
     for tally in evidence.tallies:
         place = tally.topic, NOWHERE, tally.subscription
-        if tally.missing > tally.records_settled:
-            yield WrittenOff(RECORDS, *place, "", tally.missing)
+        if tally.missing_records > tally.records_settled:
+            yield WrittenOff(RECORDS, *place, "", tally.missing_records)
         if tally.contradictions:
             yield WrittenOff(FORGED, *place, "", tally.contradictions)
     for gap in evidence.gaps:

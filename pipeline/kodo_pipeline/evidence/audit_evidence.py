@@ -59,17 +59,17 @@ class Cause(StrEnum):
 class PartitionCoverage:
     """Coverage of one partition of `topic` (full name) over all ingests. Times are ms.
 
-    `planned`, `seen`: numbers of entries in the ranges that were read in full. `problems`: texts about ranges that were
-    not read to their end, or that do not continue each other. `read`: an ingest has read the partition, or its cursors.
-    `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed before the cursors were
-    read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two readings, None: unknown.
-    `audit`: it is a partition of an audit topic.
+    `entries_planned`, `entries_seen`: numbers of entries in the ranges that were read in full. `problems`: texts about
+    ranges that were not read to their end, or that do not continue each other. `read`: an ingest has read the
+    partition, or its cursors. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was
+    fixed before the cursors were read. `ttl`: time to live of messages, 0: none; `unread`: the longest time between two
+    readings, None: unknown. `audit`: it is a partition of an audit topic.
     """
 
     topic: str
     partition: int
-    planned: int = 0
-    seen: int = 0
+    entries_planned: int = 0
+    entries_seen: int = 0
     problems: tuple[str, ...] = ()
     read: bool = True
     from_creation: bool = True
@@ -91,27 +91,27 @@ class PartitionCoverage:
     @property
     def full(self) -> bool:
         """True if there is no problem and every planned entry was read."""
-        return self.read and not self.problems and self.planned == self.seen
+        return self.read and not self.problems and self.entries_planned == self.entries_seen
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionTotals:
     """Counts of one subscription: its messages by status (fate), and the holes and contradictions in its audit records.
 
-    `missing`: count of numbers of its worker runs that no record has. `contradictions`: count of record numbers with
-    two different records. `runs`: some of the worker runs with missing numbers. `resent`: count of messages that were
-    lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were written
-    off; a missing record may still explain a lost message.
+    `missing_records`: count of numbers of its worker runs that no record has. `contradictions`: count of record numbers
+    with two different records. `runs`: some of the worker runs with missing numbers. `sent_again`: count of messages
+    that were lost, or not proved done, and were sent again. `records_settled`: number of the missing records that were
+    written off; a missing record may still explain a lost message.
     """
 
     topic: str
     subscription: str
-    mode: Literal["wait", "best_effort", "none"]
+    audit: Literal["wait", "best_effort", "none"]
     fates: Mapping[MessageStatus, int] = field(default_factory=dict)
-    missing: int = 0
+    missing_records: int = 0
     contradictions: int = 0
     runs: tuple[str, ...] = ()
-    resent: int = 0
+    sent_again: int = 0
     records_settled: int = 0
 
     @property
@@ -123,6 +123,11 @@ class SubscriptionTotals:
     def judged(self) -> int:
         """Number of all messages of the subscription."""
         return sum(self.fates.values())
+
+    @property
+    def messages(self) -> dict[str, int]:
+        """Number of messages by status, in the order of the statuses, without those that no message has."""
+        return {fate.value: self.count(fate) for fate in MessageStatus if self.count(fate)}
 
     def count(self, fate: MessageStatus) -> int:
         """Number of messages with this status."""

@@ -1,28 +1,37 @@
 # adapter: reads the broker and the landing
 """Snapshot of the cursors of declared subscriptions, taken before the ends of the ranges to read are fixed. By this
 order, every message that the snapshot shows as acknowledged must be in the ranges that are read after it.
+
+`unrecorded_subscriptions` finds consumers of audited subscriptions that do not announce audit records: they were
+started before `audit: true`, or are not workers of kodoctl.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.evidence.readings import NAMELESS, mode_of
-from kodo_pipeline.evidence.recording_workers import unrecorded_subscriptions
-from kodo_pipeline.evidence.start_positions import UNRECORDED
+from kodo_pipeline.evidence.start_positions import UNRECORDED, WAITS
 from kodo_pipeline.landing.landing_commits import read_at
 from kodo_pipeline.landing.tables import CURSORS
 from kodo_pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats, map_concurrently
+from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.pulsar.binary.message_reader import cursor_of
 from kodoctl.topology.names import HOLDER, State, partition_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kodo_pipeline.landing.landing_store import Landing
+    from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.topology.expand import Expansion, FamilyTopic
+
 
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]
@@ -137,3 +146,36 @@ def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
     reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
     seconds = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
     return seconds * 1000 or None if isinstance(seconds, int) else None
+
+
+def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[str, str]]:
+    """Finds subscriptions with the audit mode `wait` to which a consumer is connected that does not announce audit
+    records: (ground topic, subscription) of each. Asks the broker. Raises ClusterError if it does not answer.
+    """
+    grounds = expansion.topology.spec.topics
+    audited = {
+        (topic, name)
+        for topic, ground in grounds.items()
+        for name, spec in ground.subscriptions.items()
+        if mode_of(spec) == WAITS
+    }
+    asked = [
+        (topic, readers)
+        for topic in expansion.topics
+        if topic.state not in (None, State.DEAD)
+        and (readers := {(ground, name) for ground, name in audited
+                         if ground == topic.ground and topic.subscription in (None, name)})
+    ]  # fmt: skip
+    answers = map_concurrently(partial(read_stats, admin), [topic.name for topic, _ in asked])
+    return {
+        one
+        for (_, readers), stats in zip(asked, answers, strict=True)
+        for part in (stats or {}).get("partitions", {}).values()
+        for one in readers
+        if _is_unrecorded(part, one[1])
+    }
+
+
+def _is_unrecorded(part: Mapping[str, Any], subscription: str) -> bool:
+    consumers = ((part.get("subscriptions") or {}).get(subscription) or {}).get("consumers") or ()
+    return any((one.get("metadata") or {}).get(RECORDS_METADATA) != WAITS for one in consumers)

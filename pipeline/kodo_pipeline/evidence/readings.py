@@ -181,8 +181,8 @@ def _part(
     found = PartitionCoverage(
         topic=topic.name.full,
         partition=number,
-        planned=sum(one.planned for one in full),
-        seen=sum(one.seen for one in full),
+        entries_planned=sum(one.planned for one in full),
+        entries_seen=sum(one.seen for one in full),
         problems=short + (apart if ready else ()),
         read=bool(reading.ranges or reading.marks or reading.holed),
         from_creation=not ready or _whole(reading),

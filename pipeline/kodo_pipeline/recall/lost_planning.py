@@ -84,7 +84,7 @@ def choose_lost(
                     subscription=lane.subscription,
                     out=plan_file(asked.out, number, len(lanes)),
                 )
-                source = replace(lane, landed=choice_uri(choice.landing))
+                source = replace(lane, landing=choice_uri(choice.landing))
                 named = run if number == 1 else new_run()  # a lane's broker counts the numbers of each plan
                 plan = prepare_plan(session, RecallAction.RESEND, one, loaded, source, fill=fill, run=named)
                 made.append((plan, one.out))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_pipeline.spark.spark_errors import spark_error, words
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import error
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.session import Session
@@ -28,7 +29,7 @@ from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.plan.partitioning import partition_plan
 from kodoctl.recall.send.rate_limit import RateLimit
 from kodoctl.recall.send.sender import RecallSender
-from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
+from kodoctl.recall.send.sends_in_flight import SendOptions
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.recommend.noisy_neighbours import CALM, LevelMove
+from kodo_pipeline.recommend.recommendation_document import RecommendedLevel
+from kodoctl.documents.json_form import row_of
 
 if TYPE_CHECKING:
     from kodo_pipeline.recommend.exclusive_tenants import ExclusiveLevel
     from kodo_pipeline.recommend.recommendation_document import (
         RecommendationDocument,
-        RecommendedLevel,
         RecommendedMove,
         RecommendedSetting,
         WaitingTenant,
@@ -39,7 +40,7 @@ def document(
         "calm_share": CALM,
         "moves": [_move(one, victims.get(one, ())) for one in moves if one.action != "exclusive"],
         "settings": [_setting(one) for one in settings],
-        "levels": [_level(one) for one in levels],
+        "levels": [row_of(RecommendedLevel, one) for one in levels],
         "notes": list(notes),
         "patch": "",
     }
@@ -82,15 +83,6 @@ def _setting(one: SettingChange) -> RecommendedSetting:
         "needed_slots": one.needed,
         "others_late": _round(one.late),
         "others_late_else": _round(one.late_else),
-    }
-
-
-def _level(one: ExclusiveLevel) -> RecommendedLevel:
-    return {
-        "topic": one.topic,
-        "tenant": one.tenant,
-        "level": one.level,
-        "figures": list(one.figures),
     }
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodo_pipeline.report.next_steps import advice
+from kodo_pipeline.report.report_document import ReportDocument
+from kodoctl.documents.json_form import row_of
 
 if TYPE_CHECKING:
     from kodo_pipeline.audit.audit_document import AuditDocument
     from kodo_pipeline.report.report_document import (
         FailureCount,
         LaneLatency,
-        ReportDocument,
         ReportTenant,
         TenantGroup,
         TopicFairness,
@@ -85,30 +86,26 @@ class ReportOrigin:
 
 def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
     """Makes the report as a JSON document, from which programs and renderers work."""
-    made: ReportDocument = {
-        "format_version": FORMAT_VERSION,
-        "run": about.run,
-        "made_at": about.made_at,
-        "read_at": facts.read_at,
-        "topology": about.topology,
-        "environment": about.environment,
-        "since": facts.counted["since"],
-        "until": facts.counted["until"],
-        "audit": facts.audit,
-        "waiting": _waiting(facts.waiting),
-        "latency": [_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
-        "impossible_ages": facts.impossible_ages,
-        "failures": _failures(facts.failures, facts.failed),
-        "tenants": _tenants(facts),
-        "fairness": _fairness(facts.groups),
-        "over_time": {
+    made = row_of(
+        ReportDocument,
+        about,
+        facts,
+        format_version=FORMAT_VERSION,
+        since=facts.counted["since"],
+        until=facts.counted["until"],
+        waiting=_waiting(facts.waiting),
+        latency=[_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
+        failures=_failures(facts.failures, facts.failed),
+        tenants=_tenants(facts),
+        fairness=_fairness(facts.groups),
+        over_time={
             "width_ms": facts.width,
             "points": _fill_gaps(facts.points, facts.width),
             "past": facts.past,
             "future": facts.future,
         },
-        "advice": [],
-    }
+        advice=[],
+    )
     made["advice"] = [one.to_json() for one in advice(made, about.file, about.typed, about.ledger)]
     return made
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -16,7 +17,6 @@ from kodo_pipeline.landing.tables import DATE, EVENTS, FAILURES, LATENCIES, ROLL
 from kodo_pipeline.rollup import transforms
 from kodo_pipeline.rollup.failure_counts import failed_records, failures_by_day
 from kodo_pipeline.rollup.landed_days import SPANS, is_on_days, rows_of_days, with_neighbours
-from kodo_pipeline.rollup.small_counts import small_counts
 from kodo_pipeline.spark.concurrent_queries import run_queries
 
 if TYPE_CHECKING:
@@ -105,3 +105,26 @@ def _write_rows(landing: Landing, table: Table, rows: pa.Table, attempt: str) ->
 def _write_frame(landing: Landing, attempt: str, table: Table, frame: DataFrame) -> list[DataFile]:
     dated = frame.select(*table.names, F.to_date("window_ts").alias(DATE)).hint("rebalance", DATE)
     return write_frame(dated, landing.table(table).folder, table, attempt)
+
+
+_KEYS: Final = LATENCIES.names[:-2]
+
+
+def small_counts(detailed: pa.Table) -> dict[Table, pa.Table]:
+    """Sums up `detailed`, the result of kodo_pipeline.rollup.transforms.detailed_counts, to the rows of each counted
+    table of windows.
+    """
+    import pyarrow.compute as pc
+
+    counts = {name: name for name in ROLLUP.names if name not in _KEYS}
+    return {
+        ROLLUP: _sums(detailed, _KEYS, counts),
+        LATENCIES: _sums(detailed.filter(pc.field("bucket").is_valid()), LATENCIES.names[:-1], {"messages": "done"}),
+        SENT: _sums(detailed.filter(pc.field("sent") > 0), SENT.names[:-1], {"messages": "sent"}),
+    }
+
+
+def _sums(rows: pa.Table, keys: Sequence[str], counts: Mapping[str, str]) -> pa.Table:
+    """Sums the rows of each key into one. `counts`: name of the summed column, by name of the sum."""
+    added = rows.group_by(list(keys), use_threads=False).aggregate([(name, "sum") for name in counts.values()])
+    return added.select([*keys, *(f"{name}_sum" for name in counts.values())]).rename_columns([*keys, *counts])

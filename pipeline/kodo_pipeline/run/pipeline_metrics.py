@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+
+from kodoctl.status.status_metrics import ExportedMetric
 
 LABELS: Final = ("namespace", "topology", "environment")
 VERDICTS: Final = ("no loss", "inconclusive", "loss")
@@ -27,12 +29,9 @@ Labels = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineMetric:
-    """A metric: name, kind, labels, and `help` text."""
+class PipelineMetric(ExportedMetric):
+    """A metric of the pipeline's runs."""
 
-    name: str
-    help: str
-    kind: str = "gauge"
     labels: tuple[str, ...] = LABELS
 
 
@@ -163,11 +162,11 @@ class PipelineCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Yields the metrics without any samples, for their registration."""
-        return (_family(metric) for metric in PIPELINE_METRICS)
+        return (metric.family() for metric in PIPELINE_METRICS)
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of the last runs for a scrape. The lag is computed at the time of the scrape."""
-        families = {metric.name: _family(metric) for metric in PIPELINE_METRICS}
+        families = {metric.name: metric.family() for metric in PIPELINE_METRICS}
         now = self._now()
         families[INTERVAL.name].add_metric([], self._interval)
         with self._lock:
@@ -194,9 +193,3 @@ def _samples(record: RunRecord, statuses: Sequence[str], now: int) -> Iterator[t
         yield LAG.name, (), max(0.0, (now - record.read_at) / 1000)
     for stage, seconds in record.seconds.items():
         yield STAGE.name, (stage,), seconds
-
-
-def _family(metric: PipelineMetric) -> GaugeMetricFamily | CounterMetricFamily:
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
-    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -5,7 +5,8 @@ no table names. Committed rows stay. Needs no Spark.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,6 @@ from kodo_pipeline.landing.recorded_tables import RECORDED
 from kodo_pipeline.landing.removal_record import RemovalRecord
 from kodo_pipeline.landing.state_tables import REMOVALS, STATE
 from kodo_pipeline.landing.tables import COMMITS, COUNTED, TABLES, Table
-from kodo_pipeline.upkeep.compaction_plan import TARGET, compaction_groups
 from kodo_pipeline.upkeep.payload_removal import expire, expiry_times
 from kodo_pipeline.upkeep.row_removal import finish_removal
 from kodo_pipeline.upkeep.unnamed_files import YOUNG, remove_unnamed
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing
     from kodo_pipeline.landing.payload_policy import PayloadPolicy
 
+
+TARGET: Final = 128 * 1024 * 1024  # bytes of a file
+_WORTH: Final = (
+    4  # a file that is so many times the others together stays as it is: a row is rewritten a few times in all
+)
 RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
 _GROUPS: Final = 32  # of a commit
 """Merged files of one commit: a killed maintenance loses at most their work, and a landing with many partitions has few
@@ -151,3 +156,39 @@ def _attempt(group: Sequence[DataFile], run: str) -> str:
     """
     last = max(one.batch for one in group)
     return f"compact-{run}" if last < 0 else f"{last:09d}-compact-{run}"
+
+
+def compaction_groups(
+    files: Iterable[DataFile], floors: Sequence[int] = (), target: int = TARGET
+) -> list[list[DataFile]]:
+    """Groups of files to merge, each in order of batches. `floors`: numbers of batches up to which a rollup or an audit
+    has counted: files before and after such a batch are not merged with each other, because counted rows would be read
+    again with new ones. `target`: bytes of a merged file.
+    """
+    apart: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
+    for one in files:
+        if one.size < target // 2:
+            side = -1 if one.batch < 0 else sum(one.batch > floor for floor in floors)
+            apart[(*sorted(one.partition.items(), key=str), side)].append(one)
+    return [group for found in apart.values() for group in _pack_files(_worthwhile(found), target)]
+
+
+def _worthwhile(files: list[DataFile]) -> list[DataFile]:
+    """The files without large ones, for which the others together are too small to rewrite them."""
+    kept = sorted(files, key=lambda one: one.size)
+    rest = sum(one.size for one in kept)
+    while kept and kept[-1].size > _WORTH * (rest - kept[-1].size):
+        rest -= kept.pop().size
+    return sorted(kept, key=lambda one: (one.batch, one.path))
+
+
+def _pack_files(files: list[DataFile], target: int) -> list[list[DataFile]]:
+    groups: list[list[DataFile]] = []
+    size = target
+    for one in files:
+        if size + one.size > target:
+            groups.append([])
+            size = 0
+        groups[-1].append(one)
+        size += one.size
+    return [one for one in groups if len(one) > 1]

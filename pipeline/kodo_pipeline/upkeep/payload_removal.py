@@ -100,9 +100,10 @@ def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, i
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
     """Removes payloads of messages older than `before` (see `expiry_times`), and returns their number.
 
-    A message is as old as its publish time or the run that landed it, whichever is older, because its sender chooses
-    the publish time. `done`: times of the last expiry, which has examined all files up to the batch `batch`. Raises
-    LockedError as `erase` does: otherwise a time would be recorded as done that was not.
+    A message is older than a time if it was published or landed before that time: its sender chooses the publish time,
+    and one in the future must not keep a payload for ever. `done`: times (`before`) of the last expiry, which has
+    examined all files up to the batch `batch`. Raises LockedError as `erase` does, so that the caller does not record
+    an expiry as done that left payloads.
     """
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():

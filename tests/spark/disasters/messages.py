@@ -103,7 +103,7 @@ def dead_letter_skipped(w):
 
 @case("trimmed or expired before it was read: the reading itself was short", DOUBT, "2 of 5 entries", open=0)
 def not_all_read(w):
-    w.parts = [replace(w.parts[0], planned=5, seen=2)]
+    w.parts = [replace(w.parts[0], entries_planned=5, entries_seen=2)]
 
 
 @case("ledgers vanished between two readings", DOUBT, "do not continue")

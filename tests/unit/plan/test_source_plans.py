@@ -33,7 +33,7 @@ from kodoctl.pulsar.values.live_objects import (
 )
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.topology.names import InvalidNameError
-from kodoctl.topology.resources import PublicationResource, SlotResource, database_of, place_of
+from kodoctl.topology.resources import PublicationResource, SlotResource, database_of, namespace_of_address
 from tests.samples.inventories import (
     HERE,
     NOW,
@@ -224,13 +224,13 @@ def test_a_table_is_an_edit_of_the_file_and_operations_are_drift() -> None:
 
 
 def test_addresses_have_a_namespace_and_a_variable() -> None:
-    assert place_of(SLOT.address) == HERE
+    assert namespace_of_address(SLOT.address) == HERE
     assert database_of(PUBLICATION.address) == ("URL", "kodo_trade_db")
     assert database_of("topic.persistent://acme/ns/J") is None
     assert database_of("slot.acme/ns/URL") is None
     for address in ("slot.acme", "tenant.acme"):
         with pytest.raises(InvalidNameError):
-            place_of(address)
+            namespace_of_address(address)
 
 
 def test_planning_and_applying_load_no_driver_of_databases() -> None:

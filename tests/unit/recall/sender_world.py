@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.pulsar.binary.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.binary.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
@@ -31,7 +32,7 @@ from kodoctl.recall.plan.recall_plan import (
 )
 from kodoctl.recall.send.rate_limit import RateLimit
 from kodoctl.recall.send.sender import RecallSender
-from kodoctl.recall.send.sends_in_flight import SendOptions, SendReport
+from kodoctl.recall.send.sends_in_flight import SendOptions
 from tests.unit.recall.letters import DEAD, NOW
 
 READY = "persistent://kodo/trade/orders"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kodoctl.documents.waiting_document import LaneReleaseRow, WaitingReleaseDocument
 from kodoctl.render.waiting_text import release_lines
 
 
 def row(lane: str, released: int, *, complete: bool = True, **stays: int) -> LaneReleaseRow:
     problems = [] if complete else ["1:2:0:-1: it is\nnot the letter that was planned"]
-    return {
-        "lane": lane, "earlier_run": "", "released": released, "stays": stays, "problems": problems, "complete": complete, "seconds": 1.0,
-    }  # fmt: skip
+    return LaneReleaseRow(lane, "", released, stays, problems, complete, seconds=1.0)
 
 
 def text(*rows: LaneReleaseRow) -> str:
-    document: WaitingReleaseDocument = {
-        "format_version": 1, "topic": "orders", "subscription": "billing", "where": "true", "lanes": [*rows],
-    }  # fmt: skip
+    document = WaitingReleaseDocument(1, "orders", "billing", "true", [*rows])
     return "\n".join(line.text for line in release_lines(document, "http://here"))
 
 
@@ -30,7 +28,7 @@ def test_each_lane_says_what_was_released_and_what_stays_and_why() -> None:
 
 
 def test_what_an_earlier_run_left_is_reported_as_that() -> None:
-    found = text({**row("L1/blocking", 6), "earlier_run": "run-\x1b1"}, row("L1/blocking", 2))
+    found = text(replace(row("L1/blocking", 6), earlier_run="run-\x1b1"), row("L1/blocking", 2))
     assert "L1/blocking: 6 messages released by the plan that run run-\\x1b1 left\n" in found
     assert "L1/blocking: 2 messages released\n" in found
 

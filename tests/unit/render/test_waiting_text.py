@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-from kodoctl.documents.waiting_document import WaitingListDocument
+from kodoctl.documents.recall_document import SendReport
+from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow, WaitingListDocument
 from kodoctl.render.waiting_text import waiting_lines
 
 NOW = 1_800_000_000_000
 
 
 def document(**changes: Any) -> WaitingListDocument:
-    lane = {
-        "topic": "orders", "subscription": "billing", "lane": "L1/retrying", "full_topic": "t", "messages": 1_200, "overdue": 3,
-        "oldest": NOW - 7_200_000, "next_due": NOW - 60_000, "last_due": NOW + 5,
-    }  # fmt: skip
-    empty = {**lane, "lane": "B1/ready", "messages": 0, "overdue": 0, "oldest": 0, "next_due": 0, "last_due": 0}
-    group = {
-        "topic": "orders", "subscription": "billing", "lane": "L1/retrying", "cause": "ConnectionError", "tenant": "u1",
-        "due": "in 1 h", "messages": 7, "oldest": NOW, "next_due": 0, "last_due": 0,
-    }  # fmt: skip
-    found = {
-        "format_version": 1, "now": NOW, "where": "true", "read": 1_200, "matched": 1_200, "lanes": [lane, empty],
-        "groups": [group, {**group, "cause": "e" * 300, "tenant": "t" * 300, "messages": 2}, {**group, "messages": 1}], "unread": [],
-    }  # fmt: skip
-    return cast("WaitingListDocument", found | changes)
+    lane = WaitingLaneRow(
+        "orders", "billing", "L1/retrying", "t", 1_200, overdue=3, oldest=NOW - 7_200_000, next_due=NOW - 60_000,
+        last_due=NOW + 5,
+    )  # fmt: skip
+    group = WaitingGroupRow("orders", "billing", "L1/retrying", "ConnectionError", "u1", "in 1 h", 7, oldest=NOW)
+    long = replace(group, cause="e" * 300, tenant="t" * 300, messages=2)
+    made = WaitingListDocument(
+        1, NOW, "true", 1_200, 1_200, [lane, WaitingLaneRow("orders", "billing", "B1/ready", "t")],
+        [group, long, replace(group, messages=1)], [],
+    )  # fmt: skip
+    return replace(made, **changes)
 
 
 def lines(shown: WaitingListDocument, most: int = 20) -> list[str]:
@@ -46,7 +45,7 @@ def test_groups_beyond_the_most_are_counted() -> None:
 
 
 def test_only_what_was_asked_for_is_a_column_and_the_condition_is_said() -> None:
-    group = {**document()["groups"][0], "lane": None, "tenant": None, "due": None}
+    group = replace(document().groups[0], lane=None, tenant=None, due=None)
     text = lines(document(groups=[group], where="tenant = 'u1'", matched=7))
     assert "  messages  cause" in text
     assert "7 of 1,200 waiting messages meet tenant = 'u1'. Nothing was consumed." in text
@@ -54,16 +53,14 @@ def test_only_what_was_asked_for_is_a_column_and_the_condition_is_said() -> None
 
 
 def test_a_lane_that_is_due_later_and_names_that_steer_terminals() -> None:
-    lane = {**document()["lanes"][0], "next_due": NOW + 90_000}
-    group = {**document()["groups"][0], "tenant": "\x1b[2J"}
+    lane = replace(document().lanes[0], next_due=NOW + 90_000)
+    group = replace(document().groups[0], tenant="\x1b[2J")
     text = lines(document(lanes=[lane], groups=[group]))
     assert any("in 1 min" in line for line in text)
     assert not any("\x1b" in line for line in text)
 
 
 def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> None:
-    from dataclasses import replace
-
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.recall_plan import RecallAction
     from kodoctl.render.recall import recall_plan_lines, recall_report_lines
@@ -78,13 +75,11 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     assert "run its `waiting apply` again" in text
     assert "--again" not in text
     assert "to move" in text
-    report: Any = {
-        "format_version": 1, "run": "r", "action": "move", "complete": False, "sent": 1, "had_already": 0, "discarded": 0,
-        "before": 0, "already": 2, "acknowledged": 1, "unacknowledged": 1, "gone": 1, "in_doubt": 0, "refused": [], "unclear": [],
-        "elsewhere": [], "duplicates": 2, "stored_twice": ["persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1"],
-        "interrupted": False, "seconds": 1.0,
-    }  # fmt: skip
-    told = "\n".join(line.text for line in recall_report_lines(report, "message"))
+    report = SendReport(
+        sent=1, already=2, acknowledged=1, unacknowledged=1, gone=1, duplicates=2,
+        stored_twice=["persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1"],
+    )  # fmt: skip
+    told = "\n".join(line.text for line in recall_report_lines(report, "move", 1.0, "message"))
     assert "2 messages of the plan sent by an earlier attempt" in told
     assert "2 messages stored twice when a broker took the lane over: one copy of each is acknowledged" in told
     assert "  persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1" in told

@@ -105,8 +105,8 @@ class MultiConsumerReader:
             part.resume()
 
     def add_consumers(self) -> None:
-        """Opens as many consumers again as there are, because nobody knows how many it takes. Returns at once: a broker
-        may be silent for seconds, and the caller reads the statistics of all lanes.
+        """Doubles the number of consumers, because the needed number is unknown. Returns before they are open: a broker
+        may be silent for seconds, and the caller has the statistics of all lanes to read.
         """
         begin(self._double, "kodo-widen", self._sink.fail)
 
@@ -200,9 +200,9 @@ class MultiConsumerReader:
             begin(self._one_more, "kodo-widen", self._sink.fail)  # whoever hands over messages is not kept waiting
 
     def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
-        """One consumer has lost a partition: its messages will come again, and are counted then. Those that other
-        consumers hold will not: so nothing may be released before all have lost it, and copies are recognised as they
-        come.
+        """Records that the consumer of `part` (None: the first one) lost a partition (None: all). The broker redelivers
+        the messages of this consumer, which are counted then, but not those of other consumers. So nothing may be
+        released before all consumers have lost the partition, and redelivered copies are recognised one by one.
         """
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)

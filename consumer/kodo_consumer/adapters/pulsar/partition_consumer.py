@@ -151,7 +151,9 @@ class PartitionConsumer:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
-        """Leaves, tells that everything unacknowledged comes again, and after `away` seconds subscribes, until it is done."""
+        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes. The sink is notified that
+        the broker will redeliver every unacknowledged message. `problem`: reason for the log; "": none is logged.
+        """
         with self._lock:
             old = self._take_consumer()
             self.permits.waits_since = None
@@ -168,13 +170,15 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def leave(self) -> None:
-        """Leaves until `join`; tells that everything unacknowledged comes again."""
+        """Closes the consumer until `join`. The sink is notified that the broker will redeliver every unacknowledged
+        message.
+        """
         self._connection.wanted.clear()
         log.info("%s: its lane is paused: left until that ends", self.topic)
         self.renew("")
 
     def join(self) -> None:
-        """Subscribes again, if it was left."""
+        """Subscribes again after `leave`."""
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:

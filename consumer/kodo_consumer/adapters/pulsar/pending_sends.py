@@ -112,8 +112,8 @@ class PendingSends:
             sent[ticket] = tuple.__new__(_Sent, (message, key, now, now, 0))  # half the time of a call by names
 
     def forget(self, ticket: int) -> Outgoing | None:
-        """Removes a message that has its receipt or is sent in another way. Returns it, or None if the client library
-        did not have it.
+        """Removes a message from the pending ones, because its receipt came or it is sent in another way. Returns the
+        message, or None if it was not pending.
         """
         sent = self._take(ticket)
         if self._again:

@@ -1,4 +1,4 @@
-"""Hand-over: messages that have not started are released, because they come again, here or to another worker.
+"""Hand-over: messages that have not started are released, because the broker redelivers them, to this worker or another.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
 ordered topic. The engine drops the redelivery of a message that runs.

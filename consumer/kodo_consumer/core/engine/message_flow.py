@@ -123,7 +123,7 @@ class MessageFlow:
             self.check_due(in_flight, now)
 
     def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
-        """Publishes a message of an isolated tenant to the topic for such messages, due in `wait` seconds."""
+        """Publishes a message of an isolated tenant to the lane where such messages wait, due in `wait` seconds."""
         self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler

@@ -17,15 +17,53 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
-from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
 from kodo_consumer.core.values.limit_policy import NOBODY
 from kodoctl.text.formatting import many, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kodo_consumer.core.state.in_flight import InFlight, LaneState
     from kodo_consumer.core.values.outcomes import Outcome
+
+
+_WINDOW: Final = 10.0  # seconds; what ended in the last one or two of them counts
+_MOSTLY: Final = 2  # times the slow handlers of a tenant are more than all its handlers
+
+
+class SlowCallRate:
+    """Counts of ended handlers, all and slow ones, of the last 10 to 20 s, by tenant that was slow once."""
+
+    __slots__ = ("_all", "_all_before", "_begin", "_slow", "_slow_before")
+
+    def __init__(self) -> None:
+        self._all, self._all_before = Counter[str](), Counter[str]()
+        self._slow, self._slow_before = Counter[str](), Counter[str]()
+        self._begin = float("-inf")
+
+    def on_end(self, tenant: str, *, slow: bool) -> None:
+        """Counts an ended handler; `slow`: it ran for too long."""
+        self._all[tenant] += 1
+        if slow:
+            self._slow[tenant] += 1
+
+    def slow_tenants(self, running: Mapping[str, int], now: float) -> list[str]:
+        """Tenants most of whose handlers are slow, those with the most slow ones first. `running`: handlers that run
+        for too long, by tenant: they are slow before they end.
+        """
+        if now - self._begin >= _WINDOW:
+            self._all, self._all_before = Counter(), self._all
+            self._slow, self._slow_before = Counter(), self._slow
+            self._begin = now
+        slow = self._slow + self._slow_before
+        slow.update(running)
+        found = {
+            tenant: count
+            for tenant, count in slow.items()
+            if _MOSTLY * count > self._all[tenant] + self._all_before[tenant] + running.get(tenant, 0)
+        }
+        return sorted(found, key=lambda tenant: (-found[tenant], tenant))
+
 
 _PERSISTS: Final = 10.0  # seconds until it is noticed, and until it is over
 _AGAIN: Final = 60.0  # seconds between two times that it is said

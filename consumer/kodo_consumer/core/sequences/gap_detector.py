@@ -124,7 +124,7 @@ class Gaps:
         return lost
 
     def restart(self, since: int) -> None:
-        """Forgets all numbers: another reader may have got messages meanwhile, and they come again. `since`: see class."""
+        """Forgets all numbers: messages are redelivered, and another reader may have got some. `since`: see the class."""
         self._since = since
         self._counts.clear()
 

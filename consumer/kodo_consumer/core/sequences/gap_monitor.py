@@ -46,7 +46,7 @@ class GapMonitor:
             self.gaps.see(text)
 
     def on_disconnect(self, wall: int) -> None:
-        """Starts anew at `wall` (ms since the epoch): deliveries come again, and another reader may have been active."""
+        """Starts anew at `wall` (ms since the epoch): messages are redelivered, and another reader may have got some."""
         self.gaps.restart(wall)
 
     def check(self, now: float) -> list[str]:

@@ -70,8 +70,8 @@ class _Partition:
         self.kept: list[tuple[float, Delivery]] = []
 
     def keep(self, delivery: Delivery, now: float) -> None:
-        """Keeps one more message. If its position is before the last one, the broker begins anew: earlier ones are
-        dropped, as they come again.
+        """Keeps one more message. If its position is before that of the last one, the broker redelivers: the kept messages
+        are dropped, because they are delivered again.
         """
         if self.kept and _place(delivery) <= _place(self.kept[-1][1]):
             self.kept.clear()

@@ -39,7 +39,7 @@ class Stage(Enum):
     PUBLISHING = auto()  # moved, until the receipt
     RECORDED = auto()  # ended, until the receipt of its audit record
     UNDELIVERABLE = auto()  # refused by every target, until a person helps
-    RELEASED = auto()  # acknowledged, or dropped and to come again
+    RELEASED = auto()  # acknowledged, or dropped because the broker redelivers it
 
 
 UNSTARTED: Final = frozenset({Stage.QUEUED, Stage.BLOCKED_BY_KEY, Stage.LIMITED, Stage.EVACUATING, Stage.WAITING})

@@ -129,30 +129,30 @@ class LaneReader(Protocol):
         """
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements. If the connection loses them, the messages come again. `tickets`: one for each token
-        if the request `confirms`, else none.
+        """Queues acknowledgements. If they are lost with the connection, the broker redelivers their messages. `tickets`:
+        one for each token if the request `confirms`, else none.
         """
 
     def resume(self) -> None:
         """Resumes deliveries after `LaneSink.room` was 0."""
 
     def add_consumers(self) -> None:
-        """Reads the lane by more consumers where that is possible, because the broker sends no more to those it has:
-        too many of their messages are unacknowledged.
+        """Opens more consumers for the lane, if the reader can. Called when the broker stopped sending to the present
+        ones, because too many of their messages are unacknowledged.
         """
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Plans to disconnect in `wait` seconds and to connect `away` seconds later, one partition or all (None):
-        everything unacknowledged of it comes again.
+        """Plans to disconnect in `wait` seconds and to connect `away` seconds later. The broker then redelivers every
+        unacknowledged message. `partition`: number of the one that reconnects, as a text; None: all do.
         """
 
     def leave(self, wait: float) -> None:
-        """Plans to disconnect in `wait` seconds, after acknowledgements that are queued by then, until `join`:
-        everything unacknowledged goes to other readers.
+        """Plans to disconnect in `wait` seconds, after sending the acknowledgements that are queued by then, and to stay
+        away until `join`. The broker delivers unacknowledged messages to other readers.
         """
 
     def join(self) -> None:
-        """Connects again after `leave`: everything unacknowledged comes again."""
+        """Connects again after `leave`. The broker redelivers every message that is still unacknowledged."""
 
     def stop(self) -> None:
         """Ends deliveries; acknowledgements are still sent until `close`."""

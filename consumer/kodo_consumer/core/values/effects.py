@@ -25,7 +25,7 @@ class Alarm:
 @dataclass(slots=True)
 class Effects:
     """Actions of one fetch. `publish`: tickets with their messages. `resume`: lanes that have room again. `anew`:
-    partitions (lane, number as a text) that are to reconnect, so that everything unacknowledged comes again.
+    partitions (lane, number as a text) that are to reconnect, so that the broker redelivers unacknowledged messages.
     `presence`: lanes to leave (False) or to join again (True). `overdue`: messages whose handler took too long. Lanes
     are indices.
     """

@@ -157,9 +157,9 @@ class MoveTo(HandlerSignal):
 
 
 class Postpone(HandlerSignal):
-    """Requests that the message comes again `until` a time with a time zone, or after a timedelta or a text such as
-    "30s". The run neither failed nor counts as an attempt; `why` travels with the message. Wrong arguments raise
-    TypeError at once.
+    """Requests that the message is delivered again at the time `until` (with a time zone), or after a timedelta or a
+    text such as "30s". The run neither failed nor counts as an attempt; `why` travels with the message. Wrong arguments
+    raise TypeError at once.
     """
 
     def __init__(self, until: datetime | timedelta | str, why: str = "") -> None:

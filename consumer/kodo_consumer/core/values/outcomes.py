@@ -77,8 +77,8 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class PostponeAsked:
-    """The handler asks for the message to come again later, which counts no attempt: after `after` ms or, unless that is
-    None, at `until` (ms since the epoch). `reason` may be empty.
+    """The handler requests a later delivery of the message, which counts no attempt: at `until` (ms since the epoch), or,
+    if that is None, in `after` ms. `reason` may be empty.
     """
 
     after: int

@@ -98,8 +98,8 @@ class SoloRun:
     """Limit on messages that are out (handed to handlers) at once: as many as there are slots, one as long as suspects
     are expected.
 
-    A suspect that comes beside others is put off; from then on messages are taken one by one, so that it is alone when
-    it comes again. Times are seconds on a monotonic clock.
+    A suspect that is delivered beside others is put off. From then on messages are taken one by one, so that the
+    suspect is alone when it is redelivered. Times are seconds on a monotonic clock.
     """
 
     def __init__(self, slots: int) -> None:
@@ -113,7 +113,7 @@ class SoloRun:
         return max(0, (1 if self._suspects else self._slots) - out)
 
     def on_suspect(self, identity: str, now: float) -> None:
-        """Notes a suspect that is here, or was and will come again."""
+        """Records a suspect that is in flight, or that will be redelivered."""
         self._suspects.pop(identity, None)
         self._suspects[identity] = now
 

@@ -12,11 +12,11 @@ import pytest
 
 from kodoctl.cli.common.console import say
 from kodoctl.cli.letters import recall_apply, waiting_apply
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import ClusterError, ExitCode, LockedError, error
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.plan.recall_plan import RecallAction
-from kodoctl.recall.send.sends_in_flight import SendReport
 from tests.unit.cli.running import Ran, kodoctl
 from tests.unit.recall.send.test_lane_pause import WAITING, Cluster
 

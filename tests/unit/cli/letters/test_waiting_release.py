@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 from kodoctl.cli.letters import waiting_release
 from kodoctl.cli.letters.waiting_apply import PausedSend, SendPace
 from kodoctl.cli.main import app
+from kodoctl.documents.recall_document import SendReport
+from kodoctl.documents.waiting_document import LaneReleaseRow
 from kodoctl.errors import LockedError, RefusedError, error
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.plan import recall_plan_file
 from kodoctl.recall.plan.recall_plan import PlannedPartition, RecallAction, RecallPlan
-from kodoctl.recall.send.sends_in_flight import SendReport
 from tests.unit.recall.send.test_lane_pause import WAITING
 
 LANE: Any = SimpleNamespace(
@@ -72,7 +73,7 @@ def test_an_attempt_that_was_interrupted_before_it_sent_leaves_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (row,) = sending(tmp_path, monkeypatch, SendReport(interrupted=True)).run(cast("Any", None), LANE)
-    assert (row["complete"], stored(tmp_path)) == (False, [])
+    assert (row.complete, stored(tmp_path)) == (False, [])
 
 
 @pytest.mark.parametrize("found", [REFUSED, SendReport(interrupted=True)])
@@ -113,12 +114,10 @@ def test_a_plan_that_another_run_stored_meanwhile_is_not_written_over(
 def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
     output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(_one: object, _loaded: object, lane: str) -> Iterator[dict[str, Any]]:
+    def run(_one: object, _loaded: object, lane: str) -> Iterator[LaneReleaseRow]:
         if lane == "L1/blocking":
             raise REFUSED
-        yield {
-            "lane": lane, "earlier_run": "", "released": 7, "stays": {}, "problems": [], "complete": True, "seconds": 1.0,
-        }  # fmt: skip
+        yield LaneReleaseRow(lane, released=7, seconds=1.0)
 
     monkeypatch.setattr(waiting_release._LaneRelease, "run", run)
     monkeypatch.setattr(waiting_release, "_lanes", lambda *_: (None, ["L1/pending", "L1/blocking"]))
@@ -154,7 +153,7 @@ def test_a_plan_of_the_same_command_is_finished_and_reported_as_a_row_of_its_own
 ) -> None:
     one, file = left(tmp_path, monkeypatch, ASKED)
     rows = list(one.run(LOADED, LANE))
-    assert [(row["earlier_run"], row["complete"]) for row in rows] == [(ASKED.run, True), ("", True)]
+    assert [(row.earlier_run, row.complete) for row in rows] == [(ASKED.run, True), ("", True)]
     assert not file.exists()
 
 

@@ -292,7 +292,7 @@ def test_hooks_of_acknowledged_messages_are_called_once_the_database_has_the_res
     hooks.add("acknowledged", lambda message, rule: seen.update([(message.data, rule)]))
     observers = Observers(acknowledged=InlineAcknowledgedHooks(hooks, await_on(None)))
     place.send("ok", "fails", "dies")
-    with place.pumped(), place.worker(observers) as worker:
+    with place.pumped(), place.worker(observers=observers) as worker:
         eventually(lambda: sum(seen.values()) == 4, within=20)
         assert set(seen) == {(b"ok", "done"), (b"fails", "retrying"), (b"fails", "done"), (b"dies", "dead")}
         eventually(lambda: not worker.busy, within=5)

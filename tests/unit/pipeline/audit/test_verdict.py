@@ -20,8 +20,8 @@ from kodo_pipeline.evidence.audit_evidence import (
 )
 from kodo_pipeline.evidence.reading_clock import ReadingClock
 
-READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
-AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)
+READY = PartitionCoverage("persistent://t/n/orders", 0, entries_planned=10, entries_seen=10)
+AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, entries_planned=3, entries_seen=3, audit=True)
 GOOD = SubscriptionTotals(
     "orders", "billing", "wait", {MessageStatus.DONE: 90, MessageStatus.OPEN: 5, MessageStatus.DEAD: 5}
 )
@@ -102,7 +102,7 @@ CASES = [
     ("never read", {"parts": (part(read=False), AUDIT)}, Outcome.INCONCLUSIVE, ["never read"], "orders-partition-0"),
     (
         "a split that ended early",
-        {"parts": (part(seen=9, problems=("split 3 ended early",)),)},
+        {"parts": (part(entries_seen=9, problems=("split 3 ended early",)),)},
         Outcome.INCONCLUSIVE,
         ["coverage", "coverage"],
         "split 3",
@@ -240,7 +240,7 @@ def test_a_verdict_on_what_a_removal_left_says_from_when_on_it_judges():
 
 def test_a_part_is_full_when_all_of_it_was_seen():
     assert READY.full
-    assert not any(part(**one).full for one in ({"seen": 9}, {"read": False}, {"problems": ("x",)}))
+    assert not any(part(**one).full for one in ({"entries_seen": 9}, {"read": False}, {"problems": ("x",)}))
     assert tally(lost=2).judged == 92
 
 
@@ -259,7 +259,7 @@ tallies = st.builds(
 )
 parts = st.builds(
     part,
-    seen=st.integers(9, 10),
+    entries_seen=st.integers(9, 10),
     read=st.booleans(),
     from_creation=st.booleans(),
     read_before_cursors=st.booleans(),
@@ -272,16 +272,16 @@ def test_no_loss_is_said_only_when_everything_was_seen(parts, tallies):
     found = decide_verdict(AuditEvidence(tuple(parts), tuple(tallies)))
     bad = {MessageStatus.LOST, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.OVERDUE}
     clean = all(p.full and p.from_creation and not p.read_before_cursors and not p.ttl for p in parts) and all(
-        t.mode == "wait" and not t.missing and not any(t.count(fate) for fate in bad) for t in tallies
+        t.audit == "wait" and not t.missing_records and not any(t.count(fate) for fate in bad) for t in tallies
     )
     assert (found.outcome is Outcome.NO_LOSS) == clean
-    sure = any(t.count(MessageStatus.LOST) > t.missing for t in tallies)
+    sure = any(t.count(MessageStatus.LOST) > t.missing_records for t in tallies)
     assert (found.outcome is Outcome.LOSS) == sure
 
 
 def test_messages_for_nobody_are_a_doubt_and_those_sent_again_a_note() -> None:
     strays = (Misaddressed(READY.topic, "gone", 3),)
-    found = decide_verdict(replace(CLEAN, strays=strays, tallies=(replace(GOOD, resent=1),)))
+    found = decide_verdict(replace(CLEAN, strays=strays, tallies=(replace(GOOD, sent_again=1),)))
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 messages for subscription 'gone'" in found.reasons[0].text
     assert any("1 message that was lost, or not proved done, sent again" in note for note in found.notes)

@@ -27,7 +27,7 @@ HOLE, OTHER = (
     "entries were gone before they were read by ingest r1",
     "entries were gone before they were read by ingest r2",
 )
-PART = PartitionCoverage(TOPIC, 0, planned=10, seen=10, looks=(0, 9 * DAY))
+PART = PartitionCoverage(TOPIC, 0, entries_planned=10, entries_seen=10, looks=(0, 9 * DAY))
 TALLY = SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 90})
 GAP = SequenceGap(TOPIC, 0, "run-1", missing=3, overdue=2, unsigned=1)
 
@@ -51,7 +51,7 @@ CASES = {
         evidence(replace(PART, ttl=3 * DAY, unread=9 * DAY)),
         evidence(replace(PART, ttl=3 * DAY, unread=9 * DAY, looks=(0, 9 * DAY, 12 * DAY))),
     ),
-    "records": (evidence(tally=replace(TALLY, missing=2)), evidence(tally=replace(TALLY, missing=3))),
+    "records": (evidence(tally=replace(TALLY, missing_records=2)), evidence(tally=replace(TALLY, missing_records=3))),
     "forged": (evidence(tally=replace(TALLY, contradictions=2)), evidence(tally=replace(TALLY, contradictions=3))),
     "producer": (evidence(gaps=(GAP,)), evidence(gaps=(replace(GAP, missing=4, overdue=4, unsigned=0),))),
     "another producer": (evidence(gaps=(GAP,)), evidence(gaps=(GAP, replace(GAP, run="run-2")))),
@@ -86,8 +86,8 @@ def test_a_loss_behind_a_written_off_hole_is_a_loss() -> None:
 
 
 def test_records_that_were_written_off_still_may_explain_what_is_lost() -> None:
-    known = booked(evidence(tally=replace(TALLY, missing=2)))
-    lost = evidence(tally=replace(TALLY, missing=2, fates={MessageStatus.LOST: 1}))
+    known = booked(evidence(tally=replace(TALLY, missing_records=2)))
+    lost = evidence(tally=replace(TALLY, missing_records=2, fates={MessageStatus.LOST: 1}))
     found = decide_verdict(known.applied(lost))
     assert [(one.kind, one.proves) for one in found.reasons] == [("lost or unrecorded", Outcome.INCONCLUSIVE)]
 
@@ -130,7 +130,7 @@ def test_a_plan_is_carried_out_as_it_was_written_or_not_at_all() -> None:
 
 
 def test_what_is_chosen_is_of_a_topic_and_a_subscription() -> None:
-    seen = evidence(replace(PART, problems=(HOLE,)), replace(TALLY, missing=2, fates={MessageStatus.LOST: 1}))
+    seen = evidence(replace(PART, problems=(HOLE,)), replace(TALLY, missing_records=2, fates={MessageStatus.LOST: 1}))
     items, grounds = standing(seen), {TOPIC: "orders"}
     assert choose_items(items, None, None, grounds) == items
     assert choose_items(items, "orders", "billing", grounds) == items

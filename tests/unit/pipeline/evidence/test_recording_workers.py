@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kodo_pipeline.evidence import recording_workers
-from kodo_pipeline.evidence.recording_workers import unrecorded_subscriptions
+from kodo_pipeline.evidence import cursors
+from kodo_pipeline.evidence.cursors import unrecorded_subscriptions
 
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
@@ -49,7 +49,7 @@ def found(expansion, monkeypatch):
             }
             return {"partitions": {f"{topic.full}-partition-0": {"subscriptions": of}}} if of else consumers.get("none")
 
-        monkeypatch.setattr(recording_workers, "read_stats", stats)
+        monkeypatch.setattr(cursors, "read_stats", stats)
         return unrecorded_subscriptions(SimpleNamespace(), expansion)
 
     return SimpleNamespace(among=among, asked=asked)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from kodo_pipeline.landing.tables import LATENCIES, ROLLUP, SENT
-from kodo_pipeline.rollup.small_counts import small_counts
+from kodo_pipeline.rollup.counted_files import small_counts
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEYS = {"window_ts": AT, "topic": "orders", "subscription": None, "level": "L1", "state": "ready", "tenant": "u1"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodo_pipeline.spark.executor_wait import PATIENCE, ExecutorWait
+from kodo_pipeline.spark.spark_progress import PATIENCE, ExecutorWait
 
 
 def test_a_short_wait_is_not_told() -> None:

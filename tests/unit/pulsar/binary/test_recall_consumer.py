@@ -8,7 +8,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_pipeline.evidence.recording_workers import _is_unrecorded
+from kodo_pipeline.evidence.cursors import _is_unrecorded
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.binary import recall_transport

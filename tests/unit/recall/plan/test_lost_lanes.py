@@ -11,7 +11,7 @@ from kodoctl.protocol import properties as control
 from kodoctl.recall.message.recall_headers import resent_properties
 from kodoctl.recall.plan.destinations import fits
 from kodoctl.recall.plan.lost_lanes import LostLane, lost_lane, lost_lanes
-from kodoctl.recall.plan.recall_plan import SourceKind, lost_key
+from kodoctl.recall.plan.recall_plan import LOST, lost_key
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER, Level
 from tests.unit.recall.letters import NOW, letter
@@ -123,4 +123,4 @@ def test_a_dead_letter_that_is_tried_again_begins_anew() -> None:
 
 def test_a_lane_that_lost_messages_is_a_source_of_lost_ones(tmp_path: Path) -> None:
     lanes = lost_lanes(topology(tmp_path), "orders", "billing")
-    assert {lane.kind for lane in lanes} == {SourceKind.LOST}
+    assert {lane.kind for lane in lanes} == {LOST}

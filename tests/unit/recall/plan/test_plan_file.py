@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, highest_booked, latest_status
 from kodoctl.recall.ledger.recovery import SOUND_FOR, LaneScan, Recovery, recover
@@ -20,7 +21,6 @@ from kodoctl.recall.message.stored_message import NotJsonError, Position
 from kodoctl.recall.plan import recall_plan_file
 from kodoctl.recall.plan.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
 from kodoctl.recall.send.rate_limit import RateLimit
-from kodoctl.recall.send.sends_in_flight import SendReport
 from tests.unit.recall.letters import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[4] / "schemas/recall-plan.v1.json"

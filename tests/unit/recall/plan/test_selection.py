@@ -15,7 +15,7 @@ from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.message.payload_patch import Edit
 from kodoctl.recall.message.recall_headers import recalled_properties, trusted_letter
 from kodoctl.recall.message.stored_message import NotJsonError, Position, parse_json, tenant_of
-from kodoctl.recall.plan.destinations import check_target, family_of, fits
+from kodoctl.recall.plan.destinations import family_of, fits
 from kodoctl.recall.plan.recall_plan import (
     ExclusionReason,
     LetterRef,
@@ -287,19 +287,19 @@ def test_names_that_are_not_there_are_told_with_those_that_are(tmp_path: Path) -
 
 
 def test_a_target_must_take_messages(tmp_path: Path) -> None:
-    check_target(family(tmp_path), None)
-    check_target(family(tmp_path, "{states: []}"), Level.L1)
+    family(tmp_path).check_target(None)
+    family(tmp_path, "{states: []}").check_target(Level.L1)
     with pytest.raises(UsageError, match="name a level with --to: L1"):
-        check_target(family(tmp_path, "{states: []}"), None)
+        family(tmp_path, "{states: []}").check_target(None)
     with pytest.raises(UsageError, match="name a level with --to: L1"):
-        check_target(family(tmp_path, "{states: [pending], draining: [retrying]}"), None)
+        family(tmp_path, "{states: [pending], draining: [retrying]}").check_target(None)
     with pytest.raises(UsageError, match="takes messages on L1, not on B1"):
-        check_target(family(tmp_path), Level.B1)
+        family(tmp_path).check_target(Level.B1)
     (tmp_path / "o.avsc").write_text('{"type": "record", "name": "o", "fields": []}', encoding="utf-8")
     avro = family(tmp_path, ground="    payload: {type: avro, schema: o.avsc}\n")
-    check_target(avro, None)
+    avro.check_target(None)
     with pytest.raises(UsageError, match="check Avro schemas"):
-        check_target(avro, Level.L1)
+        avro.check_target(Level.L1)
 
 
 def test_a_plan_whose_lanes_the_file_no_longer_has_is_told_why(tmp_path: Path) -> None:

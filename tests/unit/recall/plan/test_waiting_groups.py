@@ -29,25 +29,25 @@ def due(moment: int) -> dict[str, Any]:
 
 def test_lanes_have_a_row_each_with_what_is_due(tmp_path: Path) -> None:
     blocking, retrying = groups(tmp_path).lane_rows()
-    assert (retrying["messages"], retrying["overdue"], retrying["oldest"]) == (6, 1, NOW - 1_000)
-    assert (retrying["next_due"], retrying["last_due"]) == (NOW, NOW + 5_000)
-    assert (blocking["messages"], blocking["overdue"], blocking["oldest"], blocking["next_due"]) == (
+    assert (retrying.messages, retrying.overdue, retrying.oldest) == (6, 1, NOW - 1_000)
+    assert (retrying.next_due, retrying.last_due) == (NOW, NOW + 5_000)
+    assert (blocking.messages, blocking.overdue, blocking.oldest, blocking.next_due) == (
         1,
         1,
         NOW - 5_000,
         0,
     )
-    assert retrying["full_topic"].endswith("orders-billing-RETRYING")
+    assert retrying.full_topic.endswith("orders-billing-RETRYING")
 
 
 def test_groups_have_the_facts_that_were_asked_for_the_largest_first(tmp_path: Path) -> None:
     rows = groups(tmp_path, Dimension.CAUSE).group_rows()
-    assert [(row["cause"], row["messages"], row["lane"], row["tenant"], row["due"]) for row in rows] == [
+    assert [(row.cause, row.messages, row.lane, row.tenant, row.due) for row in rows] == [
         ("x", 3, None, None, None), ("y", 3, None, None, None), ("(none)", 1, None, None, None),
     ]  # fmt: skip
     every = groups(tmp_path).group_rows()
     assert len(every) == 7
-    assert {(row["lane"], row["due"]) for row in every} == {
+    assert {(row.lane, row.due) for row in every} == {
         ("L1/retrying", "now"), ("L1/retrying", "in 1 min"), ("L2/blocking", "now"),
     }  # fmt: skip
 
@@ -57,7 +57,7 @@ def test_beyond_a_number_of_groups_tenants_and_causes_are_counted_together(
 ) -> None:
     monkeypatch.setattr(waiting_groups, "MOST_GROUPS", 2)
     rows = groups(tmp_path, Dimension.TENANT).group_rows()
-    assert [(row["tenant"], row["messages"]) for row in rows] == [("(others)", 3), ("t0", 2), ("t1", 2)]
+    assert [(row.tenant, row.messages) for row in rows] == [("(others)", 3), ("t0", 2), ("t1", 2)]
 
 
 def test_due_times_have_labels() -> None:

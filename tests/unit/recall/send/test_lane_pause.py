@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
+from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import ClusterError, LockedError, RefusedError, error
 from kodoctl.protocol.overrides import MAX_SPAN, Override, OverrideKind, overrides_text, parse
 from kodoctl.pulsar.admin.admin import Reply
 from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.recall.send.lane_pause import LASTS_MS, LanePause, PauseClock
-from kodoctl.recall.send.sends_in_flight import SendReport
 from tests.unit.recall.letters import NOW
 from tests.unit.recall.plan.test_plan_file import PLAN
 

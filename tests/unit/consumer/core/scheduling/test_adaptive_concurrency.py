@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
+from kodo_consumer.core.scheduling.concurrency_control import Adaptive
 from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Message
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
-from kodo_consumer.core.scheduling.slow_breakers import LaneBreaker
-from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
+from kodo_consumer.core.scheduling.slow_breakers import LaneBreaker, SlowCallRate
 from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.values.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome
