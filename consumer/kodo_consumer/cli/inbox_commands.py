@@ -42,7 +42,10 @@ _CHOICE: Final[dict[str, Any]] = {
     ],
 }
 _choosing = gathers("choice", _CHOICE, _choice)
-Ids = Annotated[list[int] | None, typer.Argument(help="Only these rows.", metavar="ID", show_default=False)]
+Ids = Annotated[
+    list[int] | None,
+    typer.Argument(help="Only these rows.", metavar="ID", min=1, max=2**63 - 1, show_default=False),
+]
 Format = Annotated[RowFormat, typer.Option("--format", help="How rows are printed.")]
 
 
