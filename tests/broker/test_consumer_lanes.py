@@ -160,7 +160,7 @@ def test_a_slow_retrying_lane_does_not_touch_ready_messages_of_another_worker(se
         slow.send_signal(signal.SIGTERM)
         assert slow.wait(30) == 0, "it finishes what runs, and leaves the rest"
         done = sum(worker == "slow" for worker, *_ in setting.handled())
-        assert backlog(setting.broker, setting.topic + "-work-RETRYING", "work") == 40 - done
+        eventually(lambda: backlog(setting.broker, setting.topic + "-work-RETRYING", "work") == 40 - done)
     with setting.worker("again", "retrying"):
         eventually(lambda: sum(state == "retrying" for _, state, _, _ in setting.handled()) == 40, within=60)
     assert len({text for _, _, text, _ in setting.handled()}) == 240
