@@ -47,7 +47,7 @@ COSTS := .costs
 # Long runs of the engine are played compiled, in a tenth of the time, where there is a compiled core of these sources (test-compiled).
 INTERPRETED = $(BIN)/python -c 'from kodo_consumer.core import COMPILED; print("not full" + " and not simulated" * COMPILED.compiled)'
 
-.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants test-broker test-cluster soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,10 @@ chaos: $(READY) ## Faults on a cluster under load, for MINUTES=240 or FAULTS=300
 hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
 
+release-check: $(READY) ## Build wheels and sdists of both projects, judge their contents, install and use them; RESOLUTION=lowest-direct for the oldest releases allowed
+	@$(INSTALL) --require-hashes --no-deps -r requirements/release.txt
+	$(BIN)/python -m tests.release --resolution $(or $(RESOLUTION),highest)
+
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
 	$(BIN)/python -m tests.native.sanitized
 
@@ -161,7 +165,7 @@ format: $(READY) ## Rewrite sources as the style asks
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
 	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
-	set -e; for group in build audit; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
+	set -e; for group in build audit release; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
 	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 
 clean: ## Remove what the targets made
