@@ -72,3 +72,15 @@ def test_what_cannot_be_read_is_unknown(workspace: Workspace, proxy: Proxy) -> N
     assert "orders-billing-DLQ: unknown, " in shown
     assert "last apply in the namespace unknown: " in shown
     assert "Namespace or broker default, which no file here declares : retention" in shown
+
+
+def test_pages_stay_as_they_are_when_no_broker_answers(workspace: Workspace) -> None:
+    """Else a nightly run would replace the last figures by pages without any, and pass."""
+    workspace.topology(TOPICS)
+    workspace.run("docs", "--live")
+    pages = workspace.folder / "catalogue"
+    before = {path: path.read_bytes() for path in pages.rglob("*.*")}
+    workspace.options = ["--admin-url", "http://127.0.0.1:1"]
+    refused = workspace.run("docs", "--live", code=1)
+    assert "no broker answers [K514]" in refused.err
+    assert {path: path.read_bytes() for path in pages.rglob("*.*")} == before

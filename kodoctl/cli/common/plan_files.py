@@ -8,9 +8,13 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.host.private_files import write_private
+
+_BEGIN: Final = 200  # bytes in which every plan has the key _OURS, also one of which only the begin is stored
+_OURS: Final = b'"kodoctl_version"'
 
 
 def is_plan_file(path: str) -> bool:
@@ -41,7 +45,7 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written, or if it is there and no JSON document.
+    UsageError if the file cannot be written, or if it is there and no plan.
     """
     _refuse_other(out)
     try:
@@ -51,9 +55,9 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def _refuse_other(out: str) -> None:
-    """Raises UsageError if `out` is a file that is no JSON document: a plan replaces plan files alone."""
+    """Raises UsageError if `out` is a file that is neither empty nor a plan: a plan replaces plan files alone."""
     with suppress(OSError), Path(out).open("rb") as there:
-        if (begin := there.read(1)) and begin != b"{":
+        if (begin := there.read(_BEGIN)) and not (begin.startswith(b"{") and _OURS in begin):
             detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
             raise UsageError(error("K021", "file exists", detail, Where(out)))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.cli.common.command_target import shown_target
 from kodoctl.errors import KodoctlError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 T = TypeVar("T")
+_NO_ANSWER: Final = "K514"  # code of the error
 
 
 def with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
@@ -32,10 +33,10 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
     `broker`. `live` of each topology has its `lanes`, the topics that are `unread` with the reason, and facts about its
     namespace: its `policies`, the last apply `applied` (None: there is none), and the reason why that is `unknown`.
 
-    Unknown is never absent: policies that cannot be read are None. Blocks.
+    Unknown is never absent: policies that cannot be read are None. Blocks; raises KodoctlError if no broker answers.
     """
     at = int(time.time() * 1000)
-    server = _or_reason(lambda: read_server(session.admin))
+    server = _server(session)
     namespaces: dict[NamespaceName, Json] = {}
     by_file: dict[str, Json] = {}
     for one in expansions:
@@ -56,13 +57,27 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
     }
 
 
+def _server(session: Session) -> Server | str:
+    """What a role may know of the server, or the reason why it may not. Raises KodoctlError if no broker answers."""
+    try:
+        return read_server(session.admin)
+    except KodoctlError as problem:
+        if problem.diagnostics[0].code == _NO_ANSWER:
+            raise
+        return _reason(problem)
+
+
 def _or_reason(read: Callable[[], T]) -> T | str:
     """The result of a reading, or the reason why it failed."""
     try:
         return read()
     except KodoctlError as problem:
-        first = problem.diagnostics[0]
-        return f"{first.summary} [{first.code}]"
+        return _reason(problem)
+
+
+def _reason(problem: KodoctlError) -> str:
+    first = problem.diagnostics[0]
+    return f"{first.summary} [{first.code}]"
 
 
 def _policies_json(policies: Any) -> Json:

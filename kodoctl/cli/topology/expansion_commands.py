@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from kodoctl.cli.common.console import (
     write_file,
     write_output,
 )
-from kodoctl.errors import InvalidFileError, UsageError, error
+from kodoctl.errors import InvalidFileError, UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -117,6 +118,8 @@ def graph(
     from kodoctl.topology.graph import lane_graph
 
     expansions, _ = load_expansions(paths, environment)
+    if file is not None and any(_is_same(file, one.topology.source.name) for one in expansions):
+        raise UsageError(error("K021", "file exists", "it is a topology that is drawn: name another with --out", Where(file)))
     known = [name for expansion in expansions for name in expansion.topology.spec.topics]
     if topic is not None and topic not in known:
         raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
@@ -130,6 +133,10 @@ def graph(
         write_output(dot(lanes), file)
     else:
         write_picture(draw(dot(lanes), chosen.value), file)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def is_output_terminal() -> bool:

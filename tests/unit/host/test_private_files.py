@@ -59,8 +59,8 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_plans_with_their_letters_are_for_their_owner_alone(tmp_path: Path) -> None:
-    write_plan_text("{}", str(tmp_path / "plan.json"))
-    write_plan_text("{}", str(tmp_path / "plan.json"))
+    write_plan_text('{"kodoctl_version": "1"}', str(tmp_path / "plan.json"))
+    write_plan_text('{"kodoctl_version": "2"}', str(tmp_path / "plan.json"))
     with LetterTableWriter(tmp_path / "plan.json.letters") as table:
         table.close()
     assert {one.name: mode(one) for one in tmp_path.iterdir()} == {"plan.json": 0o600, "plan.json.letters": 0o600}
@@ -139,9 +139,10 @@ def test_pictures_replace_links_of_their_names(tmp_path: Path) -> None:
     assert (victim.read_text(encoding="utf-8"), (tmp_path / "verdict.png").read_bytes()) == ("mine", b"PNG")
 
 
-def test_a_plan_replaces_plan_files_alone(tmp_path: Path) -> None:
-    """`--out trade.yaml` would take somebody's topology, and `-o json` meant another option."""
-    (tmp_path / "trade.yaml").write_text("version: 1\n", encoding="utf-8")
+@pytest.mark.parametrize(("name", "text"), [("trade.yaml", "version: 1\n"), ("patch.json", '{"currency": "EUR"}')])
+def test_a_plan_replaces_plan_files_alone(name: str, text: str, tmp_path: Path) -> None:
+    """`--out trade.yaml` would take somebody's topology, `--out patch.json` the patch that a recall names beside it."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="K021"):
-        write_plan_text("{}", str(tmp_path / "trade.yaml"))
-    assert (tmp_path / "trade.yaml").read_text(encoding="utf-8") == "version: 1\n"
+        write_plan_text("{}", str(tmp_path / name))
+    assert (tmp_path / name).read_text(encoding="utf-8") == text

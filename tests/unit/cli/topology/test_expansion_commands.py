@@ -95,6 +95,14 @@ def test_graph_prints_mermaid_by_itself() -> None:
     assert '-- "produces (billing)" -->' in out
 
 
+def test_graph_writes_over_no_topology_that_it_draws() -> None:
+    (file,) = Path("topologies").glob("*.yaml")
+    before = file.read_bytes()
+    ran = kodoctl("graph", "--out", f"./{file}")
+    assert (ran.code, file.read_bytes()) == (64, before)
+    assert "file exists [K021]" in ran.err
+
+
 def test_graph_of_one_topic() -> None:
     orders = kodoctl("graph", "--topic", "orders").out
     assert orders.count('"shipments"') == 2, "only the topic it sends to, with its frame"
