@@ -244,7 +244,7 @@ def show(folder: Path, admin_url: str) -> None:
         text.replace("retention: {time: 1d, size: 5GiB}", "retention: {time: 7d, size: 5GiB}").replace("100/s", "200/s")
     )
     plan = run("kodoctl plan shop.yaml")
-    check("time: 7d, size: 5GiB" in plan and "limit: 200/s" in plan, "the plan shows both changes")
+    check("time 1d → 7d" in plan and "limit: 200/s" in plan, "the plan shows both changes")
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     title("Somebody changes the cluster by hand: drift finds it")
     by_hand(admin_url)

@@ -13,13 +13,14 @@ from kodoctl.protocol.audit_records import Event
 
 class InboxToken(NamedTuple):
     """Token by which a worker acknowledges a row. It prints as the token of the message on its topic. `end`: how the
-    message ended, and why.
+    message ended, and why. `discarded`: reason for which a person discards it unhandled; empty: it is to be handled.
     """
 
     row: int
     claim: str
     position: str
     end: tuple[Event, str] = (Event.DONE, "")
+    discarded: str = ""
 
     def with_end(self, event: Event, reason: str) -> InboxToken:
         """Returns the token of the ended message."""
@@ -79,4 +80,6 @@ def delivery_of(row: ClaimedRow, claim: str) -> Delivery:
     ledger, entry, partition = (int(part) for part in row.position.split(":")[:3])
     payload = None if row.body is None else bytes(row.body)
     unit = f"{ledger}:{entry}:{partition} again {row.retries}" if row.retries else (ledger, entry, partition)
-    return Delivery(unit, InboxToken(row.id, claim, row.position), payload, **kept, discarded=row.discarded or "")
+    reason = row.discarded or ""
+    kept["broken"] = kept["broken"] or reason
+    return Delivery(unit, InboxToken(row.id, claim, row.position, discarded=reason), payload, **kept)

@@ -119,7 +119,9 @@ def graph(
 
     expansions, _ = load_expansions(paths, environment)
     if file is not None and any(_is_same(file, one.topology.source.name) for one in expansions):
-        raise UsageError(error("K021", "file exists", "it is a topology that is drawn: name another with --out", Where(file)))
+        raise UsageError(
+            error("K021", "file exists", "it is a topology that is drawn: name another with --out", Where(file))
+        )
     known = [name for expansion in expansions for name in expansion.topology.spec.topics]
     if topic is not None and topic not in known:
         raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))

@@ -42,8 +42,8 @@ def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome 
         broken = broken or ("" if in_flight.lane.lane.state is State.READY else f"broken control property {problem}")
     if in_flight.headers.meant_for is not None and in_flight.headers.meant_for != policy.subscription:
         return OtherSubscription()
-    if in_flight.delivery.discarded:
-        return Discarded(in_flight.delivery.discarded)
+    if reason := getattr(in_flight.ack_token, "discarded", ""):
+        return Discarded(reason)
     if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
         in_flight.delivery = in_flight.delivery._replace(broken=broken)
         return CorruptHeaders(broken)

@@ -75,7 +75,7 @@ class MessageFlow:
         )
         in_flight.received = now
         self._lookahead.add(in_flight)
-        if policy.is_plain and not (delivery.broken or delivery.discarded) and HEADER_NAMES.isdisjoint(properties):
+        if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
             if self._gap_monitor is not None:
                 self._gap_monitor.on_message(in_flight.delivery, lane.lane)
             self._scheduler.queues.enqueue(

@@ -296,7 +296,7 @@ def test_hooks_of_acknowledged_messages_are_called_once_the_database_has_the_res
         eventually(lambda: sum(seen.values()) == 4, within=20)
         assert set(seen) == {(b"ok", "done"), (b"fails", "retrying"), (b"fails", "done"), (b"dies", "dead")}
         eventually(lambda: not worker.busy, within=5)
-        monkeypatch.setattr(InboxStore, "finish", lambda *_: 1)
+        monkeypatch.setattr(InboxStore, "finish", lambda _, tokens: list(tokens))
         place.send("taken")
         eventually(lambda: place.seen[b"taken"], within=20)
         eventually(lambda: not worker.busy, within=5)

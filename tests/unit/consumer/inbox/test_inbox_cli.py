@@ -92,7 +92,7 @@ def test_rows_are_listed_retried_and_discarded(engine: Engine, run: Run) -> None
         "1 row left out: claimed by a worker",
     ]
     assert run("list", "--status", "discarding")[1].splitlines()[1].endswith("tenant ben  a test")
-    assert [one.discarded for one in store.claim("t", "other", 9)] == ["", "", "a test", ""]
+    assert [one.token.discarded for one in store.claim("t", "other", 9)] == ["", "", "a test", ""]
     assert run("retry", "1", "--status", "done")[1] == "1 row will be handled again\n"
     with engine.connect() as connection:
         assert connection.execute(select(TABLE.c.done_at).where(TABLE.c.id == 1)).scalar_one() is None
