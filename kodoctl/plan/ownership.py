@@ -106,8 +106,8 @@ class OwnershipRecords:
         return frozenset(key for ledger in entries for key in ledger.namespace_keys)
 
     def granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
-        """Returns two sets of actions of a grant: those that our ledger entries gave, and those that other topologies
-        gave.
+        """Returns two sets of actions of a grant: those that our topologies gave, by their ledger entries, and those
+        that other topologies gave. They may overlap.
         """
         return _granted_actions(self.ours, address), _granted_actions(self._others, address)
 

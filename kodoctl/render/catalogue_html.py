@@ -91,7 +91,7 @@ class CatalogueLinks:
 
 def anchor(ground: str, subscription: str = "") -> str:
     """Name of the section about a ground topic, or about one of its subscriptions."""
-    return f"topic-{_slug(ground)}" + (f".sub-{_slug(subscription)}" if subscription else "")
+    return f"topic-{_slug(ground)}" + (f"~{_slug(subscription)}" if subscription else "")
 
 
 def _slug(name: str) -> str:
@@ -321,7 +321,11 @@ def _lane_kind(lane: Json) -> str:
 
 def _origin_row(name: str, value: str, at: str) -> tuple[str, str, str, str]:
     """(name, value, kind of origin, origin) of a value: the kind is `file`, `namespace`, `broker` or `derived`."""
-    kind = next((kind for kind in ("namespace", "broker", "derived") if at.startswith(kind)), "file")
+    kind = (
+        next((kind for kind in ("namespace default", "broker default", "derived:") if at.startswith(kind)), "file")
+        .split()[0]
+        .rstrip(":")
+    )
     return name, value, kind, at
 
 

@@ -110,7 +110,9 @@ def _read_file(path: FilePath) -> SourceFile:
 
 
 def typed_source(data: bytes) -> SourceFile:
-    """Parses the bytes of standard input: `-` in findings; paths in it are relative to the working folder."""
+    """Parses the bytes of standard input. Findings, which include all faults of its content, name it `-`; paths in it
+    are relative to the working folder.
+    """
     return _sized_source(data, len(data), FilePath(STANDARD_INPUT))
 
 

@@ -33,7 +33,9 @@ def await_on(loop: asyncio.AbstractEventLoop | None) -> Await:
 
 
 class InlineAcknowledgedHooks:
-    """Implementation of AcknowledgementObserver that calls the hooks at once, on the calling thread."""
+    """AcknowledgementObserver whose caller waits until the hooks have ended. Plain hooks run on the calling thread; if
+    one is async, all run where `await_` runs them, so the thread of that loop must not call.
+    """
 
     def __init__(self, hooks: Hooks, await_: Await) -> None:
         self._hooks, self._await = hooks, await_

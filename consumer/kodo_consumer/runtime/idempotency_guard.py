@@ -142,8 +142,9 @@ class IdempotencyGuard:
         return taken[0] if taken else None
 
     def leave_open(self, message: Message, timeout: float | None) -> bool:
-        """Removes the mark of a deferred message, because its handler came back: it is no suspect if the worker ends.
-        See DeferringSource.
+        """Leaves a message open, because its handler returned and a token ends the message later. Removes its mark, so
+        that nobody suspects it if the worker dies, and tells the worker. Returns False if its run has ended already.
+        `timeout`: see DeferringSource.
         """
         with self._lock:
             if message not in self._out:

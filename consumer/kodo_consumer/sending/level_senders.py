@@ -119,7 +119,9 @@ class LevelSenders:
             self._reloader.start()
 
     def stop(self) -> None:
-        """Ends the watching of the file that `watch` began."""
+        """Ends the watch of the file, and waits about a second for its thread; `watch` does nothing afterwards. Open
+        senders stay open.
+        """
         if self._reloader is not None:
             self._reloader.stop()
 

@@ -34,8 +34,10 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Base
 
 
 def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tuple[str, list[Expansion]]:
-    """The commit of the git revision `ref`, and the topologies that the files under `paths` declared there. A file that
-    could not be read is left out, with a warning, and errors are raised, as in `declared_at`.
+    """The commit of the git revision `ref` in the repository of the first path, and the topologies that the files under
+    `paths` declared there. Invalid files are left out, and one warning shows the first finding; files that the commit
+    lacks are left out. `environment` counts only if a file had environments then. Raises UsageError as `declared_at`
+    does.
     """
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set

@@ -31,7 +31,8 @@ def drift(
 ) -> None:
     """Compare the live cluster with the last apply.
 
-    Exits 3 when somebody changed it by hand.
+    Exits 3 if somebody changed it by hand, or may have; 4 if something could not
+    be compared.
     """
     from kodoctl.plan.drift import split, to_json
     from kodoctl.plan.live.planner import Tolerance

@@ -249,9 +249,10 @@ class DedupProducer:
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Sends a message with the sequence number `number`, which must rise from call to call and is at least 1.
-        `on_receipt` is called in a thread of the client, or in this one if the broker would not accept the size. May
-        wait for earlier receipts; `flush` may be needed to send. Raises RejectedError, ClusterError.
+        """Sends a message with the sequence number `number`, which is at least 1 and rises from call to call. A thread
+        of the client calls `on_receipt`; this thread does if the broker's size limit refuses the message. May wait for
+        earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if it is above the topic's
+        own limit; ClusterError, LockedError.
         """
         import pulsar
 

@@ -25,8 +25,8 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def join(addresses: tuple[str, ...]) -> str:
-    """Joins addresses in the form that the client library accepts: separated by commas, with the scheme only at the
-    start.
+    """Joins addresses with commas, as the client library accepts them: only the first keeps its scheme. There is at
+    least one address, and each has the same scheme.
     """
     first, *others = addresses
     return ",".join((first, *(other.partition("://")[2] for other in others)))

@@ -61,9 +61,9 @@ _CONTEXT_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named cluster of the configuration file `file`. `env`: the environment of topologies that belongs to it;
-    `protected`: apply and destroy ask the user to type its name; `access`: keys about tokens, OAuth2 and TLS, in which
-    names of files include their folder.
+    """A named cluster of the configuration file `file`. `env`: the environment of its topologies, None: none is set;
+    `protected`: commands that write there require its name, typed or with --confirm; `access`: keys about tokens,
+    OAuth2 and TLS, whose file names include their folder.
     """
 
     name: str

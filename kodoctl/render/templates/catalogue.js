@@ -7,7 +7,7 @@
     if (field) field.focus(); else location.href = document.getElementById("to-search").href;
   });
   const openTarget = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash && [location.hash.slice(1)].map((name) => { try { return document.getElementById(decodeURIComponent(name)); } catch { return null; } })[0];
     for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
   };
   addEventListener("hashchange", openTarget);

@@ -43,8 +43,8 @@ class RemovedTotals:
 class RemovalRecord:
     """Record of the last removal, with sums over all removals. `run`: id of the last removal; `before`: only rows of
     messages published before this time, in ms, were removed; `batch`: the last batch whose rows it examined;
-    `finished`: no file contains the removed rows any more; `totals`: sums; `kept`: number of rows in each table of
-    removals; `number`: number of its commit, -1 before there is one.
+    `finished`: no file contains the removed rows any more; `totals`: sums; `kept`: table of removals -> number of rows
+    committed to it so far; `number`: number of its commit, -1 before there is one.
     """
 
     run: str

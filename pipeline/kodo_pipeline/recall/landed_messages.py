@@ -85,8 +85,9 @@ class LandedMessages:
         self._locked = False
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Takes the lane's lock until `stack` is closed, and returns the sorted partition numbers of `positions`.
-        Raises LockedError while another attempt has the lock.
+        """Chooses `positions` for `messages`, and returns their partition numbers, sorted. The first call takes the
+        lane's lock until its `stack` closes. Raises LockedError if another attempt keeps the lock for 15 s,
+        ClusterError.
         """
         if not self._locked:
             part = partition_name(self._plan.source_topic, partition_numbers(self._plan.source_partitions)[0])

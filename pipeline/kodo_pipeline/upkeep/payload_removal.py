@@ -70,11 +70,11 @@ def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSe
 
 
 def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
-    """Removes a tenant's payloads, and every old file that may contain one. Returns (number of payloads, number of
-    removed files).
+    """Removes a tenant's payloads, then all files that the table `events` no longer names; where others may write,
+    files that it never named stay 24 hours. Returns (number of payloads, number of removed files).
 
-    The table `erasures` gets a row before the removal and one after it; the second is missing if the process was killed
-    between them. Raises LockedError if other writers keep replacing the same files.
+    The table `erasures` gets a row before and one after; the second is missing if this call did not end or raised.
+    Raises LockedError if others keep replacing the same files.
     """
     landing = asked.landing
     _record(asked, "begin", selected)

@@ -229,7 +229,7 @@ def test_the_search_finds_topologies_topics_lanes_and_roles(of_shop: dict[str, s
     orders = next(entry for entry in entries if entry[1] == "orders")
     assert orders[:5] == ["topic", "orders", "trade", f"{TRADE}#topic-orders", "one message for each order"]
     assert {"orders-billing-DLQ", "checkout", "uid"} <= {*orders[5].split()}
-    assert ["subscription", "billing", "trade", f"{TRADE}#topic-orders.sub-billing", "reads orders"] in [
+    assert ["subscription", "billing", "trade", f"{TRADE}#topic-orders~billing", "reads orders"] in [
         entry[:5] for entry in entries
     ]
     assert any(entry[0] == "source" and "public.scans" in entry[5] for entry in entries)
@@ -277,7 +277,7 @@ def test_addresses_are_plain_and_no_two_are_alike() -> None:
     ("node", "address"),
     [
         (FlowNode(FlowKind.TOPIC, FILE, "J"), "x.html#topic-J"),
-        (FlowNode(FlowKind.CONSUMER, FILE, "s", "J"), "x.html#topic-J.sub-s"),
+        (FlowNode(FlowKind.CONSUMER, FILE, "s", "J"), "x.html#topic-J~s"),
         (FlowNode(FlowKind.TABLE, FILE, "db: t"), "x.html#sources"),
         (FlowNode(FlowKind.PRODUCER, FILE, "r"), "x.html#roles"),
         (FlowNode(FlowKind.ELSEWHERE, "", "a/b/c"), ""),

@@ -110,7 +110,9 @@ class DependencyUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The message was done before: another run would repeat its effects."""
+    """The message was done before, as the store or the handler says: it is acknowledged, because another run would
+    repeat its effects.
+    """
 
 
 @dataclass(frozen=True, slots=True)

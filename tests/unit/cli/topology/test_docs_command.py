@@ -62,7 +62,7 @@ def test_a_folder_of_pages() -> None:
     assert found() == PAGES
     text = Path(PAGES[2]).read_text()
     assert 'role="group" aria-label="Flow of trade"' in text
-    assert '<a href="trade.html#topic-orders.sub-billing">' in text
+    assert '<a href="trade.html#topic-orders~billing">' in text
     assert '<a href="depot.html#topic-parcels">' in text
     assert 'aria-label="Lanes of orders"' in text
     assert '<a href="topologies/depot.html">' in Path(PAGES[0]).read_text()
