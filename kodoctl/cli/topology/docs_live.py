@@ -58,7 +58,9 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
 
 
 def _server(session: Session) -> Server | str:
-    """The facts about the server that a role may know, or the reason why it may know none. Raises KodoctlError if no broker answers."""
+    """The facts about the server that a role may know, or the reason why it may know none. Raises KodoctlError if no
+    broker answers.
+    """
     try:
         return read_server(session.admin)
     except KodoctlError as problem:
