@@ -18,7 +18,7 @@ _SHAPES: Final = {
     "text": ("x", "y", "text-anchor", "font-size", "font-weight", "fill"),
 }
 """Element -> its attributes that a page gets. Others, such as scripts and styles, are left out."""
-_IN_CATALOGUE: Final = re.compile(r"(?:topologies/)?[\w.-]+\.html(?:#[\w.-]+)?", re.ASCII)
+_IN_CATALOGUE: Final = re.compile(r"(?:topologies/)?[\w.-]+\.html(?:#[\w.~-]+)?", re.ASCII)
 _WIDEST: Final = 1100  # points: a wider drawing keeps its size and is scrolled, so that it can be read
 _GROUND: Final = ("white", "transparent")  # fill and stroke of the ground that Graphviz draws below everything
 
