@@ -121,7 +121,8 @@ class InboxRows:
         change = update(TABLE).where(_C.id.in_(picked), waits)
         with self._engine.begin() as connection:
             left = connection.execute(select(func.count()).where(_among(chosen), claimed)).scalar_one()
-            values = {"outcome": InboxStatus.DISCARDED.value, "reason": reason}
+            # without the claim, or a worker whose claim lapsed renews it and handles the row nevertheless
+            values = {"outcome": InboxStatus.DISCARDED.value, "reason": reason, "claimed_by": "", "claimed_until": 0}
             return connection.execute(change.values(**values)).rowcount, int(left)
 
     @staticmethod

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from kodo_consumer.inbox import TABLE, Inbox
 from kodo_consumer.inbox.inbox_filter import InboxFilter, InboxStatus
-from kodo_consumer.inbox.inbox_rows import lacking
+from kodo_consumer.inbox.inbox_rows import InboxRows, lacking
 from kodo_consumer.inbox.inbox_store import InboxStore
 from kodo_consumer.outbox.table import schema_sql
 from sqlalchemy import Engine, create_engine, inspect, select, text, update
 
 from kodoctl.protocol.audit_records import Event
+from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import delivery
 from tests.unit.consumer.outbox.conftest import Run, runner
 
@@ -106,6 +107,18 @@ def test_a_discard_is_taken_back_and_a_row_has_its_latest_reason(engine: Engine,
     with engine.connect() as connection:
         reasons = connection.execute(select(TABLE.c.reason).where(TABLE.c.outcome == "discarded").order_by(TABLE.c.id))
         assert sorted(reasons.scalars()) == ["one", "two", "two"]
+
+
+def test_a_row_whose_claim_lapsed_is_discarded_from_its_worker_too(engine: Engine) -> None:
+    """A worker that came back after an outage renewed its claim, and handled what a person had discarded."""
+    Inbox(engine).create_table()
+    store = InboxStore(engine, BILLING, 0)
+    store.accept("t", [delivery(1, b"x")])
+    (row,) = store.claim("t", "late", 1)
+    eventually(lambda: InboxRows(engine).discard(InboxFilter(), "not wanted", limit=9) == (1, 0), within=5)
+    assert InboxStore(engine, BILLING, 60_000).renew(["late"]) == set()
+    assert store.finish([row.token]) == [row.token]
+    assert [one.discarded for one in store.claim("t", "other", 9)] == ["not wanted"]
 
 
 def test_nothing_is_retried_or_discarded_by_accident(engine: Engine, run: Run) -> None:
