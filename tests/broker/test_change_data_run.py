@@ -196,6 +196,22 @@ def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None
     assert f"belongs to the topology shop-db in {setting.tenant}/ns" in " ".join(setting.log.split())
 
 
+def test_a_slot_of_another_database_is_told_before_any_row_is_sent(setting: Setting, logical_server: Postgres) -> None:
+    """Each try sent the snapshot, which came in vain: the name of its slot was taken."""
+    setting.insert(0, 5)
+    other = logical_server.create()
+    try:
+        with psycopg.connect(other.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')".encode())
+        with setting.run() as process:
+            assert process.wait(60) == 64
+    finally:
+        logical_server.drop_slots(other)
+        logical_server.drop(other)
+    assert f"of the same server has a slot {SLOT}" in " ".join(setting.log.split())
+    assert setting.arrived() == []
+
+
 def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:
     setting.finish()
     with setting.run() as first, setting.run() as second:

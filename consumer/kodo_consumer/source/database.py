@@ -55,6 +55,10 @@ _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
 """
+_TAKEN: Final = """
+SELECT coalesce(database::text, 'none (it is physical)') FROM pg_replication_slots
+WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
+"""
 
 
 class SlotInUseError(DatabaseError):
@@ -130,6 +134,12 @@ class SourceDatabase:
             raise UsageError(error("K790", "source cannot start", detail))
         if published is None:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
+            raise UsageError(error("K790", "source cannot start", detail))
+        if (taken := connection.execute(_TAKEN, [self._source.slot]).fetchone()) is not None:
+            detail = (
+                f"the database {taken[0]} of the same server has a slot {self._source.slot}, and names of slots are the"
+                " server's: rename the source, or drop that slot"
+            )
             raise UsageError(error("K790", "source cannot start", detail))
         return None
 
