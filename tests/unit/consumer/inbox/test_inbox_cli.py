@@ -118,7 +118,7 @@ def test_a_row_whose_claim_lapsed_is_discarded_from_its_worker_too(engine: Engin
     eventually(lambda: InboxRows(engine).discard(InboxFilter(), "not wanted", limit=9) == (1, 0), within=5)
     assert InboxStore(engine, BILLING, 60_000).renew(["late"]) == set()
     assert store.finish([row.token]) == [row.token]
-    assert [one.discarded for one in store.claim("t", "other", 9)] == ["not wanted"]
+    assert [one.token.discarded for one in store.claim("t", "other", 9)] == ["not wanted"]
 
 
 def test_nothing_is_retried_or_discarded_by_accident(engine: Engine, run: Run) -> None:
