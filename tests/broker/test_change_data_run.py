@@ -194,6 +194,11 @@ def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None
     with setting.run() as process:
         assert process.wait(60) == 64
     assert f"belongs to the topology shop-db in {setting.tenant}/ns" in " ".join(setting.log.split())
+    marker |= {"topology": "shop", "cluster": "prod"}
+    setting.sql(f"COMMENT ON PUBLICATION {SLOT} IS 'kodoctl {json.dumps(marker)}'")
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    assert "on cluster prod" in " ".join(setting.log.split()), "of the same topology on another cluster"
 
 
 def test_a_slot_of_another_database_is_told_before_any_row_is_sent(setting: Setting, logical_server: Postgres) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodo_consumer.cli.outbox_commands import All, Dialect, Limit, RowFormat
+from kodo_consumer.cli.outbox_commands import All, Dialect, Limit, RowFormat, at_limit, usable
 from kodo_consumer.inbox.inbox_filter import NOT_DONE, InboxFilter, InboxStatus
 from kodoctl.cli.common.console import command, reading, say
 from kodoctl.cli.common.options import gathers
@@ -72,7 +72,7 @@ def status(
 
     Claimed rows are at work in a worker, or next there. Done rows are counted while they are kept.
     """
-    with closing(_rows()) as rows:
+    with _rows() as rows:
         found = rows.status(subscription)
     if format is RowFormat.JSON:
         say(json.dumps({"subscriptions": found}, indent=2))
@@ -90,8 +90,9 @@ def list_rows(ids: Ids = None, limit: Limit = 50, format: Format = RowFormat.TEX
 
     Payloads are not shown.
     """
-    with closing(_rows()) as rows:
-        counts, found = rows.counts(), rows.rows(_with_ids(choice, ids), limit)
+    with _rows() as rows:
+        chosen = _with_ids(choice, ids)
+        counts, found = rows.counts(chosen), rows.rows(chosen, limit)
     if format is RowFormat.JSON:
         say(json.dumps({"counts": _all_counts(counts), "rows": found}, indent=2))
         return
@@ -108,9 +109,9 @@ def retry(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choic
     Dead and discarded rows; others only where ids or --status name them. Copies that went to a topic stay there.
     """
     chosen = _choose_rows(choice, ids, all_rows=all_rows)
-    with closing(_rows()) as rows:
+    with _rows() as rows:
         count = rows.retry(chosen, limit=limit)
-    say(f"{many(count, 'row')} will be handled again")
+    say(f"{many(count, 'row')} will be handled again{at_limit(count, limit)}")
 
 
 @command
@@ -132,14 +133,16 @@ def discard(
     chosen = _choose_rows(choice, ids, all_rows=all_rows)
     if not (text := one_line(because.strip(), 200)):
         raise UsageError(error("K004", "wrong value", "--because: empty; the row and its audit record keep why"))
-    with closing(_rows()) as rows:
+    with _rows() as rows:
         count, left = rows.discard(chosen, text, limit=limit)
-    say(f"{many(count, 'row')} will be discarded: `kodo-consumer inbox retry` takes that back")
+    say(f"{many(count, 'row')} will be discarded{at_limit(count, limit)}: `kodo-consumer inbox retry` takes that back")
     if left:
         say(f"{many(left, 'row')} left out: claimed by a worker")
 
 
-def _rows() -> InboxRows:
+@contextmanager
+def _rows() -> Iterator[InboxRows]:
+    """Context with the rows of the configured database, which turns the database's errors into those of the command."""
     from kodo_consumer.inbox.inbox_rows import open_rows
     from kodo_consumer.runtime.settings import read_settings
 
@@ -147,7 +150,8 @@ def _rows() -> InboxRows:
     if url is None:
         detail = "set `inbox_url` in kodo-consumer.toml, or KODO_CONSUMER_INBOX_URL"
         raise UsageError(error("K773", "no database for the inbox", detail))
-    return open_rows(url.reveal())
+    with closing(open_rows(url.reveal())) as rows, usable(rows.url):
+        yield rows
 
 
 def _with_ids(choice: InboxFilter, ids: Iterable[int] | None) -> InboxFilter:

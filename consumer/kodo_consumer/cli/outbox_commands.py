@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,6 +25,8 @@ from kodoctl.errors import UsageError, error
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.runtime.settings import Settings
@@ -61,8 +63,10 @@ _CHOICE: Final[dict[str, Any]] = {
 }
 _choosing = gathers("choice", _CHOICE, _choice)
 Ids = Annotated[list[str] | None, typer.Argument(help="Only these rows.", metavar="ID", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="Every row that can be; instead of naming some.")]
-Limit = Annotated[int, typer.Option("--limit", help="Maximum number of rows, oldest first.", min=1)]
+All = Annotated[bool, typer.Option("--all", help="Every row that can be, up to --limit; instead of naming some.")]
+Limit = Annotated[
+    int, typer.Option("--limit", help="Maximum number of rows, oldest first.", min=1, max=2**63 - 1, metavar="N")
+]
 
 
 @command
@@ -154,9 +158,9 @@ def list_rows(
 
     Payloads are not shown.
     """
-    with closing(_store(_settings())) as store:
-        counts = store.counts()
-        rows = store.rows(_with_ids(choice, ids), limit)
+    with closing(_store(_settings())) as store, usable(store.url):
+        chosen = _with_ids(choice, ids)
+        counts, rows = store.counts(chosen), store.rows(chosen, limit)
     if format is RowFormat.JSON:
         plain = [{name: _plain(value) for name, value in row.items() if name != "is_due"} for row in rows]
         say(json.dumps({"counts": counts, "rows": plain}, indent=2))
@@ -186,9 +190,11 @@ def push(
     """
     chosen = _choose_rows(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
-    with closing(_store(_settings())) as store:
+    with closing(_store(_settings())) as store, usable(store.url):
         count = store.push(chosen, limit=limit, spacing=spacing)
-    say(f"{many(count, 'row')} will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
+    say(
+        f"{many(count, 'row')} will be sent{at_limit(count, limit)}{f', over {count * spacing / 1000:.0f} s' if rate else ''}"
+    )
 
 
 @command
@@ -196,9 +202,29 @@ def push(
 def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: RowFilter) -> None:
     """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
     chosen = _choose_rows(choice, ids, all_rows=all_rows)
-    with closing(_store(_settings())) as store:
+    with closing(_store(_settings())) as store, usable(store.url):
         count = store.hold(chosen, limit=limit)
-    say(f"{many(count, 'row')} {'is' if count == 1 else 'are'} held: `kodo-consumer outbox push` sends them")
+    say(
+        f"{many(count, 'row')} {'is' if count == 1 else 'are'} held{at_limit(count, limit)}: `kodo-consumer outbox push` sends them"
+    )
+
+
+def at_limit(count: int, limit: int) -> str:
+    """Addition to the report of a change, as a text, where --limit may have left rows out; else ""."""
+    return " (--limit: others may be left)" if count >= limit else ""
+
+
+@contextmanager
+def usable(url: URL) -> Iterator[None]:
+    """Context that raises KodoctlError where the database at `url` refuses a statement or a text."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from kodo_consumer.outbox.outbox_store import unusable
+
+    try:
+        yield
+    except (SQLAlchemyError, UnicodeEncodeError, OverflowError) as problem:
+        raise unusable(url, problem) from None
 
 
 def _settings() -> Settings:

@@ -13,6 +13,7 @@ from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, say
 from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import working_folder
+from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.source.runner import Source
@@ -32,8 +33,9 @@ def run(
     ] = None,
     port: Port = None,
     accept_gap: Annotated[
-        str, typer.Option("--accept-gap", help="Go on without the changes before this position (K793).", metavar="LSN")
-    ] = "",
+        str | None,
+        typer.Option("--accept-gap", help="Go on without the changes before this position (K793).", metavar="LSN"),
+    ] = None,
     *,
     logs: LogOptions,
     place: ConnectionOptions,
@@ -49,18 +51,29 @@ def run(
     from kodo_consumer.source.runner import Source
 
     surroundings = Environment.of(**place)
+    accepted = None if accept_gap is None else _position(accept_gap)
     loaded = surroundings.topology(topology)
     chosen = _choose(loaded, source)
     _check_database(chosen, surroundings)
     settings = read_settings(os.environ, working_folder())
     runner = Source(
-        loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys, accepted_gap=accept_gap
+        loaded, chosen, surroundings.connection(), surroundings.environ, settings.signing_keys, accepted_gap=accepted
     )
     logs.apply()
     say(f"source {chosen.name}: {', '.join(table.name for table in chosen.tables)}")
     with serving(SourceView(runner), settings.host, port, log), ending_on_signals() as asked:
         runner.serve(asked, drain_timeout=settings.drain_timeout / 1000)
     say(_summary(runner))
+
+
+def _position(text: str) -> int:
+    from kodo_consumer.source.positions import read_lsn
+
+    try:
+        return read_lsn(text)
+    except ValueError:
+        detail = f"--accept-gap: {one_line(text, 40)!r} is no position: write it as K793 printed it, such as 0/16B3748"
+        raise UsageError(error("K004", "wrong value", detail)) from None
 
 
 def _choose(topology: LoadedTopology, name: str | None) -> ChangeSource:

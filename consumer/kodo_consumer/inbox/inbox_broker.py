@@ -179,7 +179,8 @@ class InboxBroker:
         return busy
 
     def _renew_claims(self, now: float) -> None:
-        rows = self._store.renew([lane.claim for lane in self._lanes])
+        ordered = [lane.request.topic for lane in self._lanes if lane.is_ordered]
+        rows = self._store.renew([lane.claim for lane in self._lanes], ordered)
         self._last["renew"] = now
         for lane in self._lanes:
             if left := lane.on_renewed(rows, self._until(now)):

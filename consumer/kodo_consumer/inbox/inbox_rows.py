@@ -19,7 +19,7 @@ from kodo_consumer.outbox.table import lacking_columns
 from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import URL, Select
 
 _C: Final = TABLE.c
 _MAX_CAUSES: Final = 100  # pairs of cause and tenant of dead rows that are counted, those with most rows
@@ -40,6 +40,11 @@ class InboxRows:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    @property
+    def url(self) -> URL:
+        """Address of the database, with its password."""
+        return self._engine.url
 
     def close(self) -> None:
         """Closes the pooled connections of the database."""
@@ -84,11 +89,12 @@ class InboxRows:
                 found[name]["dead"].append({"cause": reason or "", "tenant": tenant, "rows": int(count)})
         return [{"subscription": name, **found[name]} for name in sorted(found)]
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of rows by status, of all subscriptions."""
+    def counts(self, chosen: InboxFilter = InboxFilter()) -> dict[str, int]:  # noqa: B008  # it cannot be changed
+        """Returns the number of rows by status, of those that are chosen."""
         status = _status()
+        counted = select(status, func.count()).where(_among(chosen)).group_by(status)
         with self._engine.connect() as connection:
-            return {one: int(count) for one, count in connection.execute(select(status, func.count()).group_by(status))}
+            return {one: int(count) for one, count in connection.execute(counted)}
 
     def rows(self, chosen: InboxFilter, limit: int) -> list[dict[str, Any]]:
         """Returns at most `limit` rows in the order of receipt, without their messages: the columns of the table, and

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, exists, func, select, update
 
 from kodo_consumer.adapters.stores.sql_tables import insert_once, now_ms
 from kodo_consumer.core.state.in_flight import order_key
@@ -96,10 +96,8 @@ class InboxStore:
             .returning(c.id, c.position, c.head, c.body, c.retries, c.reason)
         )
         with self._engine.begin() as connection:
-            if ordered and self._engine.dialect.name == "postgresql":
-                connection.execute(
-                    select(func.pg_advisory_xact_lock(func.hashtext(f"{NAME} {self._subscription} {topic}")))
-                )
+            if ordered:
+                self._lock_order(connection, [topic])
             rows = sorted((ClaimedRow(*row) for row in connection.execute(taken)), key=lambda row: row.id)
         return [delivery_of(row, claim) for row in rows]
 
@@ -119,12 +117,24 @@ class InboxStore:
                 lost += [token for row, token in of.items() if row not in marked]
         return lost
 
-    def renew(self, claims: Collection[str]) -> set[int]:
-        """Lets claims last anew. Returns the rows that they have."""
+    def renew(self, claims: Collection[str], ordered: Collection[str] = ()) -> set[int]:
+        """Lets claims last anew. Returns the rows that they have. `ordered`: topics on which the order of each key is
+        kept: there no other worker claims rows meanwhile.
+        """
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
         change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
         with self._engine.begin() as connection:
+            self._lock_order(connection, ordered)
             return set(connection.execute(change).scalars())
+
+    def _lock_order(self, connection: Connection, topics: Collection[str]) -> None:
+        """Waits in PostgreSQL until no other worker claims or renews rows of these topics: the next statement sees what
+        the others did, until the transaction ends. In SQLite writes wait for one another anyway.
+        """
+        if self._engine.dialect.name == "postgresql":
+            for topic in sorted(topics):
+                key = func.hashtext(f"{NAME} {self._subscription} {topic}")
+                connection.execute(select(func.pg_advisory_xact_lock(key)))
 
     def give_back(self, tokens: Collection[InboxToken]) -> None:
         """Ends the claims of these rows, as far as they last: other workers may claim the rows at once."""

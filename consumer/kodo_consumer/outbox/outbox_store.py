@@ -95,6 +95,11 @@ class OutboxStore:
         self._scope = (scope or OutboxScope()).condition
         self._untimed = or_(TABLE.c.next_push_at.is_(None), *_UNTIMED_ALSO.get(engine.dialect.name, ()))
 
+    @property
+    def url(self) -> URL:
+        """Address of the database, with its password."""
+        return self._engine.url
+
     def close(self) -> None:
         """Closes the pooled connections of the database."""
         self._engine.dispose()
@@ -227,12 +232,12 @@ class OutboxStore:
 
     # ---- people
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of rows by status, of all apps and environments. The unsent rows are also counted as
+    def counts(self, chosen: RowFilter = RowFilter()) -> dict[str, int]:  # noqa: B008  # it cannot be changed
+        """Returns the number of chosen rows by status, of all apps and environments. The unsent rows are also counted as
         `held`, as `retrying` (a send had no receipt), and as `late` (due for more than a minute).
         """
         c = TABLE.c
-        by_status = select(type_coerce(c.status, NULLTYPE), func.count()).group_by(c.status)
+        by_status = select(type_coerce(c.status, NULLTYPE), func.count()).where(_among(chosen)).group_by(c.status)
         with self._engine.connect() as connection:
             waiting = {
                 "held": and_(c.next_push_at >= HELD, not_(self._untimed)),
@@ -241,7 +246,7 @@ class OutboxStore:
             }
             found = {one_line(status, MAX_ID): int(count) for status, count in connection.execute(by_status)}
             for name, condition in waiting.items():
-                statement = select(func.count()).select_from(TABLE).where(_WAITING, condition)
+                statement = select(func.count()).select_from(TABLE).where(_WAITING, condition, _among(chosen))
                 found[name] = int(connection.execute(statement).scalar_one())
         return found
 

@@ -10,7 +10,7 @@ import logging
 import select
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,12 +18,14 @@ from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, V
 from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
 from kodoctl.database.postgres import DatabaseError, connection_of
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.values.publication_marker import read_marker
+from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
     import psycopg
 
+    from kodoctl.pulsar.values.publication_marker import PublicationMarker
     from kodoctl.topology.change_sources import ChangeSource, TableMapping
 
 log = logging.getLogger("kodo.source")
@@ -75,14 +77,21 @@ class System(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `place`: name and namespace of its topology; `environ` has the variable with the
-    address; `accepted_gap`: position at which the slot may be although changes before it were passed over, "": none.
-    Methods raise DatabaseError.
+    address; `read_uuid`: returns the UUID of the topology's Pulsar tenant, or raises ClusterError; `accepted_gap`:
+    position at which the slot may be although changes before it were passed over, None: none. Methods raise
+    DatabaseError.
     """
 
     def __init__(
-        self, source: ChangeSource, place: tuple[str, str], environ: Mapping[str, str], accepted_gap: str = ""
+        self,
+        source: ChangeSource,
+        place: tuple[str, str],
+        environ: Mapping[str, str],
+        read_uuid: Callable[[], str | None],
+        accepted_gap: int | None = None,
     ) -> None:
-        self._source, self._place, self._environ, self._accepted_gap = source, place, environ, accepted_gap
+        self._source, self._place, self._environ = source, place, environ
+        self._read_uuid, self._accepted_gap = read_uuid, accepted_gap
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -105,11 +114,11 @@ class SourceDatabase:
 
     def slot_position(self, connection: Any) -> int | None:
         """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
-        belongs to another topology, or if there is neither.
+        belongs to another topology or cluster, or if there is neither.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
         owner = read_marker(published[0]) if published is not None else None
-        if owner is not None and (owner.topology, owner.namespace) != self._place:
+        if owner is not None and ((owner.topology, owner.namespace) != self._place or self._is_elsewhere(owner)):
             detail = (
                 f"publication {self._source.publication} belongs to the topology {owner}: rename the source, or name"
                 " another database"
@@ -143,6 +152,14 @@ class SourceDatabase:
             raise UsageError(error("K790", "source cannot start", detail))
         return None
 
+    def _is_elsewhere(self, owner: PublicationMarker) -> bool:
+        try:
+            return owner.uuid != self._read_uuid()
+        except ClusterError as problem:
+            text = "publication %s: whether it belongs to this cluster or to another is not known: %s"
+            log.warning(text, self._source.publication, one_line(str(problem), 300))
+            return False
+
     def check_position(self, position: int, covered: int) -> None:
         """Raises UsageError if the slot is further on than `covered`, the position that the last mark names: then
         somebody moved it, or made it anew. `covered`: 0: the broker knows none, and nobody can tell.
@@ -152,13 +169,15 @@ class SourceDatabase:
             log.warning(
                 "slot %s is at %s: the broker does not know what was sent before, so a gap would not show", slot, at
             )
-        elif position > covered and at != self._accepted_gap:
+        elif position > covered and position != self._accepted_gap:
             detail = (
                 f"slot {slot} is at {at}, and all is stored up to {lsn_text(covered)} only: somebody moved the slot, or"
                 " made it anew, and what was committed in between is passed over. Drop the slot: the next run sends all"
                 f" rows again. Or go on without these changes: --accept-gap {at}"
             )
             raise UsageError(error("K793", "changes of a source were passed over", detail))
+        elif self._accepted_gap is not None and position <= covered:
+            log.warning("slot %s is at %s, without a gap: leave --accept-gap out", slot, at)
 
     def unpublished(self, connection: Any) -> list[str]:
         """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""

@@ -14,6 +14,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from kodo_consumer.adapters.pulsar.cluster_admin import tenant_uuid
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.source.database import Event, Replication, SourceDatabase, snapshot_rows
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, Truncate, read_message
@@ -94,7 +95,7 @@ class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
     and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
-    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; "": none.
+    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; None: none.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Source:
         environ: Mapping[str, str],
         signer: Signer | None = None,
         *,
-        accepted_gap: str = "",
+        accepted_gap: int | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.trouble = _FIRST
@@ -113,7 +114,8 @@ class Source:
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
         place = topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"
-        self._database = SourceDatabase(source, place, environ, accepted_gap)
+        read_uuid = partial(tenant_uuid, connection, topology.spec.tenant)
+        self._database = SourceDatabase(source, place, environ, read_uuid, accepted_gap)
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()

@@ -16,6 +16,7 @@ from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.admin.topic_stats import ask_stats
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
+from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.topology.names import TopicName, partition_number
 
@@ -185,6 +186,17 @@ def limits_now(connection: Connection, topic: str) -> tuple[int, DelayedDelivery
     except ClusterError as problem:
         log.info("%s: whether it limits size and delay of its messages is not known: %s", topic, problem)
         return 0, None
+    finally:
+        admin.close()
+
+
+def tenant_uuid(connection: Connection, tenant: str) -> str | None:
+    """UUID of a Pulsar tenant, by which two clusters can be told apart; None: no apply gave it one. Asks once. Raises
+    ClusterError if it cannot be read: the role may not, or the cluster does not answer.
+    """
+    admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
+    try:
+        return read_control_namespace(admin, tenant).uuid
     finally:
         admin.close()
 

@@ -128,6 +128,23 @@ def test_rows_of_a_key_are_claimed_by_one_worker_at_a_time(engine: Engine) -> No
     assert _names(store.claim("a", "three", 9, ordered=True)) == [b"3"]
 
 
+def test_a_lapsed_claim_that_is_just_renewed_keeps_the_order_of_its_key(engine: Engine) -> None:
+    """A row that another worker was renewing was skipped, and the next one of its key was claimed before it."""
+    store, lapsed = _store(engine), _store(engine, 0)
+    store.accept("a", [delivery(number, b"%d" % number, key="x") for number in range(2)], ordered=True)
+    assert _names(lapsed.claim("a", "one", 1, ordered=True)) == [b"0"]
+    claimed: list[Delivery] = []
+    other = threading.Thread(target=lambda: claimed.extend(store.claim("a", "two", 9, ordered=True)))
+    with engine.begin() as connection:
+        store._lock_order(connection, ["a"])
+        connection.execute(update(TABLE).where(TABLE.c.claimed_by == "one").values(claimed_until=2**53))
+        other.start()
+        time.sleep(0.3)
+    other.join(60)
+    assert claimed == []
+    assert store.renew(["one"], ["a"]) == {1}
+
+
 def test_claims_that_are_made_at_one_time_keep_the_order_of_keys(engine: Engine) -> None:
     store, barrier = _store(engine), threading.Barrier(4)
     store.accept("a", [delivery(number, key=f"k{number % 5}") for number in range(200)], ordered=True)
@@ -182,7 +199,7 @@ def test_claims_that_could_not_be_renewed_are_renewed_by_the_next_turn(
 ) -> None:
     renewed: list[int] = []
 
-    def renew(self: InboxStore, claims: object) -> set[int]:
+    def renew(self: InboxStore, claims: object, ordered: object) -> set[int]:
         renewed.append(1)
         if len(renewed) == 1:
             raise OperationalError("update", {}, Exception("locked"))
@@ -364,10 +381,10 @@ def test_no_message_starts_while_another_worker_may_have_its_row(
         (first,) = (parts_of(message)[0].position for message in worker.engine.runs.running)
         renew, is_gone = InboxStore.renew, [True]
 
-        def maybe(self: InboxStore, claims: Any) -> set[int]:
+        def maybe(self: InboxStore, claims: Any, ordered: Any) -> set[int]:
             if is_gone[0]:
                 raise OperationalError("update", {}, Exception("gone"))
-            return renew(self, claims)
+            return renew(self, claims, ordered)
 
         monkeypatch.setattr(InboxStore, "renew", maybe)
         (lane,) = (lane for lane in worker.engine.lanes if lane.in_flight)

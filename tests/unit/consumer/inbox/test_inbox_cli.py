@@ -82,7 +82,8 @@ def test_rows_are_listed_retried_and_discarded(engine: Engine, run: Run) -> None
     assert rows[1].endswith("UTC  tenant anna\\x1b[31m\\x00  ValueError: no\\nprice")
     assert rows[2].endswith("tenant ben  claimed by worker-7")
     listed = json.loads(run("list", "--status", "dead", "--format", "json")[1])
-    assert listed["counts"]["dead"] == len(listed["rows"]) == 1
+    assert listed["counts"] == {"waiting": 0, "claimed": 0, "discarding": 0, "dead": len(listed["rows"])}
+    assert run("list", "--subscription", "nope")[1] == "waiting 0, claimed 0, discarding 0\n", "of the chosen rows"
     assert "secret" not in json.dumps(listed)
     assert run("retry", "--cause", "no_such")[1] == "0 rows will be handled again\n"
     assert run("retry", "--cause", "ValueError")[1] == "1 row will be handled again\n"
@@ -99,10 +100,19 @@ def test_rows_are_listed_retried_and_discarded(engine: Engine, run: Run) -> None
         assert connection.execute(select(TABLE.c.done_at).where(TABLE.c.id == 1)).scalar_one() is None
 
 
+def test_a_text_that_no_database_takes_is_no_defect(engine: Engine, run: Run) -> None:
+    _fill(engine)
+    code, _, said = run("list", "--cause", "\udcff")
+    assert (code, "K721" in said, "defect" in said) == (1, True, False)
+
+
 def test_a_discard_is_taken_back_and_a_row_has_its_latest_reason(engine: Engine, run: Run) -> None:
     _fill(engine)
     assert run("discard", "--all", "--because", "one", "--limit", "2")[1].startswith("2 rows will be discarded")
-    assert run("retry", "--status", "discarding", "--limit", "1")[1] == "1 row will be handled again\n"
+    assert (
+        run("retry", "--status", "discarding", "--limit", "1")[1]
+        == "1 row will be handled again (--limit: others may be left)\n"
+    )
     assert run("discard", "--topic", "t", "--because", "two")[1].startswith("2 rows will be discarded")
     with engine.connect() as connection:
         reasons = connection.execute(select(TABLE.c.reason).where(TABLE.c.outcome == "discarded").order_by(TABLE.c.id))
