@@ -107,13 +107,10 @@ class NumberedPublisher:
         return threading.get_ident() in self._calling
 
     def give_up(self, ticket: int) -> None:
-        """Stops waiting for the receipt of a message, and counts the message as not confirmed. A later receipt is
-        ignored.
+        """Stops waiting for the receipt of a message: its callback gets a failure, and a later receipt is ignored. Does
+        nothing for a message that has its receipt.
         """
-        with self._lock:
-            self._void(sent := self._room.out.take(ticket))
-        self._room.tell()
-        self._report(sent, Unconfirmed("no receipt in time"))
+        self._hand_out([(ticket, Unconfirmed("no receipt in time"))])
 
     async def await_room(self, message: NewMessage) -> int:
         """Waits, without a thread, until `publish` has room for the message in its partition. Returns the number of the
@@ -130,8 +127,8 @@ class NumberedPublisher:
         return self._room.backpressure
 
     def wait(self, timeout: float) -> int:
-        """Waits at most `timeout` seconds for the receipts of all published messages. Returns the number of missing
-        receipts.
+        """Waits at most `timeout` seconds until no message waits for a receipt. Returns how many still do; a receipt
+        may report a failure. A callback must not call it.
         """
         with self._lock:
             self._lock.wait_for(lambda: not self._room.out, timeout)

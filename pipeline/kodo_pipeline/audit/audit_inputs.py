@@ -54,10 +54,10 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 class AuditInputs:
     """Inputs of an audit as of one commit of the landing (`snapshot`).
 
-    `tables`: all landed rows; `ground`: subscriptions, partitions and lanes to judge; `letters`: entries of the recall
-    ledger; `ledger`: address of the recall ledger, "" if none was read; `keys`: keys with which producers sign, None if
-    they do not; `bookings`: facts that no landed row has; `delays`: given full names of topics, asks the broker as
-    `delayed_lanes` does.
+    `tables`: all landed rows that no removal covers; `ground`: subscriptions, partitions and lanes to judge; `letters`:
+    messages that a recall sent or discarded; `ledger`: address of the recall ledger, "" if none was read; `keys`: keys
+    with which producers sign, None if they do not; `bookings`: write-offs and other facts that no landed row has;
+    `delays`: a function like `delayed_lanes` without its `admin`; the default asks no broker and finds nothing.
     """
 
     snapshot: LandingSnapshot

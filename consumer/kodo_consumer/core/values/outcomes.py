@@ -228,7 +228,9 @@ def error_of(outcome: Outcome) -> ErrorDetails | None:
 
 
 def ended_run(outcome: Outcome) -> bool:
-    """True if the outcome ends a run of a handler without success: its error replaces that of an earlier run."""
+    """True if a run failed, asked for a retry or a state, or made the message a dead letter: its error, or the lack of
+    one, then replaces that of an earlier run.
+    """
     return isinstance(outcome, _WITH_ERROR)
 
 

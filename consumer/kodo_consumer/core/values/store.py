@@ -49,7 +49,10 @@ class StoreAnswer:
 
 
 class Store(Protocol):
-    """Port of a store. Every call blocks and may raise StoreDownError; calls from several threads are fine."""
+    """Port of a store, which remembers for one worker which messages are done and which have started. It sees the
+    records of the subscription's other workers. Calls block, may come from several threads, and may raise
+    StoreDownError.
+    """
 
     run: str
     """Name of this worker's run, in marks and signs of life."""

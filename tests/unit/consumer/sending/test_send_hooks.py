@@ -163,3 +163,18 @@ def test_hooks_of_an_outbox_change_the_row_before_it_is_written() -> None:
         outbox.add(session, topic="orders", payload=b"x")
     with pytest.raises(UsageError, match=r"K735.*'sent': there is send"):
         outbox.interceptor("sent")(print)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_message_that_is_given_up_is_told_as_failed(
+    producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """Its caller got an error, and no hook heard of it."""
+    monkeypatch.setattr("kodo_consumer.producer.RECEIPT_TIMEOUT", 0.05)
+    failed: list[tuple[str, str]] = []
+    producer.interceptor("failed")(lambda message, problem: failed.append((message.id, str(problem))))
+    broker.hold_receipts = True
+    with pytest.raises(ClusterError, match=r"K715 .*no receipt in time") as raised:
+        asyncio.run(producer.send_async(b"x", id="mine")) if waits else producer.send(b"x", id="mine")
+    broker.hold_receipts = False
+    assert failed == [("mine", str(raised.value))]
