@@ -92,7 +92,7 @@ def test_half_a_character_does_not_stop_a_record() -> None:
 
 
 def test_which_events_end_a_message() -> None:
-    assert [event for event in Event if not record(event=event).terminal] == [Event.MOVED, Event.DEAD]
+    assert [event for event in Event if not record(event=event).terminal] == [Event.STORED, Event.MOVED, Event.DEAD]
 
 
 @pytest.mark.parametrize(
