@@ -262,11 +262,13 @@ class _Diff:
         """Deletes the slot of a publication that is no longer ours: without a reader it would keep WAL for ever."""
         place = database_of(publication)
         found = self._live.objects.get(f"slot.{publication.removeprefix('publication.')}") if place else None
-        if found is None or not self._includes(found.resource.address):
+        if (
+            found is None
+            or found.resource.address in self._desired.objects
+            or not self._includes(found.resource.address)
+        ):
             return
-        if found.resource.address not in self._desired.objects:
-            about = ChangeContext(owner, "its source is no longer declared")
-            self._changes.append(Delete(found.resource, about))
+        self._changes.append(Delete(found.resource, ChangeContext(owner, "its source is no longer declared")))
 
     def _revoke(self, address: Address, actions: frozenset[str], owner: str) -> None:
         found = self._live.objects.get(address)

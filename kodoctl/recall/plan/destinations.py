@@ -4,6 +4,7 @@ ground topic are allowed, never another topic. Names, and levels, that the file 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,7 @@ class TargetPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallSource:
+class RecallSource(ABC):
     """Facts about one source of messages of a subscription, for a plan. `source_topic`: topic of the messages;
     `holder`: the subscription that retains them there; `lane`: a waiting lane or one that lost messages, such as
     `L1/retrying`, "" for dead letters; `ordered`: that lane keeps the order of keys; `landing`: the landing (tables)
@@ -61,17 +62,17 @@ class RecallSource:
         return self.kind.ledger_key(self.source_topic, self.lane, self.holder)
 
     @property
+    @abstractmethod
     def targets(self) -> tuple[TargetPartition, ...]:
         """Lanes to which messages may be sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
         """Lane to which a message that died in the level `died_in` is sent; None: there is no such lane. `to`: the
         level that was chosen for all messages, None: each has its own.
         """
-        raise NotImplementedError
 
-    def check_target(self, to: Level | None) -> None:
+    def check_target(self, to: Level | None) -> None:  # noqa: B027  # only some sources have a choice
         """Raises UsageError if messages have no target lane, or `to` is no level that accepts messages."""
 
     def reader_of(self, topic: str) -> str:

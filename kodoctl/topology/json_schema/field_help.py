@@ -63,9 +63,7 @@ def key_help(path: str) -> KeyHelp:
         children = {**one.get("properties", {}), **children}
     return KeyHelp(
         path,
-        _meanings_of_forms(words[-1], parents)
-        or meaning
-        or next((str(one.get("description", "")) for one in here), ""),
+        _meanings_of_forms(words[-1], parents) or meaning,
         " or ".join(dict.fromkeys(type_words(child, schema) for child in below)),
         needed,
         value_words(prop["default"]) if "default" in prop and not needed else None,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
 from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, UUID_PROPERTY
 from kodoctl.pulsar.admin.admin import must, namespace_path, topic_path
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.admin.topic_stats import ask_stats
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
-from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
-from kodoctl.topology.names import TopicName, partition_number
+from kodoctl.topology.names import NamespaceName, TopicName, partition_number
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
@@ -196,7 +196,10 @@ def tenant_uuid(connection: Connection, tenant: str) -> str | None:
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
-        return read_control_namespace(admin, tenant).uuid
+        reply = admin.call("GET", namespace_path(NamespaceName(tenant, CONTROL_NAMESPACE)))
+        if reply.missing:
+            return None
+        return (must(reply, f"reading the UUID of tenant {tenant}").get("properties") or {}).get(UUID_PROPERTY)
     finally:
         admin.close()
 

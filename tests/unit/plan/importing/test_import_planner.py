@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kodoctl.errors import KodoctlError, has_errors
 from kodoctl.plan.changes import Adopt, Create
 from kodoctl.plan.diff import diff
-from kodoctl.plan.importing.import_planner import Import, import_namespace
+from kodoctl.plan.importing.import_planner import Import, _java_retries, import_namespace
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.lint.linter import check_set, lint
@@ -431,3 +432,14 @@ def test_a_role_that_no_file_can_hold_is_left_out_and_ends_no_import(role: str, 
     assert dict(found.left_out).get(odd.address) == reason
     assert (on_topic.address in dict(found.left_out)) is (reason is not None)
     assert all(verb == "adopt" for verb, _ in changes)
+
+
+def test_retry_topics_of_java_clients_are_named() -> None:
+    seen: Any = SimpleNamespace(namespace="t/n", topics={"orders": 1, "orders-billing-RETRY": 1})
+    families: Any = dict.fromkeys(["orders", "orders-billing-RETRY", "parcels-RETRY"])
+    assert list(_java_retries(seen, families)) == [
+        (
+            "topic.persistent://t/n/orders-billing-RETRY as a retry topic",
+            "Java clients name theirs so; it is a ground topic of its own in the file",
+        )
+    ]

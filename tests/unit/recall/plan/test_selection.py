@@ -286,6 +286,10 @@ def test_names_that_are_not_there_are_told_with_those_that_are(tmp_path: Path) -
         family(tmp_path, "{dead_letter: false}")
 
 
+def test_dead_letters_are_for_their_subscription_whatever_they_say(tmp_path: Path) -> None:
+    assert family(tmp_path).is_for({"kodo-for": "another"})
+
+
 def test_a_target_must_take_messages(tmp_path: Path) -> None:
     family(tmp_path).check_target(None)
     family(tmp_path, "{states: []}").check_target(Level.L1)
