@@ -128,7 +128,8 @@ class Search:
 
     def hops(self) -> list[Hop]:
         """Hops of the message in order, from stored messages and from audit records."""
-        in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)  # ends hide it
+        # a record of an end replaces that of the same message in the inbox
+        in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)
         ends = {(record.topic, record.id): record for record in in_order}
         hops = [self._hop_of_message(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]

@@ -20,7 +20,7 @@ from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.infrastructure_faults import words
 from kodo_consumer.inbox.inbox_intake import InboxIntake
-from kodo_consumer.inbox.inbox_lane import InboxLane, names_of
+from kodo_consumer.inbox.inbox_lane import InboxLane, positions_text
 from kodo_consumer.inbox.inbox_store import InboxBacklog, InboxStore
 from kodo_consumer.runtime.threads import begin
 from kodoctl.text.formatting import many
@@ -167,7 +167,7 @@ class InboxBroker:
         """
         now = self._clock.now()
         busy = self._finish()
-        if now - self._last["renew"] >= self._store.lasts / 3000:
+        if now - self._last["renew"] >= self._store.lasts / 3000:  # a third of a claim, in seconds
             self._renew_claims(now)
         busy = self._intake.accept(self._lanes, self._on_alarm) or busy
         for lane in self._lanes:
@@ -224,7 +224,7 @@ class InboxBroker:
             busy = True
             if lost := self._store.finish([token for token, _ in ended]):
                 text = "%s: handled here, and claimed by another worker before they were marked as done: %s"
-                log.warning(text, lane.request.topic, names_of(lost))
+                log.warning(text, lane.request.topic, positions_text(lost))
             results: dict[bool, list[int]] = {True: [], False: []}  # tickets: of rows that are done, and of others
             for token, ticket in ended:
                 lane.ended.popleft()

@@ -25,11 +25,11 @@ _NAMED: Final = 10  # messages that a log entry names
 
 
 class InboxLane:
-    """Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker. `anew` is called
+    """Lane through the inbox: sink of the lane on the topic, and reader of the lane for the worker. `ring` is called
     when there is something to do. Thread-safe.
     """
 
-    def __init__(self, request: LaneRequest, sink: ClaimSink, anew: Callable[[], object]) -> None:
+    def __init__(self, request: LaneRequest, sink: ClaimSink, ring: Callable[[], object]) -> None:
         self.request, self.sink = request, sink
         self.reader: LaneReader  # set once the topic is open
         self.received: deque[Delivery] = deque()
@@ -39,7 +39,7 @@ class InboxLane:
         self.largest = request.batch_bytes // _FIRST  # bytes of the largest payload that was claimed
         self.is_stopped = self.is_away = False
         self._lock, self._is_closed = threading.Lock(), False
-        self._anew, run = anew, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
+        self._ring, run = ring, f"{request.consumer_name[-40:]}-{uuid4().hex[:12]}"
         self._claims = (f"{run}-{number}" for number in count())
         self.claim = next(self._claims)
 
@@ -53,7 +53,7 @@ class InboxLane:
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Queues received messages to be stored."""
         self.received.extend(deliveries)
-        self._anew()
+        self._ring()
 
     def room(self) -> int:
         """Number of messages that may be received now, before others are stored."""
@@ -88,12 +88,12 @@ class InboxLane:
         """Queues rows to be marked as done; their results by `tickets` are those of the database."""
         ended = zip_longest(tokens, tickets, fillvalue=0)
         self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
-        self._anew()
+        self._ring()
 
     def resume(self) -> None:
         """Looks for rows again, because the worker has room."""
         self.next_look = 0.0
-        self._anew()
+        self._ring()
 
     def add_consumers(self) -> None:
         """Does nothing: messages are acknowledged as soon as they are stored."""
@@ -143,7 +143,7 @@ class InboxLane:
             text = "%s: %s claimed by another worker, because the claim lapsed"
             log.warning(text, topic, many(len(lost), "row"))
         if twice := [token for token in started if token in lost]:
-            log.warning("%s: handled twice, because they have started here: %s", topic, names_of(twice))
+            log.warning("%s: handled twice, because they have started here: %s", topic, positions_text(twice))
         self.sink.start_until(until)
         return dropped - lost - started
 
@@ -162,7 +162,7 @@ class InboxLane:
         self.next_look = 0.0
 
 
-def names_of(tokens: Sequence[object]) -> str:
-    """Positions of messages on their topic, of ten at most."""
+def positions_text(tokens: Sequence[object]) -> str:
+    """Positions of messages on their topic, of the first ten, and how many more there are."""
     more = f" and {len(tokens) - _NAMED} more" if len(tokens) > _NAMED else ""
     return ", ".join(position(token) for token in tokens[:_NAMED]) + more

@@ -208,7 +208,7 @@ class Worker:
             self.engine.start_until(index, moment)
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages of a lane (`index`) that have not started: see LaneSink."""
+        """Drops those messages of a lane (`index`) that have not started: see ClaimSink."""
         with self._or_broken(), self._lock:
             if tokens:
                 return self.engine.withdraw(index, tokens)

@@ -162,7 +162,7 @@ class SourceDatabase:
 
     def check_position(self, position: int, covered: int) -> None:
         """Raises UsageError if the slot is further on than `covered`, the position that the last mark names: then
-        somebody moved it, or made it anew. `covered`: 0: the broker knows none, and nobody can tell.
+        somebody moved the slot, or made it anew. `covered`: 0: the broker has no mark, so a gap cannot be found.
         """
         slot, at = self._source.slot, lsn_text(position)
         if not covered:
@@ -186,18 +186,18 @@ class SourceDatabase:
         return sorted(name for (name,) in found)
 
     def present_name(self, connection: Any, relation: Relation) -> str:
-        """Name that a table has now, which a change in the log may have under an earlier one; "" if it is gone."""
+        """Present name of a table, of which the log may have an earlier name; "" if the table does not exist any more."""
         found = connection.execute(_NAME, [relation.id]).fetchone()
         return found[0] if found else ""
 
     def root_of(self, connection: Any, relation: Relation) -> int:
-        """Number of the table of which a table is a partition now; 0: it is none."""
+        """Number (oid) of the partitioned table to which a partition belongs now; 0: the table is no partition."""
         found = connection.execute("SELECT pg_partition_root(%s::oid::regclass)::oid::bigint", [relation.id]).fetchone()
         return (found and found[0]) or 0
 
     def primary_key(self, connection: Any, table: TableMapping, relation: Relation) -> list[str]:
-        """Names of the columns of the primary key of a table, which may have another name now; empty: it has none. Of a
-        table that was dropped the log knows a key of one column.
+        """Names of the columns of a table's primary key; empty: none is known. A renamed table is found by its number. Of
+        a dropped table only a key of one column is known, from the log.
         """
         schema, name = table.parts
         place = [max(relation.id, 0), schema if relation.id < 0 else None, name]  # of a snapshot the name is certain

@@ -249,7 +249,7 @@ class Source:
                 self._check_published(queries)
 
     def _check_published(self, queries: Any) -> None:
-        """Makes it unready while a table of the file is not published: its changes never come."""
+        """Sets `unpublished`, and so `trouble`, while a table of the file is not published: its changes are lost."""
         missing = self._database.unpublished(queries)
         self._life.unpublished = ""
         if missing:
@@ -342,8 +342,8 @@ class Source:
             self._on_relation(root[1], queries, sender)
 
     def _on_stranger(self, relation: int, queries: Any) -> None:
-        """A change of a table that the file does not have. Raises UsageError if a table of the file may have this name
-        now.
+        """Logs the first change of a published table that the file does not have. Raises UsageError if it may be a table
+        of the file that was renamed.
         """
         name = self._life.strangers.pop(relation, "")
         if not name:
@@ -491,8 +491,8 @@ class Source:
             replication.confirm(self._life.covered)
 
     def _cover(self, sender: SourceSender, *, at_once: bool = False) -> None:
-        """Has a mark say up to where all is stored, before the server hears of it: so a slot that is further on was
-        moved by somebody else.
+        """Sends a mark with the position up to which all is stored, if one is due. Only the position of a stored mark is
+        reported to the server, so a slot that is further on than the last mark was moved by somebody else.
         """
         life, now = self._life, time.monotonic()
         end = life.progress.advance(life.server_end)

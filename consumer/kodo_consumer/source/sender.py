@@ -42,8 +42,9 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 
 @dataclass(slots=True, eq=False)
 class UnconfirmedMessage:
-    """Token of a message on its way. A mark has no transaction, number and position. `covers`: position up to which
-    all is stored once this mark is; 0: it says nothing of that; `mark`: a mark of the sequencer, None: of coverage.
+    """Token of a message on its way. A mark has no transaction, number and position. `mark`: mark of the sequencer that
+    the message stores; None: it stores none. `covers`: position up to which everything is stored once this message is;
+    0: the message is no mark of coverage.
     """
 
     sequencer: Sequencer
@@ -174,11 +175,8 @@ class SourceSender:
                 to = ready.partitions[mark.partition]
                 if mark.partition not in ready.markers:
                     ready.markers[mark.partition] = self._client.open(to, None, ready.target)
-                properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION}
-                if self._signer is not None:
-                    properties = self._signer.signed(ready.target.topic, b"", properties)
                 token = UnconfirmedMessage(ready.sequencer, to, mark=mark)
-                self._post(ready.markers[mark.partition], None, Outgoing(to, b"", properties), token)
+                self._post(ready.markers[mark.partition], None, self._mark(ready, mark, {}), token)
                 count += 1
         return count
 
@@ -196,20 +194,20 @@ class SourceSender:
         a snapshot. The broker keeps the number, `end`, also when the mark is gone.
         """
         assert self._coverage is not None
-        to = self._home.partitions[0]
-        token = UnconfirmedMessage(self._home.sequencer, to, covers=end)
+        token = UnconfirmedMessage(self._home.sequencer, self._home.partitions[0], covers=end)
         if self._coverage.is_stored(end):
             self._out.add(token)
             self._on_answer(token, None)
             return
-        properties = {
-            SEQ: str(self._home.sequencer.mark_again(0)),
-            FOR: NO_SUBSCRIPTION,
-            COVERED: f"{lsn_text(start)}..{lsn_text(end)}",
-        }
+        covered = {COVERED: f"{lsn_text(start)}..{lsn_text(end)}"}
+        self._post(self._coverage, end, self._mark(self._home, self._home.sequencer.mark_again(0), covered), token)
+
+    def _mark(self, ready: _ReadyTopic, mark: ProducerWatermark, more: dict[str, str]) -> Outgoing:
+        """Message of a mark to its partition, signed if there are keys. `more`: further properties."""
+        properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION, **more}
         if self._signer is not None:
-            properties = self._signer.signed(self._home.target.topic, b"", properties)
-        self._post(self._coverage, end, Outgoing(to, b"", properties), token)
+            properties = self._signer.signed(ready.target.topic, b"", properties)
+        return Outgoing(ready.partitions[mark.partition], b"", properties)
 
     def close(self) -> None:
         """Closes the client with all producers. Messages without an answer get none."""

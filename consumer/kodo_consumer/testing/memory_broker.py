@@ -206,12 +206,13 @@ class MemoryBroker:
         for publisher, ticket, receipt in receipts:
             if not publisher.closed:
                 publisher.on_receipts([(ticket, receipt)])
-        confirmed = not self.hold_receipts and [lane.report(confirmed=True) for lane in self._lanes()]
+        unreported = [] if self.hold_receipts else self._unreported_lanes()
+        confirmed = [lane.report(confirmed=True) for lane in unreported]
         now = self._now
         delivered = [self._deliver(topic, now) for topic in self._topics.values()]
-        return bool(receipts) or any(confirmed or ()) or any(delivered)
+        return bool(receipts) or any(confirmed) or any(delivered)
 
-    def _lanes(self) -> list[MemoryLane]:
+    def _unreported_lanes(self) -> list[MemoryLane]:
         subscriptions = (one for topic in self._topics.values() for one in topic.subscriptions.values())
         return [lane for subscription in subscriptions for lane in subscription.lanes if lane.unreported]
 

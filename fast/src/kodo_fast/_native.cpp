@@ -950,8 +950,8 @@ static PyObject* make_module() {
     producer_type = add_type(module, "kodo_fast._native.Producer", sizeof(Producer),
                              {{Py_tp_new, slot(Guarded<producer_new>::call)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
     sender_type = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
-                                    {{Py_tp_new, slot(Guarded<sender_new>::call)}, {Py_tp_dealloc, slot(sender_dealloc)},
-                                     {Py_tp_methods, sender_methods}}, 0);
+                           {{Py_tp_new, slot(Guarded<sender_new>::call)}, {Py_tp_dealloc, slot(sender_dealloc)},
+                            {Py_tp_methods, sender_methods}}, 0);
     buffer_type = add_type(module, "kodo_fast._native.Buffer", sizeof(Buffer),
                            {{Py_tp_dealloc, slot(buffer_dealloc)}, {Py_bf_getbuffer, slot(buffer_get)}},
                            Py_TPFLAGS_DISALLOW_INSTANTIATION);

@@ -26,12 +26,8 @@ from kodoctl.pulsar.binary.message_reader import cursor_of
 from kodoctl.topology.names import HOLDER, State, partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kodo_pipeline.landing.landing_store import Landing
-    from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.topology.expand import Expansion, FamilyTopic
-
 
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]

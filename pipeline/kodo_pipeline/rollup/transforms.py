@@ -110,9 +110,8 @@ def _arrival_rows(events: DataFrame, window: str, *more: Column) -> DataFrame:
 
 def _handling_rows(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    records = transitions.where(
-        ~event.isin(Event.SKIPPED.value, Event.STORED.value)
-    )  # others tell of it, or later ones
+    # another subscription records a skipped message, and a later record says how a stored one ended
+    records = transitions.where(~event.isin(Event.SKIPPED.value, Event.STORED.value))
     return _add_places(records, topics, window).select(
         *KEYS,
         F.when(event.isin(*DONE), bucket("age_ms")).alias("bucket"),

@@ -80,8 +80,8 @@ class HttpEndpoint:
 
 @contextmanager
 def serving(view: RelaySight | SourceView, host: str, port: int | None, log: logging.Logger) -> Iterator[None]:
-    """Context with metrics and health of a view at an address, which `log` names; None as `port`: without them. Raises
-    UsageError as HttpEndpoint does.
+    """Context in which an HttpEndpoint serves metrics and health of `view`; `log` gets its address. `port`: None: nothing
+    is served. Raises UsageError as HttpEndpoint does.
     """
     if port is None:
         yield

@@ -81,12 +81,14 @@ def _load() -> Callable[[Any], None]:
     )
     asked = new_capsule(type_info, _TYPE_INFO, None)
 
+    def pointer_to(configuration: Any) -> Any:
+        return pointer_in(configuration._pybind11_conduit_v1_(_ABI, asked, b"raw_pointer_ephemeral"), _CONFIGURATION)
+
     def enable(configuration: Any) -> None:
-        found = configuration._pybind11_conduit_v1_(_ABI, asked, b"raw_pointer_ephemeral")  # its protocol
-        set_receipts(pointer_in(found, _CONFIGURATION), True)  # C
+        set_receipts(pointer_to(configuration), True)
 
     tested = _BINDING.ConsumerConfiguration()
     enable(tested)
-    if not is_set(pointer_in(tested._pybind11_conduit_v1_(_ABI, asked, b"raw_pointer_ephemeral"), _CONFIGURATION)):
+    if not is_set(pointer_to(tested)):
         raise ValueError("the client library does not keep the option")
     return enable

@@ -25,7 +25,9 @@ _WAIT: Final = 10_000  # ms that a thread waits for results in one call
 _GATHER: Final = 3  # ms that a result waits for others
 _JOIN: Final = 2.0  # seconds
 Results = Sequence[tuple[int, Sequence[tuple[int, Any]], Sequence[tuple[int, int, Any]]]]
-"""By number of the sink: nothing, and (ticket, result, None): 0 if the broker has the acknowledgement."""
+"""Results of several sinks: (number of the sink, nothing, its results). A result is (ticket, code, None); the code 0 says
+that the broker has the acknowledgement. The form is that of receipts in kodo_fast._native.Sender.
+"""
 
 
 class _Source(Protocol):

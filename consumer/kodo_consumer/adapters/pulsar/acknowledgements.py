@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Acknowledgements:
-    """Acknowledgements of a partition. `results`: what hands results over to `sink`; None: nobody wants any. `keep` needs
-    the lock of the partition.
+    """Acknowledgements of a partition. `results`: hands results over to `sink`; None: acknowledgements have no results.
+    `keep` needs the lock of the partition.
     """
 
     def __init__(self, results: AckResults | None, sink: LaneSink) -> None:

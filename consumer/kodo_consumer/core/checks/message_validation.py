@@ -254,8 +254,7 @@ class MessageValidator:
             for name, value in (("key", key), ("ordering_key", ordering_key), ("id", id))
             if value is not None and (why := why_no_text(value))
         ]
-        happened, due = as_time("event_time", event_time, found), None
-        now = 0
+        happened, due, now = as_time("event_time", event_time, found), None, 0
         if delay is not None or deliver_at is not None:
             now = wall()
             due = _due(delay, deliver_at, now, found)
@@ -263,7 +262,7 @@ class MessageValidator:
             raise _argument_error(found)
         data, texts = self.encode(payload), self.check_properties(properties)
         if due is not None:
-            self._delays.check(due - now)  # of one reading of the clock: a delay of 2m is one of 2m
+            self._delays.check(due - now)  # the same `now`, or a delay of 2m would be checked as a shorter one
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
     def for_encoded(self) -> MessageValidator:

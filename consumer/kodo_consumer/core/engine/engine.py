@@ -132,7 +132,8 @@ class Engine:
     def start_until(self, index: int, moment: float) -> None:
         """Sets the moment (monotonic seconds) from which on no message of a lane starts."""
         queues = self.scheduler.queues
-        queues.version += queues.starts_until[index] <= self._clock.now()
+        if queues.starts_until[index] <= self._clock.now():
+            queues.version += 1  # its messages may start again
         queues.starts_until[index] = moment
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
