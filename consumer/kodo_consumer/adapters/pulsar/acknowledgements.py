@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class Acknowledgements:
     """Acknowledgements of a partition. `results`: hands results over to `sink`; None: acknowledgements have no results.
-    `keep` needs the lock of the partition.
+    `keep` and `take_kept` need the lock of the partition.
     """
 
     def __init__(self, results: AckResults | None, sink: LaneSink) -> None:
@@ -31,8 +31,7 @@ class Acknowledgements:
         """Keeps acknowledgements until there is a consumer."""
         self._kept.append((tokens, tickets))
 
-    def send_kept(self, consumer: ClientConsumer) -> None:
-        """Queues the kept acknowledgements at a new consumer."""
+    def take_kept(self) -> list[tuple[Sequence[object], Sequence[int]]]:
+        """Returns the kept acknowledgements, tokens with tickets, for a new consumer, and keeps them no longer."""
         kept, self._kept = self._kept, []
-        for tokens, tickets in kept:
-            self.send(consumer, tokens, tickets)
+        return kept

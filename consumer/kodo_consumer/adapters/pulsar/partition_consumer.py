@@ -303,11 +303,13 @@ class PartitionConsumer:
             if not over:
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
+                kept = self._acks.take_kept()
         if over:
             consumer.close()
             return False
         self._connection.make(time.monotonic(), again=self.first_try.is_set())
-        self._acks.send_kept(consumer)
+        for tokens, tickets in kept:
+            self._acks.send(consumer, tokens, tickets)
         self.first_try.set()
         self._listen(consumer)
         return True
