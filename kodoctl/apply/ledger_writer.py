@@ -17,7 +17,7 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, w
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address, NamespaceResource, database_of
+from kodoctl.topology.resources import Address, NamespaceResource, variables_of
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -214,7 +214,7 @@ def _final_entry(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
     may belong to the rest.
     """
     owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}
-    variables = {place[0] for address in owned if (place := database_of(address)) is not None}
+    variables = variables_of(owned)
     if ending:
         return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
     return replace(

@@ -65,8 +65,7 @@ class SourceWriter:
             now = self._read(connection, publication)
             if now is None:
                 raise WriteFailedError("it is gone since the plan: plan again")
-            is_foreign = isinstance(now.facts, PublicationFacts) and now.facts.foreign
-            if owner is None and (is_foreign or now.marker is None):
+            if owner is None and (now.is_foreign or now.marker is None):
                 return
             self._refuse_owner(now, owner or str(now.marker))
             if isinstance(now.facts, PublicationFacts) and now.facts.owned:
@@ -152,8 +151,7 @@ class SourceWriter:
         if now is None or now.marker in (None, owner):
             return
         planned = self._live.objects.get(now.resource.address)
-        is_foreign = isinstance(now.facts, PublicationFacts) and now.facts.foreign
-        if is_foreign or planned is None or planned.marker != now.marker:
+        if now.is_foreign or planned is None or planned.marker != now.marker:
             raise WriteFailedError(f"it belongs to the topology {now.marker}: plan again")
 
 

@@ -29,7 +29,7 @@ from kodoctl.plan.ownership_decision import (
     decide_undeclared,
 )
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
-from kodoctl.pulsar.values.live_objects import Live, LiveObject, PublicationFacts
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
@@ -44,6 +44,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
+    slot_of,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class _Diff:
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
         problems = list(unsupported_changes(wanted, found, known=frozenset(one.code for one in self._conflicts)))
-        if isinstance(found.facts, PublicationFacts) and found.facts.foreign:
+        if found.is_foreign:
             problems.append(_foreign(wanted, found))
             decision = OwnershipDecision(OwnershipAction.IGNORE)
         self._conflicts += problems
@@ -260,8 +261,7 @@ class _Diff:
 
     def _drop_slot_of(self, publication: Address, owner: str) -> None:
         """Deletes the slot of a publication that is no longer ours: without a reader it would keep WAL for ever."""
-        place = database_of(publication)
-        found = self._live.objects.get(f"slot.{publication.removeprefix('publication.')}") if place else None
+        found = self._live.objects.get(slot_of(publication))
         if (
             found is None
             or found.resource.address in self._desired.objects

@@ -11,7 +11,7 @@ from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.plan import Plan, plan_without_files
-from kodoctl.topology.resources import database_of
+from kodoctl.topology.resources import variables_of
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
@@ -54,7 +54,7 @@ def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     if whole:
         return leaving(entry)
     grants = {address: actions for address, actions in entry.grants.items() if address not in going}
-    left = {place[0] for address in entry.owned if address not in going and (place := database_of(address)) is not None}
+    left = variables_of(entry.owned.keys() - going)
     databases = {variable: identity for variable, identity in entry.databases.items() if variable in left}
     return replace(with_entry(entry), digest="", grants=grants, databases=databases)
 

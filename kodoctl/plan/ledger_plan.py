@@ -24,7 +24,7 @@ from kodoctl.topology.resources import (
     PublicationResource,
     SubscriptionResource,
     TopicResource,
-    database_of,
+    variables_of,
 )
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def _databases(expansion: Expansion, live: Live) -> dict[str, str]:
     """
     entry = live.entry(expansion.namespace, expansion.name)
     known = dict(entry.databases) if entry else {}
-    declared = {place[0] for address in expansion.resources if (place := database_of(address)) is not None}
-    owned = {place[0] for address in (entry.owned if entry else ()) if (place := database_of(address)) is not None}
+    declared, owned = variables_of(expansion.resources), variables_of(entry.owned if entry else ())
     now = {name: live.databases.get(name, DatabaseFacts()).identity for name in declared}
     kept = {name: known.get(name, "") for name in declared | owned}
     return {name: identity for name in sorted(kept) if (identity := now.get(name) or kept[name])}

@@ -22,6 +22,7 @@ from kodoctl.topology.resources import (
     SchemaResource,
     SubscriptionResource,
     TopicResource,
+    slot_of,
     topic_address,
     topic_of_address,
 )
@@ -107,13 +108,7 @@ def known_addresses(desired: Desired, live: Live) -> frozenset[Address]:
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     known = frozenset(desired.objects).union(*entries)
-    return known | {slot for address in known if (slot := _slot_of(address)) in live.objects}
-
-
-def _slot_of(address: Address) -> Address:
-    """The address of the slot that goes with a publication; "" for any other object."""
-    name = address.removeprefix("publication.")
-    return f"slot.{name}" if name != address else ""
+    return known | {slot for address in known if (slot := slot_of(address)) in live.objects}
 
 
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
@@ -209,7 +204,7 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{name}")
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
-            case None if (slot := _slot_of(address)) in self._live.objects:
+            case None if (slot := slot_of(address)) in self._live.objects:
                 yield slot  # a slot that stays keeps WAL, and who has the publication is who knows of it
             case _:
                 pass

@@ -35,6 +35,8 @@ Json = dict[str, Any]
 INDEX: Final = "index.html"
 FOLDER: Final = "topologies"  # of the pages of topologies
 _LONGEST: Final = 80  # characters of a file's name
+_ORIGIN_KINDS: Final = {"namespace default": "namespace", "broker default": "broker", "derived:": "derived"}
+"""Start of an origin's text -> its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def _page(template: str, **values: Any) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """A JSON value whose texts have no control characters and directional overrides, but line breaks."""
+    """The JSON value with its texts as `printable` makes them, except for line breaks, which stay."""
     match value:
         case str():
             return "\n".join(map(printable, value.split("\n")))
@@ -155,7 +157,7 @@ def _head(document: Json) -> list[str]:
 def _index(document: Json) -> Json:
     topologies, live = document["topologies"], document.get("live")
     topics = [topic for entry in topologies for topic in entry["topics"]]
-    lanes = [lane for topic in topics for group in topic["groups"] for lane in group["lanes"]]
+    lanes = [lane for topic in topics for lane in _all_lanes(topic)]
     figures = [
         (len(topologies), "topologies"),
         (len(topics), "ground topics"),
@@ -194,7 +196,7 @@ def _entries(entry: Json) -> list[list[str]]:
         ["topology", entry["name"], "", entry["url"], entry["description"], f"{entry['namespace']} {entry['file']}"]
     ]
     for topic in entry["topics"]:
-        lanes = [lane["topic"] for group in topic["groups"] for lane in group["lanes"]]
+        lanes = [lane["topic"] for lane in _all_lanes(topic)]
         words = [*lanes, *topic["producers"], *topic["message_properties"]]
         about = [topic["name"], entry["name"], f"{entry['url']}#{anchor(topic['name'])}"]
         found.append(["topic", *about, topic["description"], " ".join(words)])
@@ -321,11 +323,7 @@ def _lane_kind(lane: Json) -> str:
 
 def _origin_row(name: str, value: str, at: str) -> tuple[str, str, str, str]:
     """(name, value, kind of origin, origin) of a value: the kind is `file`, `namespace`, `broker` or `derived`."""
-    kind = (
-        next((kind for kind in ("namespace default", "broker default", "derived:") if at.startswith(kind)), "file")
-        .split()[0]
-        .rstrip(":")
-    )
+    kind = next((kind for start, kind in _ORIGIN_KINDS.items() if at.startswith(start)), "file")
     return name, value, kind, at
 
 
@@ -346,14 +344,17 @@ def _reader(reader: Json, topic: Json, entry: Json, live: Json | None) -> Json:
 
 def _lanes(topic: Json, reader: str, found: Json | None, live: Json | None) -> Iterator[Json]:
     """Values of the lanes of a subscription, with their live figures if there are any."""
-    status = {
-        (lane["subscription"], lane["topic"]): lane for lane in (found["lanes"] if found else ()) if live is not None
-    }
-    for lane in (lane for group in topic["groups"] for lane in group["lanes"]):
+    status = {(lane["subscription"], lane["topic"]): lane for lane in (found["lanes"] if found else ())}
+    for lane in _all_lanes(topic):
         if lane["subscription"] in (None, reader):
             name = lane_text(lane["level"], lane["state"])
             figures = () if live is None else lane_figures(lane, status.get((reader, lane["topic"])), live["at"])
             yield {**lane, "lane": name, "figures": figures}
+
+
+def _all_lanes(topic: Json) -> Iterator[Json]:
+    """Lanes of a ground topic, of all its subscriptions."""
+    return (lane for group in topic["groups"] for lane in group["lanes"])
 
 
 def _payload(payload: Json) -> Json:

@@ -170,10 +170,9 @@ def _target_names(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
 
 def _markdown_rest(document: FleetDocument) -> Iterator[str]:
     for member in _unreached_clusters(document):
-        problems = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"]).replace(
-            "\n", "; "
-        )
-        yield f"**{markdown(member['context'])} not planned**: {markdown(problems)}"
+        problems = "\n".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
+        text = markdown(problems.replace("\n", "; "))
+        yield f"**{markdown(member['context'])} not planned**: {text}"
     if _unreached_clusters(document) and not document["refused"]:
         yield markdown(_without(document))
     found = document["differences"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -48,11 +48,10 @@ def flow_dot(graph: nx.DiGraph[FlowNode], link: Callable[[FlowNode], str], capti
     return "\n".join([*lines, "}"])
 
 
-def map_dot(files: Iterable[tuple[str, str]], names: Callable[[str], str], link: Callable[[str], str]) -> str:
-    """Text of a DOT digraph of topologies. `files`: (file, file) of each two between which messages go; `names`:
+def map_dot(pairs: Sequence[tuple[str, str]], names: Callable[[str], str], link: Callable[[str], str]) -> str:
+    """Text of a DOT digraph of topologies. `pairs`: (file, file) of each two between which messages go; `names`:
     returns the name of the topology in a file; `link`: the address of its page.
     """
-    pairs = list(files)
     ids = {file: f"n{number}" for number, file in enumerate(dict.fromkeys(file for pair in pairs for file in pair))}
     fill, line = COLOURS[FlowKind.TOPIC]
     lines = ["digraph map {", *_DEFAULTS]

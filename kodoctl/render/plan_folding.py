@@ -65,6 +65,12 @@ def _one_per_cause(findings: list[FindingRow]) -> Iterator[FindingRow]:
             yield {**first, "detail": "\n".join(lines)}
 
 
+def split_findings(findings: list[FindingRow]) -> tuple[list[FindingRow], list[FindingRow]]:
+    """(errors, other findings), each in their order."""
+    errors = [finding for finding in findings if finding["severity"] == "error"]
+    return errors, [finding for finding in findings if finding["severity"] != "error"]
+
+
 def _severity(finding: FindingRow) -> int:
     return SEVERITIES.index(finding["severity"])
 

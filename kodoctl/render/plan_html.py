@@ -91,7 +91,7 @@ def _bundle(groups: list[list[ChangeRow]], anchor: str) -> Json:
 
 def _change(change: ChangeRow, topics: int) -> Json:
     where = change["where"] if topics == 1 else None
-    reason = change["reason"] if topics == 1 else words.of_any_topic(change["reason"], change["address"])
+    reason = words.reason_of(change, topics)
     return {
         "action": change["action"],
         "symbol": words.symbol(change),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import alike, gather_warnings, names_of
+from kodoctl.render.plan_folding import alike, gather_warnings, names_of, split_findings
 from kodoctl.render.plan_text import group_changes
 from kodoctl.text.escaping import code, markdown, one_line
 from kodoctl.text.formatting import many
@@ -33,10 +33,10 @@ def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) ->
     document = gather_warnings(document)
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
-    errors = [finding for finding in document["findings"] if finding["severity"] == "error"]
+    errors, others = split_findings(document["findings"])
     page.add_while_it_fits(map(_finding, errors), "finding")
     _destructive(page, document)
-    page.add_while_it_fits(map(_finding, document["findings"][len(errors) :]), "finding")
+    page.add_while_it_fits(map(_finding, others), "finding")
     for title, rows in _sections(document):
         page.fold(title, rows)
     for title, changes in words.by_origin(document):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of
+from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of, split_findings
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import MAX_LISTED, many
 from kodoctl.text.line import Line
@@ -35,7 +35,7 @@ def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Lin
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
     yield Line()
-    errors = [finding for finding in document["findings"] if finding["severity"] == "error"]
+    errors, others = split_findings(document["findings"])
     yield from _findings(errors)
     for title, changes in words.by_origin(document):
         if title:
@@ -52,7 +52,7 @@ def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Lin
     if elsewhere := words.elsewhere_line(document):
         yield Line(elsewhere, "dim")
         yield Line()
-    yield from _findings(document["findings"][len(errors) :])
+    yield from _findings(others)
     yield from _order(document)
     yield from _verdict(document)
 
@@ -143,8 +143,7 @@ def change_lines(change: ChangeRow, topics: int = 1) -> Iterator[Line]:
                 yield Line(f"{name}{words.field_text(field)}{words.drift_mark(change, field)}", hang=len(name))
         case _:
             yield Line(f"  {words.symbol(change)} {address}{where}", style, 4)
-            reason = change["reason"] if topics == 1 else words.of_any_topic(change["reason"], change["address"])
-            if reason:
+            if reason := words.reason_of(change, topics):
                 yield Line(f"      {one_line(reason)}")
     if change.get("unload"):
         yield Line("      the topic is unloaded once: its consumers reconnect")

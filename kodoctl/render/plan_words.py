@@ -67,6 +67,11 @@ def name_of(change: ChangeRow, topics: int = 1) -> str:
     return many(topics, "topic") if kind == "topic" else one_line(f"{kind} {rest}".strip() + f" of {topics:,} topics")
 
 
+def reason_of(change: ChangeRow, topics: int = 1) -> str:
+    """Reason of a change; for `topics` topics with the same change, without the name of one."""
+    return change["reason"] if topics == 1 else of_any_topic(change["reason"], change["address"])
+
+
 def cluster_line(document: PlanDocument, target: str) -> str:
     """Text with address, name and identity of the cluster, for the head of every plan and apply."""
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})

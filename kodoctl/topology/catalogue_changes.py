@@ -33,8 +33,7 @@ def with_changes(document: Json, now: Sequence[Expansion], then: Sequence[Expans
 
 
 def _changes(now: Expansion, then: Expansion) -> Iterator[list[Any]]:
-    for path, before, after in _differences("", _declared(then), _declared(now)):
-        yield [path, before, after]
+    return _differences("", _declared(then), _declared(now))
 
 
 def _declared(expansion: Expansion) -> Json:
@@ -45,12 +44,12 @@ def _declared(expansion: Expansion) -> Json:
     return dict(spec)
 
 
-def _differences(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (path, before, after) of each value that differs. Maps are compared by key, other values as a whole; a map
+def _differences(path: str, before: Any, after: Any) -> Iterator[list[Any]]:
+    """Yields [path, before, after] of each value that differs. Maps are compared by key, other values as a whole; a map
     that is new or gone is one difference.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in dict.fromkeys((*before, *after)):
             yield from _differences(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
     elif before != after:
-        yield path, before, after
+        yield [path, before, after]

@@ -5,6 +5,7 @@ Addresses have the form `kind.name`; they are public (files, plans and `allow_de
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -167,6 +168,17 @@ def database_of(address: Address) -> tuple[str, str] | None:
     kind, _, name = address.partition(".")
     parts = name.split("/")
     return (parts[2], parts[3]) if kind in ("publication", "slot") and len(parts) == 4 else None
+
+
+def variables_of(addresses: Iterable[Address]) -> set[str]:
+    """Variables with the URLs of the databases that the publications and slots among these addresses are in."""
+    return {place[0] for address in addresses if (place := database_of(address)) is not None}
+
+
+def slot_of(publication: Address) -> Address:
+    """Address of the slot that goes with a publication; "" for the address of any other object."""
+    name = publication.removeprefix("publication.")
+    return f"slot.{name}" if name != publication else ""
 
 
 def namespace_of_address(address: Address) -> NamespaceName:

@@ -41,7 +41,7 @@ USES: Final = (
     "kodoctl graph",
     "kodoctl docs --out catalogue",
     "kodoctl schema --out topology.json",
-)  # fmt: skip
+)
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -143,7 +143,7 @@ def use(python: str, wheels: list[Path], resolution: str, folder: Path) -> str:
 
 
 def can_run(program: str) -> bool:
-    """Whether a program is on the PATH and runs; a version manager may have a stub that only fails."""
+    """True if a program is on the PATH and runs; a version manager may have a stub that only fails."""
     return (
         bool(shutil.which(program)) and not subprocess.run([program, "-V"], capture_output=True, check=False).returncode
     )

@@ -201,7 +201,7 @@ class HandlerSpec:
         if self.is_async:
             executor = _async_executor(function, policy.concurrency, texts, forecast, hooks.lifespans)
             inner: HandlerExecutor = executor
-            hooks.loop = executor.loop
+            hooks.run_on(executor.loop)
         else:
             hooks.lifespans.enter()
             inner = ThreadExecutor(function, policy.concurrency, texts, forecast)

@@ -58,13 +58,17 @@ class Hooks:
     def __init__(self) -> None:
         self.lifespans = Lifespans()
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
-        self.loop: asyncio.AbstractEventLoop | None = None  # of an async handler, once it runs; hooks run there, too
+        self.loop: asyncio.AbstractEventLoop | None = None  # of an async handler, once it has one
         self._logged: dict[object, float] = {}
         self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
         """Adds a hook, which runs inside of those that were added before."""
         self._of[around].append(hook)
+
+    def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the event loop of the async handler, on which its hooks run, too."""
+        self.loop = loop
 
     @property
     def any_around_handling(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.host.private_files import write_private
 
-_BEGIN: Final = 200  # bytes in which every plan has the key _OURS, also one of which only the begin is stored
+_BEGIN: Final = 200  # bytes: every plan has the key _OURS among its first, even if the rest was never stored
 _OURS: Final = b'"kodoctl_version"'
 
 

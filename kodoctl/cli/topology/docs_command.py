@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.flow_graph import FlowNode
 
 Json = dict[str, Any]
+_Key = tuple[str, str]  # file and ground topic of a drawing; without a ground topic the flow, without both that of all
 _AT_ONCE: Final = 12  # graphs that one process of Graphviz draws: its start takes as long as a few of them
 
 
@@ -123,9 +124,6 @@ def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDra
     between = drawn.pop(("", ""), "")
     flows = {file: svg for (file, ground), svg in drawn.items() if not ground}
     return CatalogueDrawings(flows, {key: svg for key, svg in drawn.items() if key[1]}, between)
-
-
-_Key = tuple[str, str]  # file and ground topic of a drawing; without a ground topic the flow, without both that of all
 
 
 def _draw_all(texts: list[str]) -> Iterator[str]:

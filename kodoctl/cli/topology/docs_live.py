@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.cli.common.command_target import shown_target
 from kodoctl.errors import KodoctlError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 Json = dict[str, Any]
-T = TypeVar("T")
 _NO_ANSWER: Final = "K514"  # code of the error
 
 
@@ -49,7 +47,7 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
             **namespaces[one.namespace],
         }
     topologies = [{**entry, "live": by_file[entry["file"]]} for entry in document["topologies"]]
-    broker = None if isinstance(server, str) else _policies_json(server.defaults)
+    broker = None if server is None else _policies_json(server.defaults)
     return {
         **document,
         "topologies": topologies,
@@ -57,47 +55,36 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
     }
 
 
-def _server(session: Session) -> Server | str:
-    """The facts about the server that a role may know, or the reason why it may know none. Raises KodoctlError if no
-    broker answers.
-    """
+def _server(session: Session) -> Server | None:
+    """The facts about the server; None if they cannot be read. Raises KodoctlError if no broker answers."""
     try:
         return read_server(session.admin)
     except KodoctlError as problem:
         if problem.diagnostics[0].code == _NO_ANSWER:
             raise
-        return _reason(problem)
-
-
-def _or_reason(read: Callable[[], T]) -> T | str:
-    """The result of a reading, or the reason why it failed."""
-    try:
-        return read()
-    except KodoctlError as problem:
-        return _reason(problem)
-
-
-def _reason(problem: KodoctlError) -> str:
-    first = problem.diagnostics[0]
-    return f"{first.summary} [{first.code}]"
+        return None
 
 
 def _policies_json(policies: Any) -> Json:
     return {name: to_json(value) for name, value in policies.items()}
 
 
-def _namespace(session: Session, namespace: NamespaceName, server: Server | str) -> Json:
-    def policies(cluster: str) -> Json:
+def _namespace(session: Session, namespace: NamespaceName, server: Server | None) -> Json:
+    policies = None if server is None else _policies(session, namespace, server.cluster)
+    try:
+        return {"policies": policies, "applied": _last_apply(session, namespace), "unknown": ""}
+    except KodoctlError as problem:
+        first = problem.diagnostics[0]
+        return {"policies": policies, "applied": None, "unknown": f"{first.summary} [{first.code}]"}
+
+
+def _policies(session: Session, namespace: NamespaceName, cluster: str) -> Json | None:
+    """The policies of a namespace; None if they cannot be read."""
+    try:
         dump = must(session.admin.call("GET", namespace_path(namespace)), f"reading namespace {namespace}")
         return _policies_json(read_namespace_policies(dump, cluster))
-
-    found = server if isinstance(server, str) else _or_reason(partial(policies, server.cluster))
-    last = _or_reason(lambda: _last_apply(session, namespace))
-    return {
-        "policies": None if isinstance(found, str) else found,
-        "applied": None if isinstance(last, str) else last,
-        "unknown": last if isinstance(last, str) else "",
-    }
+    except KodoctlError:
+        return None
 
 
 def _last_apply(session: Session, namespace: NamespaceName) -> Json | None:

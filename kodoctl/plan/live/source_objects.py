@@ -50,13 +50,12 @@ def _without_others(live: Live, addresses: Iterable[Address]) -> Live:
     databases = dict(live.databases)
     for address in sorted(addresses):
         place = database_of(address)
-        entries = [entry for entry in live.entries if address in entry.owned]
         facts = databases.get(place[0]) if place else None
-        for entry in entries:
-            if place is None or facts is None or facts.problem:
-                continue
+        if place is None or facts is None or facts.problem:
+            continue
+        for entry in live.entries:
             known = entry.databases.get(place[0], facts.identity)
-            if known != facts.identity:
+            if address in entry.owned and known != facts.identity:
                 databases[place[0]] = DatabaseFacts(_other_database(address, place[0], known, facts), is_other=True)
     others = {variable for variable, facts in databases.items() if facts.is_other}
     objects = {

@@ -177,7 +177,7 @@ def _readable_schema(
     try:
         return read_schema(admin, topic, declared, patient=patient)
     except ClusterError as problem:
-        if declared is not None and not (isinstance(problem, AdminError) and not problem.reply.forbidden):
+        if declared is not None and (not isinstance(problem, AdminError) or problem.reply.forbidden):
             raise
         return problem.diagnostics[0].detail
 

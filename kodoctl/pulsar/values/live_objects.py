@@ -119,6 +119,11 @@ class LiveObject:
     facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
 
+    @property
+    def is_foreign(self) -> bool:
+        """True for a publication whose marker names a topology of another namespace or cluster."""
+        return isinstance(self.facts, PublicationFacts) and self.facts.foreign
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:

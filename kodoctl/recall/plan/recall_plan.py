@@ -68,8 +68,8 @@ class ExclusionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition to which letters are sent, PLAIN for a plain topic. `ready`: of a ready topic; `partitions`: their
-    number when planned.
+    """A partition to which letters are sent. `partition`: its number, PLAIN for a plain topic; `ready`: of a ready
+    topic; `partitions`: number of the topic's partitions when planned, 0 for a plain topic.
     """
 
     topic: str
