@@ -163,7 +163,7 @@ def _index(document: Json) -> Json:
         (len(topics), "ground topics"),
         (sum(len(topic["subscriptions"]) for topic in topics), "subscriptions"),
         (len(lanes), "topics on Pulsar"),
-        (sum(lane["partitions"] for lane in lanes), "partitions"),
+        (sum(lane["partitions"] or 1 for lane in lanes), "partitions"),
     ]
     return {
         "figures": [(f"{number:,}", noun) for number, noun in figures],
@@ -290,7 +290,7 @@ def _group(group: Json, found: Json | None, live: Json | None) -> Json:
     lanes = group["lanes"]
     above = [(name, value, f"namespace default, {at}") for name, value, at in policy_facts(group["inherited"])]
     own = [
-        ("partitions", str(group["partitions"]), origin(group["explain"]["partitions"])),
+        ("partitions", str(group["partitions"] or "none"), origin(group["explain"]["partitions"])),
         *policy_facts({**group, "explain": _without_partitions(group["explain"])}),
     ]
     namespace, broker = (found["policies"], live["broker"]) if found and live else (None, None)

@@ -34,6 +34,8 @@ def grown(workspace: Workspace) -> Workspace:
     space.make_topic("closed", 2)
     space.admin("POST", f"{space.path('closed')}/terminate/partitions")
     space.admin("PUT", space.path("plain"))
+    space.admin("PUT", space.path("ended"))
+    space.admin("POST", f"{space.path('ended')}/terminate")
     space.admin("PUT", f"{space.path('plain')}/subscription/reader", "latest")
     space.admin("PUT", f"non-persistent/{tenant}/ns/beats/partitions", 3)
     for local, role, actions in (
@@ -73,6 +75,7 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
             f"#   topic.non-{here}/beats: a non-persistent topic",
             f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
             f"#   topic.{here}/closed terminated: it takes no more messages",
+            f"#   topic.{here}/ended terminated: it takes no more messages",
             f"#   topic.{here}/orders-billing-RETRY as a retry topic: Java clients name theirs so",
         ),
         "bare": (

@@ -109,7 +109,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
-            topics = [one.resource for one in reading.objects.values() if isinstance(one.resource, TopicResource)]
+            resources = [one.resource for one in reading.objects.values()]
+            topics = [one for one in resources if isinstance(one, TopicResource) and one.name not in reading.unread]
             for found in pool.map(lambda topic: termination(admin, topic.name, topic.partitions), topics):
                 reading.undeclarable |= found
     return Live(

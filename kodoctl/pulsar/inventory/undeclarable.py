@@ -12,7 +12,7 @@ from kodoctl.pulsar.admin.topic_stats import COMPACTION
 from kodoctl.pulsar.inventory.policy_requests import NAMESPACE_CODECS, read_namespace_policies
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.policies import Foreign
-from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
+from kodoctl.topology.names import NamespaceName, TopicName, partition_numbers, whole_topic
 
 _DECLARABLE: Final = frozenset(codec.key for codec in NAMESPACE_CODECS)
 _NO_POLICIES: Final = frozenset({
@@ -60,13 +60,16 @@ def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, st
     """Returns an entry, printed name -> reason, for a topic that was terminated, or of which a partition was; {} for any
     other topic, and where that cannot be read. Sends one request for each partition.
     """
-    replies = (admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in range(partitions))
+    numbers = partition_numbers(partitions)
+    replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
     ended = [
-        n for n, reply in enumerate(replies) if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
+        n
+        for n, reply in zip(numbers, replies, strict=True)
+        if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
     ]
     if not ended:
         return {}
-    some = "" if len(ended) == partitions else f" (partition {', '.join(map(str, ended))})"
+    some = "" if len(ended) == len(numbers) else f" (partition {', '.join(map(str, ended))})"
     return {f"topic.{topic} terminated{some}": "it takes no more messages; the format has no such state"}
 
 

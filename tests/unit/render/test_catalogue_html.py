@@ -94,6 +94,14 @@ def test_subscriptions_limits_routes_and_settings(of_shop: dict[str, str]) -> No
     assert "public.scans parcels {deletes: ignore}" in depot
 
 
+def test_a_plain_topic_has_no_partitions_and_counts_as_one() -> None:
+    head = "version: 1\nname: x\ntenant: t\nnamespace: n\ntopics:\n"
+    made = pages(catalogue_document(one(f"{head}  J:\n    partitioned: false\n"), None))
+    (page,) = (text for path, text in made.items() if path != INDEX)
+    assert "partitions none" in words(page)
+    assert "1 topics on Pulsar 1 partitions" in words(made[INDEX])
+
+
 def test_settings_that_few_files_have() -> None:
     text = """\
 version: 1

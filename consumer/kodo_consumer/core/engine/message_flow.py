@@ -217,7 +217,8 @@ class MessageFlow:
         them. The next message of its key need not wait for that receipt. Tokens that keep the end of a message get it.
         """
         if self._confirmations is not None:
-            in_flight.why = why.value
+            rule = why.value
+            in_flight.why = rule
         if why is not Rule.DONE and (with_end := getattr(in_flight.ack_token, "with_end", None)) is not None:
             in_flight.ack_token = with_end(event_of(why), reason)
         if self.recorder is None:
