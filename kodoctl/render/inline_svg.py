@@ -23,11 +23,6 @@ _WIDEST: Final = 1100  # points: a wider drawing keeps its size and is scrolled,
 _GROUND: Final = ("white", "transparent")  # fill and stroke of the ground that Graphviz draws below everything
 
 
-def split_drawings(output: bytes) -> list[str]:
-    """The SVG documents in the output of Graphviz for several graphs, in their order."""
-    return [f"<svg{part}" for part in output.decode().split("<svg")[1:]]
-
-
 def inline_svg(document: str, label: str) -> str:
     """One SVG document of Graphviz as an element of a page. `label`: text of the drawing for those who do not see it.
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _Key = tuple[str, str]  # file and ground topic of a drawing; without a ground topic the flow, without both that of all
-_AT_ONCE: Final = 12  # graphs that one process of Graphviz draws: its start takes as long as a few of them
 
 
 @command
@@ -127,22 +126,22 @@ def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDra
 
 
 def _draw_all(texts: list[str]) -> Iterator[str]:
-    """Yields the SVG document of each DOT graph, "" for one that Graphviz cannot draw, which a warning reports."""
-    from kodoctl.render.inline_svg import split_drawings
+    """Yields the SVG document of each DOT graph, "" for one that Graphviz cannot draw, which a warning reports.
 
+    Each graph has a process of its own: Graphviz 2.43 orders the groups of a second graph by addresses in memory, so
+    that the same files would now and then give another page.
+    """
     problems: list[UsageError] = []
 
-    def attempt(some: list[str]) -> list[str]:
+    def attempt(text: str) -> str:
         try:
-            return split_drawings(draw("\n".join(some), "svg"))
+            return draw(text, "svg").decode()
         except UsageError as problem:
             problems.append(problem)
-            return [""] * len(some)
+            return ""
 
-    groups = [texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE)]
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
-        for group in pool.map(attempt, groups):
-            yield from group
+        yield from pool.map(attempt, texts)
     if problems:
         first = problems[0].diagnostics[0]
         advice = first.detail.rpartition("\n")[0]  # without the last line, which is about the command `graph`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodoctl.render.inline_svg import inline_svg, split_drawings
+from kodoctl.render.inline_svg import inline_svg
 
 HEAD = '<svg width="{width}" height="9pt" viewBox="0 0 9 9" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
 
@@ -47,10 +47,3 @@ def test_the_ground_of_a_drawing_is_that_of_the_page() -> None:
 def test_a_wide_drawing_is_scrolled() -> None:
     assert 'class="drawing"' in drawn("", "1100pt")
     assert 'class="drawing wide"' in drawn("", "1101pt")
-
-
-def test_several_documents_in_one_output() -> None:
-    one = '<?xml version="1.0"?>\n<!-- x -->\n<svg a="1"><text>&lt;svg</text></svg>\n'
-    assert [text.partition("</svg>")[0] for text in split_drawings((one + one).encode())] == [
-        '<svg a="1"><text>&lt;svg</text>'
-    ] * 2
