@@ -7,8 +7,9 @@ libraries, so that importing all of them takes longer than most commands.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, cast
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Final, cast, get_args
 
 import typer
 import typer.main
@@ -90,15 +91,17 @@ class _Command(TyperCommand):
 
     def _by_habit(self, args: list[str]) -> list[str]:
         """Replaces option names of other tools, and earlier ones of kodoctl, by the names of this command, if the
-        command has the option under another name only.
+        command has the option under another name only. `-o` before the name of a format, such as `-o json`, is
+        `--format` also where `-o` is a file: kubectl has it so, and nobody names a file `json`.
         """
+        formats = {name for parameter in self.params if "--format" in parameter.opts for name in _choices(parameter)}
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
         ours = {habit: words for habit, *words in _HABITS if words[0] in own and habit not in own}
         replaced: list[str] = []
-        for word in args[:end]:
+        for word, following in pairwise([*args[:end], ""]):
             name, assigned, value = word.partition("=")
-            words = ours.get(name, [name])
+            words = ["--format"] if word == "-o" and following in formats else ours.get(name, [name])
             replaced += [f"{words[0]}={value}"] if assigned else words
         return [*replaced, *args[end:]]
 
@@ -158,6 +161,13 @@ _ALIASES: Final = {"validate": "lint"}
 """Command names of other tools that run the command of ours, which does the same."""
 _OTHER_NAMES: Final = {"check": "lint", "diff": "plan", "format": "fmt", "up": "apply"}
 """Command names of other tools, and the command of ours that the error proposes for each."""
+
+
+def _choices(parameter: Any) -> Iterator[str]:
+    """Yields the values of an option that takes one of several."""
+    annotation = parameter.type_descriptor.annotation
+    for kind in get_args(annotation) or [annotation]:
+        yield from (str(member.value) for member in getattr(kind, "__members__", {}).values())
 
 
 def _refuse_repeated(ctx: Any, order: Sequence[Any]) -> None:

@@ -109,6 +109,10 @@ def test_earlier_and_other_spellings_mean_the_same(folder: Path) -> None:
         (folder / "a.json").unlink(missing_ok=True)
         assert run_main("schema", *spelling).code == 0
         assert (folder / "a.json").exists(), spelling
+    assert run_main("graph", "shop.yaml", "-o", "dot").out == run_main("graph", "shop.yaml", "--format", "dot").out
+    assert not (folder / "dot").exists()
+    assert run_main("graph", "shop.yaml", "-o", "./dot").out == ""
+    assert (folder / "dot").exists()
     assert "--output" not in run_main("schema", "--help").out
     assert run_main("dev", "reset", "--yes", "--name", "gone").code == 0
 

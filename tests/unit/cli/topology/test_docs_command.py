@@ -97,6 +97,17 @@ def test_a_folder_of_somebody_else_is_refused(out: str) -> None:
     assert found(".") == []
 
 
+def test_a_page_of_somebody_else_is_not_replaced() -> None:
+    Path("topologies/depot.yaml").rename("depot.yaml")
+    made()
+    Path(PAGES[1]).write_text("mine")
+    Path("depot.yaml").rename("topologies/depot.yaml")
+    ran = kodoctl("docs", "--env", "prod")
+    assert (ran.code, ran.out) == (64, "")
+    assert "kodoctl did not write topologies/depot.html in catalogue" in ran.err
+    assert Path(PAGES[1]).read_text() == "mine"
+
+
 @pytest.mark.parametrize("mark", ["no JSON", "[]", '{"format": "x", "pages": []}', '{"format": "kodoctl docs 1"}'])
 def test_a_mark_of_somebody_else_is_no_mark(mark: str) -> None:
     Path("catalogue").mkdir()
@@ -111,6 +122,7 @@ def test_a_mark_that_was_changed_removes_nothing_but_pages() -> None:
     for name in kept:
         Path(name).write_text("mine")
     names = ["../x.html", "notes.txt", "deep/er/x.html", "/x.html", "..html", 3, "./../x.html"]
+    names += [page.removeprefix("catalogue/") for page in PAGES]
     Path("catalogue/kodoctl-docs.json").write_text(json.dumps({"format": "kodoctl docs 1", "pages": names}))
     made()
     assert [Path(name).read_text() for name in kept] == ["mine"] * len(kept)
