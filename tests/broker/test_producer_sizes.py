@@ -95,14 +95,15 @@ def test_a_role_that_may_not_ask_for_the_limit_gets_no_receipt_and_its_producer_
     setting.declare("states: []", "fair_by: uid")
     _cap(setting, 66 << 10)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.cluster_admin.limits_now", lambda *_: (0, None))
-    monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 2.0)
     receipts: list[Receipt] = []
     with setting.producer() as producer:
         producer.send(b"y", properties=U)
+        monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 2.0)
         producer.post(b"x" * 72_000, receipts.append, properties=U)
         with pytest.raises(ClusterError, match=r"K715 .*J: no receipt in time; it may have been stored"):
             producer.send(b"behind it", properties=U)
         assert receipts == [Unconfirmed("no receipt in time")]
+        monkeypatch.setattr("kodo_consumer.sending.numbered_publisher.HANGS", 60.0)
         producer.send(b"z", properties=U)
     _cap(setting, 1 << 20)  # the client that hangs can end
     eventually(lambda: "kodo-publish-closing" not in {thread.name for thread in threading.enumerate()})

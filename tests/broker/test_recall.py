@@ -290,10 +290,10 @@ def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, mo
 def test_one_recall_at_a_time(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
     from kodoctl.pulsar.binary import recall_transport
 
-    monkeypatch.setattr(recall_transport, "_LOCK_WAIT", 1.0)
     recalls.die(range(3))
     recalls.plan()
-    with recalls.workspace.client() as client:
+    with recalls.workspace.client() as client, monkeypatch.context() as patience:
+        patience.setattr(recall_transport, "_LOCK_WAIT", 1.0)
         held = client.subscribe(f"{recalls.workspace.full(DLQ)}-partition-0", "kodo-hold")
         assert "K563" in recalls.recall("apply", "p.json", code=7).err
         held.close()

@@ -178,7 +178,6 @@ def test_a_schema_that_the_broker_refuses_is_no_success(status: int) -> None:
 
 def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a broker answers that is shut down."""
-    monkeypatch.setattr(topics, "_MOMENT_S", 0.5)
     topic, old, new = (
         SUB.topic,
         Retention(time=Duration(60_000), size=SIZE),
@@ -194,6 +193,7 @@ def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch:
     with serving(answer) as server:
         update_topic(HttpAdmin(Connection(server.url)), before, after, change, PolicyLevels({}, {}, {}))
     assert [request.method for request in server.requests].count("POST") == 1
+    monkeypatch.setattr(topics, "_MOMENT_S", 0.5)
     more = (FieldChange("partitions", 1, 3), *change)
     with serving(lambda _: Answer(204)) as server, pytest.raises(WriteFailedError, match="changed since the plan"):
         update_topic(HttpAdmin(Connection(server.url)), before, after, more, PolicyLevels({}, {}, {}))

@@ -55,8 +55,8 @@ class Clock:
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 0.4)
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._SOON", 0.2)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 2.0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._SOON", 1.0)
     return Silent()
 
 

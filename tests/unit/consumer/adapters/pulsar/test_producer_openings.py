@@ -188,6 +188,7 @@ def test_an_opening_that_never_ends_is_given_up_and_what_comes_of_it_later_is_us
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
     assert setting.receipts[1] == Unconfirmed("its producer did not open within 0 s")
+    monkeypatch.setattr(producer_openings, "OPEN_WITHIN", 60.0)
     gate.set()
     setting.send("good", 2)
     eventually(lambda: setting.stored(2))

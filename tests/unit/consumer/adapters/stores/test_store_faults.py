@@ -29,7 +29,7 @@ Fault = Callable[[], Any]
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_store, "PATIENCE", 0.2)
+    monkeypatch.setattr(sql_store, "PATIENCE", 0.5)
 
 
 @contextmanager
