@@ -301,11 +301,11 @@ def test_tokens_end_messages_from_any_thread_and_what_waited_for_them_starts(kin
     place.service.start()
     try:
         for number in range(3):
-            eventually(lambda number=number: len(tokens) == number + 1, within=5)  # type: ignore[misc]
+            eventually(lambda number=number: len(tokens) == number + 1)  # type: ignore[misc]
             thread = threading.Thread(target=tokens[number].done)
             thread.start()
             thread.join()
-        eventually(lambda: place.worker.counts.done == 3, within=5)
+        eventually(lambda: place.worker.counts.done == 3)
         assert place.worker.engine.check_invariants() == []
     finally:
         place.service.stop()
@@ -319,7 +319,7 @@ def test_the_end_waits_for_deferred_messages_within_the_drain_time(caplog: pytes
     place.send()
     place.service.start()
     try:
-        eventually(lambda: len(tokens) == 2, within=5)
+        eventually(lambda: len(tokens) == 2)
         drain(place.worker, 0.05)
         assert "what still runs, and 2 deferred messages, is released" in caplog.text
         tokens[0].done()

@@ -155,11 +155,11 @@ def test_hooks_of_acknowledged_messages_are_called_once_the_database_has_the_res
     with place.pumped(), place.worker(observers=observers) as worker:
         eventually(lambda: sum(seen.values()) == 4, within=20)
         assert set(seen) == {(b"ok", "done"), (b"fails", "retrying"), (b"fails", "done"), (b"dies", "dead")}
-        eventually(lambda: not worker.busy, within=5)
+        eventually(lambda: not worker.busy)
         monkeypatch.setattr(InboxStore, "finish", lambda _, tokens: list(tokens))
         place.send("taken")
         eventually(lambda: place.seen[b"taken"], within=20)
-        eventually(lambda: not worker.busy, within=5)
+        eventually(lambda: not worker.busy)
     assert (b"taken", "done") not in seen, "another worker had claimed its row"
 
 
@@ -208,7 +208,7 @@ def test_a_worker_whose_database_is_gone_acknowledges_nothing_and_goes_on_when_i
         assert broker_of(worker).trouble.startswith("the database")
         is_gone[0] = False
         eventually(lambda: place.left == 0 and len(place.seen) == 2, within=20)
-        eventually(lambda: worker.alarms.counts["resumed"] == 1, within=5)
+        eventually(lambda: worker.alarms.counts["resumed"] == 1)
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

@@ -88,7 +88,7 @@ def test_rows_of_a_key_are_claimed_by_one_worker_at_a_time(engine: Engine) -> No
     assert store.claim("a", "two", 9, ordered=True) == []
     store.give_back([more[0].token])
     assert _names(lapsed.claim("a", "two", 9, ordered=True)) == [b"1", b"3"]
-    eventually(lambda: store.claim("a", "three", 1, ordered=True), within=5)
+    eventually(lambda: store.claim("a", "three", 1, ordered=True))
     assert _names(store.claim("a", "three", 9, ordered=True)) == [b"3"]
 
 
@@ -141,7 +141,7 @@ def test_claims_lapse_unless_they_are_renewed_and_end_when_they_are_released(eng
     store.renew(["one"])
     assert store.claim("a", "two", 9) == []
     brief.renew(["one"])
-    eventually(lambda: store.claim("a", "two", 9), within=5)
+    eventually(lambda: store.claim("a", "two", 9))
     store.release(["one"])
     assert store.claim("a", "three", 9) == [], "what others claimed since is theirs"
     store.release(["two"])
@@ -153,7 +153,7 @@ def test_a_claim_takes_no_row_that_it_has_already(engine: Engine) -> None:
     store, lapsed = _store(engine), _store(engine, 0)
     store.accept("a", [delivery(1, b"1"), delivery(2, b"2")])
     assert _names(lapsed.claim("a", "one", 1)) == [b"1"]
-    eventually(lambda: store.claim("a", "one", 9), within=5)
+    eventually(lambda: store.claim("a", "one", 9))
     assert store.claim("a", "one", 9) == []
     assert _names(store.claim("a", "two", 9)) == [b"1"]
 

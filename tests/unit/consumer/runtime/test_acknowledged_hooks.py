@@ -189,7 +189,7 @@ def test_the_thread_calls_hooks_until_it_is_closed_and_reports_what_ends_it() ->
     thread = AcknowledgedHooks(hooks, await_on(None), problems.append)
     messages: Any = [("m", "done")]
     thread.on_acknowledged(messages, called.set)
-    assert called.wait(5)
+    assert called.wait(60)
     assert seen == [("m", "done", "kodo-acknowledged")]
     thread.close()
     thread.on_acknowledged(messages, lambda: None)
@@ -202,7 +202,7 @@ def test_the_thread_calls_hooks_until_it_is_closed_and_reports_what_ends_it() ->
     hooks.add("acknowledged", leave)
     thread = AcknowledgedHooks(hooks, await_on(None), problems.append)
     thread.on_acknowledged(messages, lambda: None)
-    thread._thread.join(5)
+    thread._thread.join(60)
     assert [type(problem) for problem in problems] == [SystemExit]
 
 
@@ -222,7 +222,7 @@ def test_async_hooks_run_on_the_loop_of_the_handlers_and_its_end_is_no_failure()
     thread = AcknowledgedHooks(hooks, await_on(loop), problems.append)
     sent: list[list[Acknowledged]] = [[(rule, rule)] for rule in ("done", "dead")]  # type: ignore[list-item]
     thread.on_acknowledged(sent[0], called.set)
-    assert called.wait(5)
+    assert called.wait(60)
     thread.on_acknowledged(sent[1], lambda: None)
     while len(seen) < 2:
         threading.Event().wait(0.01)
@@ -233,7 +233,7 @@ def test_async_hooks_run_on_the_loop_of_the_handlers_and_its_end_is_no_failure()
     assert not thread._thread.is_alive()
     assert problems == []
     loop.call_soon_threadsafe(loop.stop)
-    runs.join(5)
+    runs.join(60)
     loop.close()
 
 

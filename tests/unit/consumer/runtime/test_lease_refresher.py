@@ -206,6 +206,6 @@ def test_its_thread_borrows_when_somebody_waits_and_leaves_at_the_end() -> None:
 
     eventually(all_seen)
     over.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert shelf.accounts["rate::(none)"].back

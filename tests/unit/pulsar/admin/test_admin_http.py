@@ -347,9 +347,9 @@ def test_an_answer_tells_the_server_s_clock_where_it_is_one(said: str, read: int
 def test_how_long_an_answer_took_is_that_of_the_last_try() -> None:
     def slow_then_busy(request: Request) -> Answer:
         if request.number == 1:
-            time.sleep(0.3)
+            time.sleep(1.0)
             return Answer(503)
         return FINE
 
     with serving(slow_then_busy) as server, _admin(server.url) as (admin, _):
-        assert admin.call("GET", "clusters").took < 0.3
+        assert admin.call("GET", "clusters").took < 1.0

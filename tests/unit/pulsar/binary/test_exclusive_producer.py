@@ -178,7 +178,7 @@ def test_a_long_wait_is_reported() -> None:
     eventually(lambda: reports)
     assert reports[0] == "the journal of acme/ns to store an entry"
     receive(producer.waiting.pop(), (OK, 7))
-    writing.join(5)
+    writing.join(60)
     monitor.close()
 
 

@@ -206,7 +206,7 @@ def test_a_thread_of_the_adapter_that_ends_makes_the_worker_neither_alive_nor_re
         for path in ("/healthz", "/readyz"):
             status, problems = place.health(path)
             assert (status, problems[0][0].partition("(")[0]) == (503, "the worker broke: UnicodeDecodeError")
-        assert place.service.wait(5), "whoever runs it ends it, to be started anew"
+        assert place.service.wait(60), "whoever runs it ends it, to be started anew"
     finally:
         with pytest.raises(UnicodeDecodeError):
             place.service.stop()

@@ -70,7 +70,7 @@ def test_results_come_to_the_sink_of_their_number_in_bundles() -> None:
     assert (results.add(first), results.add(second)) == (0, 1)
     for ticket, result in enumerate([OK, CLOSED, OK], 1):
         results.binding.put(ticket % 2, ticket, result)
-    eventually(lambda: len(first.unknown) + len(second.confirmed) == 3, within=5)
+    eventually(lambda: len(first.unknown) + len(second.confirmed) == 3)
     assert (first.unknown, second.confirmed, first.confirmed, second.unknown) == ([2], [1, 3], [], [])
     results.close()
     assert problems == []

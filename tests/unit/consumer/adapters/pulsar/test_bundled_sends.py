@@ -103,7 +103,7 @@ def test_a_client_that_is_given_up_sends_nothing_more_of_a_bundle_that_waits_beh
     publisher, lots = publisher_of(border, connect)
     messages = [(ticket, Outgoing("t", b"x", {})) for ticket in range(2_800)]
     publisher.publish(messages)
-    assert border.made.begun.wait(5)
+    assert border.made.begun.wait(60)
     publisher.renew()
     publisher.publish([(10_000 + ticket, message) for ticket, message in messages])
     border.made.open.set()

@@ -82,12 +82,12 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
     messages = [(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(3)]
     publisher.publish(messages)
     old = clients[0]
-    assert old.sending.wait(5)
+    assert old.sending.wait(60)
     publisher.renew()
     publisher.publish(messages)
     for client in clients:
         client.gate.set()
-    assert old.closed.wait(5)
+    assert old.closed.wait(60)
     eventually(lambda: len(clients[1].sent) == 3)
     publisher.close()
     assert old.sent == [b"0"], "what it had begun, and nothing that waited behind it"
@@ -328,7 +328,7 @@ def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPa
     publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(5)])
     eventually(lambda: clients[0].opened > 1)
     publisher.renew()
-    assert clients[0].closed.wait(5)
+    assert clients[0].closed.wait(60)
     opened, arrived = clients[0].opened, clients[0].arrived.total()
     time.sleep(1.0)
     publisher.close()
