@@ -123,9 +123,9 @@ chaos: $(READY) ## Faults on a cluster under load, for MINUTES=240 or FAULTS=300
 hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
 
-release-check: $(READY) ## Build wheels and sdists of both projects, judge their contents, install and use them; RESOLUTION=lowest-direct for the oldest releases allowed
+release-check: $(READY) ## Build wheels and sdists of both projects, judge their contents, install and use them, list their components; RESOLUTION=lowest-direct for the oldest releases allowed, TAG=v0.1.0 for a release of that tag
 	@$(INSTALL) --require-hashes --no-deps -r requirements/release.txt
-	$(BIN)/python -m tests.release --resolution $(or $(RESOLUTION),highest)
+	$(BIN)/python -m tests.release --resolution $(or $(RESOLUTION),highest) --tag "$(TAG)"
 
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
 	$(BIN)/python -m tests.native.sanitized

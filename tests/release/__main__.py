@@ -1,6 +1,6 @@
 """Release check: builds kodoctl and kodo-fast once, then judges and uses what was built, as `make release-check` does.
 
-    python -m tests.release [--resolution lowest-direct]
+    python -m tests.release [--resolution lowest-direct] [--tag v0.1.0]
 
 The wheel is installed in new environments from the index, with the ranges of `pyproject.toml` instead of the locks: the
 newest releases, or with `--resolution lowest-direct` the oldest that are allowed. No broker is needed.
@@ -9,6 +9,7 @@ newest releases, or with `--resolution lowest-direct` the oldest that are allowe
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -142,6 +143,20 @@ def use(python: str, wheels: list[Path], resolution: str, folder: Path) -> str:
     return f"Python {folder.name}: installed with {resolution} releases, {len(USES)} commands run"
 
 
+def list_components(python: Path) -> Path:
+    """Writes a CycloneDX document of what is installed in the environment of `python`, and returns its path. Ends the
+    check if the document does not fit the schema of CycloneDX, or does not have kodoctl and a dependency of it.
+    """
+    file = DIST / f"kodoctl-{kodoctl.__version__}.cdx.json"
+    tool = (sys.executable, "-P", "-m", "cyclonedx_py", "environment", "--validate", "--output-reproducible")
+    run(*tool, "--pyproject", ROOT / "pyproject.toml", "--output-file", file, python, folder=ROOT)
+    names = {component["name"] for component in json.loads(file.read_bytes())["components"]}
+    if missing := {"pydantic", "pulsar-client", "kodo-fast"} - names:
+        sys.exit(f"{file.name} lacks {', '.join(sorted(missing))}")
+    print(f"{file.name}: {len(names)} components")
+    return file
+
+
 def can_run(program: str) -> bool:
     """True if a program is on the PATH and runs; a version manager may have a stub that only fails."""
     return (
@@ -153,7 +168,11 @@ def main() -> None:
     """Builds, judges and uses the archives. Exit code 1 with the problems, if there are any."""
     parser = argparse.ArgumentParser(prog="python -m tests.release")
     parser.add_argument("--resolution", choices=("highest", "lowest-direct"), default="highest")
-    resolution = parser.parse_args().resolution
+    parser.add_argument("--tag", default="", help="of the release; it must be v and the version in the code")
+    options = parser.parse_args()
+    resolution = options.resolution
+    if options.tag and options.tag != f"v{kodoctl.__version__}":
+        sys.exit(f"the tag is {options.tag}, and the code says {kodoctl.__version__}: set kodoctl/__init__.py first")
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     sdist, wheel = sorted(build(ROOT, DIST, "sdist", "wheel"), key=lambda one: one.suffix == ".whl")
@@ -180,6 +199,7 @@ def main() -> None:
                 continue
             wheels = [wheel, fast_wheel] if python == this else [wheel]
             print(use(sys.executable if python == this else f"python{python}", wheels, resolution, folder / python))
+        list_components(folder / this / "venv" / "bin" / "python")
 
 
 if __name__ == "__main__":
