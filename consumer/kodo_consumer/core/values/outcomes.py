@@ -34,8 +34,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The run failed, and the message is tried again after `after` ms, not in memory. None: as declared, for this
-    `code` if the topology names it.
+    """The run failed, and the message is tried again after `after` ms, without the in-place waits of other failures.
+    None: as declared, for this `code` if the topology names it. See Retry.
     """
 
     after: int | None
@@ -46,7 +46,7 @@ class RetryAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """The handler asks for PENDING or BLOCKING."""
+    """The handler asks for PENDING or BLOCKING, or failed if the lane has no way there. See Pending."""
 
     state: State
     reason: str
@@ -55,7 +55,9 @@ class StateAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """The message becomes a dead letter, because no later try can help."""
+    """The message becomes a dead letter, because no later try can help. Without a topic of dead letters it stays in its
+    lane, in memory, and its handler runs again and again.
+    """
 
     reason: str
     error: ErrorDetails | None = None
@@ -204,7 +206,8 @@ TOOK_TOO_LONG = Failed("handler took too long")
 
 
 def failure_reason(outcome: Outcome) -> str | None:
-    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: no failure.
+    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: it is not
+    counted as failed (done, dead, discarded, moved, postponed, unavailable).
 
     Of a reason with details (`MoveTo: no level L9`) it is the part before the colon, because details may be anything.
     """

@@ -114,7 +114,9 @@ class IsolationPolicy:
 class Policy:
     """Settings by which one subscription's worker decides. `waits[None]` are those of backup levels. `lanes`: those
     that this worker reads, by their index. `unread`: those that other workers read; their indices follow. `in_place`:
-    waits (ms) in memory after failures. `horizon`: longest wait (ms).
+    waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared, to which every wait is cut.
+    `on_failure`, on lanes that keep an order: a message out of attempts becomes a dead letter ("park") or is tried for
+    ever ("block"); "leave": messages leave the lane as on any other.
     """
 
     ground: str
