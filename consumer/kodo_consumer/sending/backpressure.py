@@ -62,7 +62,9 @@ class SendRoom:
         return self.out.has_room(to, self.partitions) or self._is_over()
 
     def wait(self, to: str, most: float) -> None:
-        """Blocks until a partition has room. The caller holds the lock. Raises ClusterError after `most` seconds."""
+        """Blocks until a partition has room, or the publisher is closed. The caller holds the lock, which others can
+        take meanwhile. Raises ClusterError after `most` seconds.
+        """
         with self._counted() as began:
             while not self._lock.wait_for(lambda: self.has(to), min(_STEP, most)):
                 if time.monotonic() - began >= most:

@@ -143,8 +143,9 @@ class LevelSenders:
             return list(self._opened.values())
 
     def choose(self, message: NewMessage) -> LevelSender | None:
-        """Returns the sender of the level to which the routes send a message, opened if necessary. None: the message
-        stays on the level of the producer. Raises ClusterError if the sender cannot be opened.
+        """Returns the sender of the level to which the routes send a message. None: the message stays on the level of
+        the producer. The first message for a level opens its sender, which blocks, also others that choose meanwhile.
+        Raises ClusterError if the sender cannot be opened.
         """
         table = self._table
         if table is None:

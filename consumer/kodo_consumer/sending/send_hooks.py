@@ -72,8 +72,9 @@ class SendHooks:
         self.is_empty = False
 
     def before(self, draft: Draft) -> Draft:
-        """The draft after all hooks "send". One that returns None leaves the draft as it is by then; one may return
-        another draft. Raises UsageError for a veto, and for a hook that is async.
+        """The draft after all hooks "send", which may change it in place. One that returns None leaves the draft as it
+        is by then; one may return another draft. Raises UsageError for a veto, for a hook that is async and for one
+        that returns anything else; other exceptions of a hook pass.
         """
         for hook in self._hooks["send"]:
             try:
