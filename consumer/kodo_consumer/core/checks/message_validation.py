@@ -44,7 +44,8 @@ class SendOptions(TypedDict, total=False):
     in place of `key`; it chooses the partition if there is no `key`. `properties`: texts; values that are true, false
     or numbers are sent as JSON writes them. `event_time`: an aware datetime, or ms since the epoch; 0: none. `delay`:
     how long readers get the message later, as "10m", seconds or a timedelta; `deliver_at`: when they get it, as an
-    aware datetime or ms since the epoch. `id`: identity of the message (`kodo-id`); None: a new one.
+    aware datetime or ms since the epoch, and at once if that is past; give one of both at most. `id`: identity of the
+    message (`kodo-id`), the same for a message that is sent again; None or empty: a new one.
     """
 
     key: str | None
@@ -266,7 +267,7 @@ class MessageValidator:
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
     def for_encoded(self) -> MessageValidator:
-        """The same rules for payloads that `encode` has returned before: they are not checked a second time."""
+        """The same rules, except that payloads, which `encode` must have returned before, are not checked again."""
         return MessageValidator(None, self._declared, self._largest, self._delays)
 
     def encode(self, payload: Any) -> bytes | None:
@@ -326,7 +327,9 @@ class MessageValidator:
         return texts
 
     def too_large(self, message: Outgoing) -> UsageError | None:
-        """Returns the UsageError to raise for a message that is too large for the topic; None: it may be sent."""
+        """Returns the UsageError to raise for a message that is too large for the topic, also when it is compressed;
+        None: it may be sent, or the topic has no limit of its own, and only the broker knows its maximum.
+        """
         if not self._largest:
             return None
         size, largest = wire_size(message), self._largest

@@ -263,8 +263,8 @@ class LaneState:
         return len(key_queue) == 1
 
     def next_for_key(self, in_flight: InFlight) -> InFlight | None:
-        """Removes a message that has ended from the queue of its key. Returns the next message of the key, None without
-        one.
+        """Removes a message that has ended from the queue of its key. Returns the next message of the key; None if
+        there is none, or if the message was not the first, so that a second call does nothing.
         """
         key_queue = self.key_queues.get(order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
@@ -277,7 +277,7 @@ class LaneState:
 
     def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
         """Lists the messages that have not started, of one partition or (`partition` is None) of all, with these tokens
-        or (None) with any, and removes them from all key queues.
+        or (None) with any, and removes them from all key queues. They stay in flight until the caller releases them.
         """
         found = [
             in_flight

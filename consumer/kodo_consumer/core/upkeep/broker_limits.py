@@ -48,7 +48,9 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
 
 
 def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
-    """Policy whose delays and message sizes do not exceed the limits in `allowed`."""
+    """Policy whose `horizon`, to which every longer delay is cut, and whose message sizes do not exceed the limits in
+    `allowed`.
+    """
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 
