@@ -268,7 +268,14 @@ class MessageValidator:
 
     def for_encoded(self) -> MessageValidator:
         """The same rules, except that payloads, which `encode` must have returned before, are not checked again."""
-        return MessageValidator(None, self._declared, self._largest, self._delays)
+        return MessageValidator(
+            None,
+            self._declared,
+            self._largest,
+            self._delays,
+            compression=self._compression,
+            ordered=not self._is_free,
+        )
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
