@@ -106,7 +106,8 @@ class Message(Generic[T]):
     def json(self) -> Any:
         """The payload as plain values, validated by the declared schema: JSON, or the record of an Avro topic.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
+        Raises InvalidPayloadError, also for a tombstone: unless the handler catches it, the message goes to the dead
+        letters.
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
@@ -117,7 +118,8 @@ class Message(Generic[T]):
         """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
         of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
+        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes: unless the handler catches it, the
+        message goes to the dead letters.
         """
         try:
             return self._value
@@ -192,7 +194,7 @@ class Message(Generic[T]):
 
     @property
     def topic(self) -> str:
-        """Topic from which the worker received the message."""
+        """Topic from which the worker received the message, without the number of a partition."""
         return self._lane.topic
 
     @property

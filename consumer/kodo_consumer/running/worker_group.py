@@ -151,7 +151,9 @@ class WorkerGroup:
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
     def restart(self) -> None:
-        """Lets all workers drain and starts each anew, and at once those that could not start. Thread-safe."""
+        """Asks all workers to drain and to start anew, and those that could not start to start at once. Returns without
+        waiting for them. Thread-safe.
+        """
         self._restart_asked.set()
 
     def _restart_all(self, now: float) -> None:

@@ -26,7 +26,9 @@ _MAX_SHOWN: Final = 200  # characters of a reason
 
 
 class Draft:
-    """A message to be sent: its payload, and its options as a dictionary. `options`: see SendOptions."""
+    """A message to be sent: its payload, and its options as a dictionary. `options`: see SendOptions. Nothing of it is
+    checked before it is sent.
+    """
 
     __slots__ = ("options", "payload")
 

@@ -151,8 +151,9 @@ class _Progress:
 
 class Simulation:
     """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
-    tenant and state (`backup` for the level). `outages`: the first that affects a run counts. `groups`: runs by state
-    and by whether the worker took the tenant for slow when they began. `counts`: messages by the rule that ended them.
+    tenant and state (`backup` for the level), of all that may come; cut to just below the time-out of the file.
+    `outages`: the first that affects a run counts. `groups`: runs by state and by whether the worker took the tenant
+    for slow when they began. `counts`: messages by the rule that ended them.
     """
 
     def __init__(

@@ -319,7 +319,9 @@ class Envelope:
 
 
 class Outgoing(NamedTuple):
-    """A message to publish. `deliver_at`: ms since the epoch, None = at once. `schema`: see Delivery."""
+    """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
+    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: see Delivery.
+    """
 
     topic: str
     payload: bytes | None

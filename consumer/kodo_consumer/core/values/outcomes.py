@@ -119,8 +119,8 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The message is not started now, and is tried again soon: another worker runs it, its mark cannot be stored, or it
-    was moved too often.
+    """The message is not started now, and is tried again in a second: another worker runs it, its mark cannot be
+    stored, or it was moved too often. This is no deferral: a handler that defers its message has run.
     """
 
     reason: str
@@ -133,7 +133,7 @@ class OtherSubscription:
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """The message was delivered before it was due (`due`: ms since the epoch)."""
+    """The message was delivered before it was due (`due`: ms since the epoch): it waits in memory until then."""
 
     due: int
 
@@ -185,14 +185,16 @@ class LaneFull:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """The message has headers that no worker wrote, on a topic where only workers write."""
+    """The message has headers that no worker wrote, on a topic where only workers write: it becomes a dead letter."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedByTarget:
-    """The broker will never take this message at its target: too big, its schema, not authorised."""
+    """The broker will never take this message at its target: too big, its schema, not authorised. It becomes a dead
+    letter.
+    """
 
     reason: str
 

@@ -187,7 +187,9 @@ class Policy:
         return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
 
     def target(self, level: Level, state: State) -> Target | None:
-        """Topic for messages of `level` that go to `state`; None: there is none. A draining level uses those of L1."""
+        """Topic for messages of `level` that go to `state`; None: there is none. A draining level has no ready topic to
+        go to, and uses the waiting states of L1.
+        """
         found = self.targets.get((level, state))
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))
