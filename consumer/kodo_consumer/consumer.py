@@ -315,7 +315,9 @@ class Consumer:
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """Validation of payloads by the topology's schema and the handler's annotation; None without either."""
+        """Validation of payloads by the topology's schema and the handler's annotation; None without either. Made at
+        the first use: a handler that is set later has no effect on it.
+        """
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:
             return None
@@ -403,7 +405,7 @@ class Consumer:
 
     @property
     def address(self) -> str | None:
-        """`host:port` of metrics and health, while they are served."""
+        """`host:port` of metrics and health; None before the start, and if the settings name no port."""
         return self._running.window.address if self._running and self._running.window else None
 
     def reload(self) -> None:

@@ -223,7 +223,7 @@ class Producer:
 
     async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
         """Sends as `send` does, for an event loop, which runs other tasks until there is room and until the receipt
-        comes. Raises as `send`.
+        comes. Raises as `send`. If it is cancelled, the message may be stored.
         """
         with self._readable:
             self._use.check("send_async")

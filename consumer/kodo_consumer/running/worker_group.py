@@ -136,8 +136,8 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal kills them. SIGHUP is
-        forwarded. Returns the exit code of the group.
+        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, after half a second or
+        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():

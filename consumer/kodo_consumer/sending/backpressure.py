@@ -58,7 +58,9 @@ class SendRoom:
         self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]] = WeakKeyDictionary()
 
     def has(self, to: str) -> bool:
-        """True if one more message may be sent to this partition. The caller holds the lock."""
+        """True if one more message may be sent to this partition, or if the publisher is closed. The caller holds the
+        lock.
+        """
         return self.out.has_room(to, self.partitions) or self._is_over()
 
     def wait(self, to: str, most: float) -> None:

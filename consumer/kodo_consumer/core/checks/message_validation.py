@@ -147,7 +147,9 @@ class DelayRule(NamedTuple):
 
     @classmethod
     def of(cls, send_target: SendTarget, delays: DelayedDelivery | None) -> DelayRule:
-        """Returns the rule for a send target. `delays`: the broker's setting; None: not known."""
+        """Returns the rule for a send target: no delay if one of its readers would get the message at once, else at
+        most the smaller one of `ttl` and the broker's maximum. `delays`: the broker's setting; None: not known.
+        """
         ground = send_target.ground
         if send_target.undelayed:
             names = ", ".join(send_target.undelayed)
@@ -191,7 +193,8 @@ class NewMessage(NamedTuple):
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
         """Returns the message to publish to a partition of the topic (or to the topic itself), with its identity and its
-        sequence number (None: it has none), signed by `signer` (None: not signed).
+        sequence number (None: it has none), signed by `signer` (None: not signed). To be called once: identity and
+        number are written into `properties`.
         """
         properties = self.properties
         properties[ID] = self.id
@@ -311,7 +314,8 @@ class MessageValidator:
 
     def check_properties(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
         """Returns the properties as texts (see kodo_consumer.core.values.wire_texts); None gives an empty dict. Raises
-        UsageError about all missing, undeclared and reserved names, and values that cannot become texts.
+        UsageError about all missing and reserved names, undeclared ones if the topic declares any (those of traces are
+        free), and values that cannot become texts.
         """
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):

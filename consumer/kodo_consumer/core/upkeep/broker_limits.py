@@ -32,7 +32,9 @@ class BrokerLimits:
 
 
 def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
-    """Requests the limits in force for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    """Requests the limits in force for the topics that a worker writes to, of delays only where messages wait, up to
+    the first topic of which this role may not read them. Raises ClusterError when nobody answers.
+    """
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
     for topic in _waiting(policy):
