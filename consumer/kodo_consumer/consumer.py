@@ -77,7 +77,10 @@ class _Declared:
 
 
 class Consumer:
-    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker."""
+    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker. `policy`: as
+    the file declared the subscription when it was loaded, for the lanes that the worker reads; a reload leaves it.
+    `environment`: None for a consumer that was not loaded from a file.
+    """
 
     def __init__(
         self,

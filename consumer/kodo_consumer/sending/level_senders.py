@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class LevelSender:
-    """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
+    """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe. `await_room`,
+    `wait` and `give_up`: see NumberedPublisher.
+    """
 
     def __init__(
         self,
@@ -81,7 +83,9 @@ class LevelSender:
 
 
 class PostedMessage(NamedTuple):
-    """A message that was published and has no receipt yet. `size`: bytes of payload."""
+    """A message that was published, perhaps with a receipt by now. `by`: its sender; `name`: its identity (`kodo-id`);
+    `ticket`: its number at the sender; `size`: bytes of payload.
+    """
 
     by: LevelSender
     name: str

@@ -97,7 +97,10 @@ _NONE: Final = WaitState()  # never written to
 
 
 class InFlight:
-    """Record of one unacknowledged message. Mutable; only the engine changes it."""
+    """Record of one unacknowledged message. Mutable; only the engine changes it. `ack_token`: token of its latest
+    delivery; `size`: bytes of payload; `headers`: those that may be believed; `limiters`: those that it has to pass,
+    None: not looked up yet.
+    """
 
     __slots__ = (
         "ack_token",
@@ -187,7 +190,8 @@ class InFlight:
 class LaneState:
     """State of one lane. `in_flight`: number of its messages. `key_queues`: messages of each key in order, the first of
     which is at work; None: the lane keeps no order. `active_entries`: entries with messages in flight; `recent_entries`
-    and `older_entries` (the generation before): acknowledged ones.
+    and `older_entries` (the generation before): acknowledged ones. `ring`: queued messages by tenant; `acks`: tokens to
+    acknowledge that nobody has fetched yet; `paused_until`: monotonic seconds; `started`: handler starts so far.
     """
 
     __slots__ = (

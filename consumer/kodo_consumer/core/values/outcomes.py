@@ -26,7 +26,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised or took too long."""
+    """The handler raised or took too long. `reason`: class of the exception, or words; `error`: its text and stack,
+    None if they are not kept.
+    """
 
     reason: str
     error: ErrorDetails | None = None

@@ -49,7 +49,8 @@ class Target:
 class Lane:
     """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
     whole number among the lanes. A draining lane is read and never written. `ordered`: order within a key is kept.
-    `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
+    `partitions`: those of the file; a plain topic counts as one. `subscription`: its full name in stores, such as
+    `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -117,6 +118,11 @@ class Policy:
     waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared, to which every wait is cut.
     `on_failure`, on lanes that keep an order: a message out of attempts becomes a dead letter ("park") or is tried for
     ever ("block"); "leave": messages leave the lane as on any other.
+
+    `targets`: topics that messages may be moved to, by level and state; draining ones are missing. `concurrency`:
+    handlers at once. `handler_timeout`: ms. `tenant_weights`: 1 for tenants that are missing. `fair_by` None: all
+    messages are of one tenant. None for `dead_letter`, `isolate`, `audit`, `error_text` or `payload_schema`: there is
+    none.
     """
 
     ground: str

@@ -28,8 +28,9 @@ _DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
 @dataclass(frozen=True, slots=True)
 class RouteRule:
     """A route to the level `to`. `holds`: True if its condition does; None: it cannot be evaluated, and the route does
-    not count. It takes a `share` (0 to 1) of these messages, chosen by `salt`. `name`: for people, unlike that of any
-    other.
+    not count. `at`: moments at which it is evaluated. It takes a `share` (0 to 1) of these messages, chosen by `salt`
+    and their key, so that all of a key go or none, or by their identity without a key. `name`: for people, unlike that
+    of any other.
     """
 
     holds: Callable[[RouteFacts], bool | None] = field(compare=False)
