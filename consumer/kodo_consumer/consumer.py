@@ -77,7 +77,10 @@ class _Declared:
 
 
 class Consumer:
-    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker."""
+    """Consumer of one subscription of one ground topic, with its handler and, from `start` on, its worker. `policy`: as
+    the file declared the subscription when it was loaded, for the lanes that the worker reads; a reload leaves it.
+    `environment`: None for a consumer that was not loaded from a file.
+    """
 
     def __init__(
         self,
@@ -156,8 +159,8 @@ class Consumer:
         process: bool | int = False,
         inbox: MessageStorage | None = None,
     ) -> Any:
-        """Sets the function that handles messages, as a decorator: a plain function runs on threads, an async one on
-        one event loop.
+        """Sets the function that handles messages, as a decorator, in place of one that was set before: a plain
+        function runs on threads, an async one on one event loop.
 
         With `process=True` a plain function runs in processes, one for each core, or as many as the number. A time-out
         or crash there costs only the process and the one message in it. With `inbox` (kodo_consumer.inbox.Inbox)
@@ -195,11 +198,14 @@ class Consumer:
         inbox: MessageStorage | None = None,
     ) -> Any:
         """Sets a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that
-        is not full waits `wait` for more messages (a duration, or seconds). `inbox`: as of `handler`.
+        is not full waits `wait` for more messages (a duration, or seconds). `inbox`, and another handler: as of
+        `handler`.
 
         The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
-        by message; None means done, an exception means the same as raised for one message. If it raises, all fail.
-        Limits, turns and attempts count per message. Raises UsageError with all reasons why the function cannot run.
+        by message. None, True, and no entry in a mapping mean done, an exception means the same as raised for one
+        message. If it raises, that counts for all; after a wrong result all have failed. Limits, turns and attempts
+        count per message.
+        Raises UsageError with all reasons why the function cannot run.
         """
 
         def take(function: BatchH) -> BatchH:
@@ -224,7 +230,8 @@ class Consumer:
 
     def middleware(self, around: Callable[..., Any] | Around, /) -> Any:
         """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide", "acknowledged" or
-        "redact".
+        "redact". A hook around "handle" runs inside of those that were added before, others run after them. `start`
+        refuses hooks that cannot be called so, with UsageError.
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
         count as the handler's. receive: `hook(message)` gets each message before any decision about it. decide:
@@ -311,7 +318,9 @@ class Consumer:
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """Validation of payloads by the topology's schema and the handler's annotation; None without either."""
+        """Validation of payloads by the topology's schema and the handler's annotation; None without either. Made at
+        the first use: a handler that is set later has no effect on it.
+        """
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:
             return None
@@ -399,12 +408,13 @@ class Consumer:
 
     @property
     def address(self) -> str | None:
-        """`host:port` of metrics and health, while they are served."""
+        """`host:port` of metrics and health; None before the start, and if the settings name no port."""
         return self._running.window.address if self._running and self._running.window else None
 
     def reload(self) -> None:
-        """Reads the topology file again, even if it did not change. The worker applies the new contents, or logs why it
-        refuses them. Does nothing before the start.
+        """Reads the topology file again, even if it did not change. When it returns, the worker has applied the new
+        contents, or has logged why it refuses them; it raises nothing for them. Does nothing before the start, and
+        without a file.
         """
         if self._running is not None:
             self._running.reload()
@@ -430,8 +440,8 @@ class Consumer:
 
     @property
     def problems(self) -> list[str]:
-        """Reasons why the worker does not do its work just now, those that `/readyz` lists; empty while it works. For a
-        readiness probe of the program's own.
+        """Reasons why the worker does not do its work just now, those that `/readyz` lists; empty while it works, "not
+        started" before the start. For a readiness probe of the program's own.
         """
         return self._running.view.not_ready() if self._running else ["not started"]
 
@@ -441,13 +451,14 @@ class Consumer:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker was stopped or broke, at most `seconds` (None: without limit). Returns False if the
-        time ran out first.
+        time ran out first. Does not raise the error of a worker that broke, as `stop` does; raises UsageError before
+        the start.
         """
         return started_worker(self._running, "wait").wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
-        """Starts, runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. To be
-        called on the main thread.
+        """Starts, runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. If the
+        worker breaks, it drains and raises the error. Raises as `start`, and UsageError outside of the main thread.
 
         Lanes and summary go to `say`, everything else to the log `kodo.consumer`; if logging is not set up, it goes to
         standard error. For several consumers: `kodo_consumer.run_all`.

@@ -70,8 +70,8 @@ class AsyncWork(Coroutine[Any, Any, T]):
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Creates those tables of this module that the database lacks. Raises SQLAlchemyError. Migration tools find the
-    tables in `kodo_consumer.adapters.stores.sql_tables.metadata`.
+    """Creates those tables of this module that the database lacks, and does not change existing ones. Raises
+    SQLAlchemyError. Migration tools find the tables in `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
     from kodo_consumer.adapters.stores.sql_tables import create_missing
 
@@ -110,9 +110,10 @@ def forget(session: Sync, older_than: timedelta) -> int: ...
 @overload
 def forget(session: Async, older_than: timedelta) -> AsyncWork[int]: ...
 def forget(session: Any, older_than: timedelta) -> Any:
-    """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, and returns their number. No
-    other code deletes these rows: only you know after which time no repeat of a message can come, of a recalled dead
-    letter for example.
+    """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, in the session's transaction,
+    which the caller commits, and returns their number. No other code deletes these rows: only you know after which time
+    no repeat of a message can come, of a recalled dead letter for example. Raises Unavailable if the database does not
+    answer.
     """
 
     def delete_old(sync: Any) -> int:
@@ -143,7 +144,7 @@ def advance(
     values: Mapping[str, Any],
     column: str = "version",
 ) -> Any:
-    """Changes one row if it has this version, adds one to the version, and returns True.
+    """Changes one row in the session's transaction if it has this version, adds one to the version, and returns True.
 
     `table`: a Table or a mapped class; `where`: the key of the row, by column names; `values`: new values, which may be
     SQL expressions; `column`: the column of the version. Raises Repeat if the row has a later version: this or another
@@ -178,8 +179,9 @@ def issue_token(session: Sync, token: str | None = ...) -> str: ...
 @overload
 def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
-    """Stores a one-time token (random if `token` is None) in the session's transaction, and returns the token. Send it
-    with a message after the commit.
+    """Stores a one-time token (random if `token` is None or empty) in the session's transaction, and returns the token.
+    Send it with a message after the commit. Raises SQLAlchemy's IntegrityError if the token is stored already, and
+    Unavailable if the database does not answer.
     """
     issued = token or secrets.token_urlsafe(16)
 

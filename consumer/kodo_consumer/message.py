@@ -56,7 +56,7 @@ class Check(Protocol):
 
 class Message(Generic[T]):
     """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
-    `fair_by`. `deferral`: token of a deferred message; None for others.
+    `fair_by`; "(none)" without one. `deferral`: token of a deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
     TypedDict.
@@ -106,7 +106,8 @@ class Message(Generic[T]):
     def json(self) -> Any:
         """The payload as plain values, validated by the declared schema: JSON, or the record of an Avro topic.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
+        Raises InvalidPayloadError, also for a tombstone: unless the handler catches it, the message goes to the dead
+        letters.
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
@@ -117,7 +118,8 @@ class Message(Generic[T]):
         """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
         of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
 
-        Raises InvalidPayloadError: unless the handler catches it, the message goes to the dead letters.
+        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes: unless the handler catches it, the
+        message goes to the dead letters.
         """
         try:
             return self._value
@@ -175,8 +177,8 @@ class Message(Generic[T]):
 
     def postpone(self, until: datetime | timedelta | str, why: str = "") -> NoReturn:
         """Ends the run by raising Postpone: the message is delivered again at the time `until` (with a time zone), or
-        after a timedelta or a text such as "30s", and no attempt counts. In a batch handler this postpones the whole
-        batch; return Postpone for single messages.
+        after a timedelta or a text such as "30s", and no attempt counts; see Postpone for its limits. In a batch
+        handler this postpones the whole batch; return Postpone for single messages.
         """
         raise Postpone(until, why)
 
@@ -192,7 +194,7 @@ class Message(Generic[T]):
 
     @property
     def topic(self) -> str:
-        """Topic from which the worker received the message."""
+        """Topic from which the worker received the message, without the number of a partition."""
         return self._lane.topic
 
     @property
@@ -207,17 +209,19 @@ class Message(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt, 1 for the first handling. Repetitions in memory of the worker are not counted."""
+        """Number of this attempt, 1 for the first handling. Runs before an in-place wait, or before a wait in PENDING
+        or BLOCKING, are not counted.
+        """
         return 1 + self._headers.retrying + self._headers.backup
 
     @property
     def reason(self) -> str | None:
-        """Reason why the message was rerouted to this lane; None for a first delivery."""
+        """Reason of the last move or failure that gave one, with which the message travels; None: there was none."""
         return self._headers.reason
 
     @property
     def publish_time(self) -> int:
-        """Time at which the broker first stored the message, in ms since the epoch."""
+        """Time at which the message was first published, in ms since the epoch, whatever lanes it passed since."""
         return self._headers.origin_time or self._delivery.publish_time
 
     @property
@@ -227,7 +231,7 @@ class Message(Generic[T]):
 
     def defer(self, timeout: Timeout | None = None) -> Deferral:
         """Leaves this message open when the handler returns, and returns the token that ends it: `done()` or
-        `failed(error)`, from any thread or task. Further calls return the same token.
+        `failed(error)`, from any thread or task. Further calls return the same token; their `timeout` has no effect.
 
         `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
         such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a

@@ -88,8 +88,8 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
 
 
 def choose_topic(topology: LoadedTopology, topic: str | None) -> str:
-    """Returns the given name, or (None) that of the file's only ground topic. Raises UsageError if None is given and
-    the file has several or none.
+    """Returns the given name, which need not be in the file, or (None) that of the file's only ground topic. Raises
+    UsageError if None is given and the file has several or none.
     """
     if topic is not None:
         return topic
@@ -101,7 +101,8 @@ def choose_topic(topology: LoadedTopology, topic: str | None) -> str:
 
 def choose_subscription(topology: LoadedTopology, topic: str | None, subscription: str | None) -> tuple[str, str]:
     """Returns ground topic and subscription. A name that is not given (None) is found in the file: exactly one
-    subscription must fit what is given. Raises UsageError if none fits or several do.
+    subscription must fit what is given. Raises UsageError if none fits or several do. If both are given, they are
+    returned without a look at the file.
     """
     if topic is not None and subscription is not None:
         return topic, subscription
@@ -122,8 +123,9 @@ def choose_subscription(topology: LoadedTopology, topic: str | None, subscriptio
 
 
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
-    """Returns the policy of one subscription: everything that its workers need. Raises UsageError for an unknown topic
-    or subscription, and KodoctlError for a payload schema or encrypted payloads that a worker cannot read.
+    """Returns the policy of one subscription, with all its lanes: everything that its workers need but the `signer`,
+    which no file has. Raises UsageError for an unknown topic or subscription, and KodoctlError for a payload schema or
+    encrypted payloads that a worker cannot read.
     """
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)

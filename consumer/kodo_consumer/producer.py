@@ -89,10 +89,11 @@ class Producer:
         numbered: bool = True,
         **place: Unpack[ConnectionOptions],
     ) -> Producer:
-        """Returns a connected producer for a level of a ground topic; None: of the file's only one. Raises
-        KodoctlError, also for a draining level.
+        """Returns a connected producer for a level of a ground topic. `topic` None: the file's only one. Raises
+        KodoctlError, also for a draining level, and if no broker answers.
 
-        Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again.
+        Environment and connection are found as by Consumer.load. `reload` and `watch` read the file again; without a
+        call of them a changed file has no effect.
         """
         with ReadableErrors(path) as readable:
             surroundings = Environment.of(**place)
@@ -147,7 +148,8 @@ class Producer:
 
     def reload(self) -> None:
         """Reads the topology file again, as Consumer.reload does. Other routes apply from the next message on. A change
-        that needs a new producer, or a fault of the file, is logged, and nothing changes. Raises UsageError if closed.
+        that needs a new producer, or a fault of the file, is logged, and nothing changes. Does nothing for a producer
+        without a file. Raises UsageError if closed.
         """
         if self._use.check("reload") and self._routes is not None:
             self._routes.reload()
@@ -158,7 +160,9 @@ class Producer:
             self._routes.watch()
 
     def follow_routes(self, table: DispatchTable | None) -> None:
-        """Replaces the routes, from the next message on; None: no routes."""
+        """Replaces the routes, from the next message on; None: no routes. Does nothing for a producer that was made
+        without `routes`.
+        """
         if self._routes is not None:
             self._routes.follow(table)
 
@@ -172,7 +176,8 @@ class Producer:
 
     def interceptor(self, moment: Moment, /) -> Callable[[H], H]:
         """Adds a hook, given as a decorator: before a message is sent ("send"), when its receipt has come ("sent"), or
-        when it has none ("failed"). Hooks of a moment are called in the order in which they were added.
+        when it was sent and has none ("failed"; a message that is refused before has no such call). Hooks of a moment
+        are called in the order in which they were added. Raises UsageError for a hook that cannot be called so.
 
         send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller; async hooks count
         for `send_async` alone. It may change payload and options, or return another Draft; None: the draft goes on as
@@ -190,12 +195,14 @@ class Producer:
         return take
 
     def send(self, payload: Any, **options: Unpack[SendOptions]) -> str:
-        """Sends a message, waits for the receipt, and returns the identity of the message (`kodo-id`). A payload that
-        is not bytes is sent as JSON. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as
-        SendOptions explains them.
+        """Sends a message, waits for the receipt, and returns the identity of the message (`kodo-id`). Bytes are sent
+        as they are, None as a tombstone, any other payload as JSON (a text with its quotes), or as Avro on an Avro
+        topic. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as SendOptions explains
+        them.
 
-        Raises UsageError for anything that the topology does not allow, and ClusterError if there is no receipt. The
-        message may then be stored nevertheless; to be sure, send it again with the same `id`.
+        Raises UsageError for anything that the topology does not allow, and ClusterError if the broker refuses the
+        message, or if there is no room, or no receipt, within 90 s each. Without a receipt the message may be stored
+        nevertheless; to be sure, send it again with the same `id`. The topic may have it twice then.
         """
         with self._readable:
             self._check_waiting("send")
@@ -216,7 +223,7 @@ class Producer:
 
     async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
         """Sends as `send` does, for an event loop, which runs other tasks until there is room and until the receipt
-        comes. Raises as `send`.
+        comes. Raises as `send`. If it is cancelled, the message may be stored.
         """
         with self._readable:
             self._use.check("send_async")
@@ -248,9 +255,10 @@ class Producer:
 
     def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
         """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
-        on another thread; without `on_receipt`, `flush` raises if it failed. While 20,000 messages (or a partition's
-        part of them) have no receipt, it blocks until some come; see `backpressure`. `options`: as of `send`. Raises
-        UsageError, and ClusterError if none come.
+        on another thread, also with a failure; without `on_receipt`, `flush` raises if it failed. While 20,000 messages
+        (or a partition's part of them) have no receipt, it blocks until some come; see `backpressure`. `options`: as of
+        `send`. Raises UsageError for anything that the topology does not allow, and ClusterError if there is no room
+        within 90 s: the message was not sent then.
         """
         with self._readable:
             return self._post("post", payload, on_receipt or self._unclaimed.take, options).name
@@ -260,8 +268,9 @@ class Producer:
         the order of `messages`, which are read as they are sent. `options`: those of every message; a Draft's own come
         first.
 
-        Raises SendManyError if any message was refused or has no receipt; all others are stored. An exception of
-        `messages` itself is raised when the messages before it have their receipts. Raises UsageError as `send`.
+        Raises SendManyError if any message was refused or has no receipt; all others that were read are stored. An
+        exception of `messages` itself is raised when the messages before it have their receipts. Raises UsageError,
+        with nothing sent, if `messages` is one payload, or if `options` have an `id`.
         """
         with self._readable:
             self._check_waiting("send_many")
@@ -276,8 +285,9 @@ class Producer:
         return reduce(Backpressure.plus, (one.backpressure for one in self._senders))
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Waits at most `timeout` seconds for the receipts of all posted messages. Raises ClusterError with the number
-        of those that failed, and UsageError on a thread that delivers receipts.
+        """Waits at most `timeout` seconds for the receipts of all messages. Raises ClusterError with the number of
+        those that failed since the last call, if they were posted without `on_receipt`, and of those that have no
+        receipt yet, which may still come. Raises UsageError on a thread that delivers receipts.
         """
         with self._readable:
             self._check_waiting("flush")
@@ -288,8 +298,8 @@ class Producer:
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Waits at most `timeout` seconds for the receipts of posted messages, then 20 s at most for those of the last
-        marks, and closes the producer. Raises as `flush`. Callbacks of messages without a receipt by then get a
-        failure.
+        marks, and closes the producer. Raises as `flush`, after closing it. Callbacks of messages without a receipt by
+        then get a failure. A second call, or one in a forked process, does nothing.
         """
         if self._use.is_over:
             return

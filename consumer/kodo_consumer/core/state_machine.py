@@ -59,7 +59,13 @@ MAX_POSTPONED: Final = 900_000  # beyond it, postponements count as moves: one t
 
 
 class Rule(StrEnum):
-    """The rule behind a decision: names of counters and of records. Public: dashboards and reports use them."""
+    """The rule behind a decision: names of counters and of records. Public: dashboards and reports use them.
+
+    NOT_FOR_US: meant for another subscription. PARKED: a failed message of an ordered lane waits in memory, and its key
+    with it; it is no dead letter. STUCK: it waits in memory as it has nowhere to go, or as it is out of attempts where
+    `on_failure` is "block". NOT_STARTED: tried again in a second, because it could not be started. ADOPTED: the Go
+    library left it to wait. PUT_BACK: published to the end of its lane, where the broker waits. ESCALATED: to B1.
+    """
 
     DONE = "done"
     DISCARDED = "discarded"
@@ -131,7 +137,9 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """Returns the decision about a message; changes nothing. `now`: ms since the epoch. Due times have no jitter yet."""
+    """Returns the decision about a message; changes nothing. `now`: ms since the epoch. Due times have no jitter yet,
+    and most waits are cut to `Policy.horizon`.
+    """
     if ended_run(outcome):
         envelope = _with_error(envelope, error_of(outcome))
     match outcome:  # those first of which there may be many

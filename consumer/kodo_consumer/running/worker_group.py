@@ -136,8 +136,8 @@ class WorkerGroup:
         self._code: int | None = None  # of the end, once it is known that the group ends
 
     def run(self) -> int:
-        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal kills them. SIGHUP is
-        forwarded. Returns the exit code of the group.
+        """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, after half a second or
+        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():
@@ -151,7 +151,9 @@ class WorkerGroup:
         return ExitCode.INTERRUPTED if len(self._signals) > 1 else self._code
 
     def restart(self) -> None:
-        """Lets all workers drain and starts each anew, and at once those that could not start. Thread-safe."""
+        """Asks all workers to drain and to start anew, and those that could not start to start at once. Returns without
+        waiting for them. Thread-safe.
+        """
         self._restart_asked.set()
 
     def _restart_all(self, now: float) -> None:

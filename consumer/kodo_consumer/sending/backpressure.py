@@ -58,11 +58,15 @@ class SendRoom:
         self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]] = WeakKeyDictionary()
 
     def has(self, to: str) -> bool:
-        """True if one more message may be sent to this partition. The caller holds the lock."""
+        """True if one more message may be sent to this partition, or if the publisher is closed. The caller holds the
+        lock.
+        """
         return self.out.has_room(to, self.partitions) or self._is_over()
 
     def wait(self, to: str, most: float) -> None:
-        """Blocks until a partition has room. The caller holds the lock. Raises ClusterError after `most` seconds."""
+        """Blocks until a partition has room, or the publisher is closed. The caller holds the lock, which others can
+        take meanwhile. Raises ClusterError after `most` seconds.
+        """
         with self._counted() as began:
             while not self._lock.wait_for(lambda: self.has(to), min(_STEP, most)):
                 if time.monotonic() - began >= most:

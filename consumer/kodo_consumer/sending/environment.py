@@ -205,8 +205,8 @@ class Environment:
         return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
 
     def connection(self) -> Connection:
-        """Returns the connection to the cluster. Raises UsageError if neither options, variables nor a context name a
-        cluster.
+        """Returns the addresses and credentials of the cluster; nothing connects yet. Raises UsageError if neither
+        options, variables nor a context name a cluster.
         """
         found = connect(self.flags, self.environ, self.folder)
         if warning := readable(found):

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class LevelSender:
-    """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
+    """Sends the messages of one producer to the topic of one level, with a receipt for each. Thread-safe. `await_room`,
+    `wait` and `give_up`: see NumberedPublisher.
+    """
 
     def __init__(
         self,
@@ -81,7 +83,9 @@ class LevelSender:
 
 
 class PostedMessage(NamedTuple):
-    """A message that was published and has no receipt yet. `size`: bytes of payload."""
+    """A message that was published, perhaps with a receipt by now. `by`: its sender; `name`: its identity (`kodo-id`);
+    `ticket`: its number at the sender; `size`: bytes of payload.
+    """
 
     by: LevelSender
     name: str
@@ -143,8 +147,9 @@ class LevelSenders:
             return list(self._opened.values())
 
     def choose(self, message: NewMessage) -> LevelSender | None:
-        """Returns the sender of the level to which the routes send a message, opened if necessary. None: the message
-        stays on the level of the producer. Raises ClusterError if the sender cannot be opened.
+        """Returns the sender of the level to which the routes send a message. None: the message stays on the level of
+        the producer. The first message for a level opens its sender, which blocks, also others that choose meanwhile.
+        Raises ClusterError if the sender cannot be opened.
         """
         table = self._table
         if table is None:

@@ -75,10 +75,10 @@ class NumberedPublisher:
         self, message: NewMessage, on_receipt: OnStored, span: Span | None, partition: int | None = None
     ) -> int:
         """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt, but not with a
-        `partition`, for which the caller has awaited `room`.
+        `partition`, which `await_room` returned, and not in a callback, which would wait for itself.
 
-        Raises ClusterError if there is no room in time, and UsageError if the message is too large or the publisher is
-        closed.
+        Raises ClusterError if there is no room within 90 s, and UsageError if the message is too large or the publisher
+        is closed.
         """
         with self._lock:
             if partition is None:
@@ -114,7 +114,8 @@ class NumberedPublisher:
 
     async def await_room(self, message: NewMessage) -> int:
         """Waits, without a thread, until `publish` has room for the message in its partition. Returns the number of the
-        partition. Raises ClusterError if there is no room in time.
+        partition, to publish there before the next `await`: nothing keeps the room. Raises ClusterError if there is no
+        room within 90 s.
         """
         with self._lock:
             partition = self._router.choose(message.partition_key, time.monotonic())
@@ -127,16 +128,17 @@ class NumberedPublisher:
         return self._room.backpressure
 
     def wait(self, timeout: float) -> int:
-        """Waits at most `timeout` seconds until no message waits for a receipt. Returns how many still do; a receipt
-        may report a failure. A callback must not call it.
+        """Waits at most `timeout` seconds until no message, and no mark, waits for a receipt. Returns how many still
+        do; a receipt may report a failure. A callback must not call it.
         """
         with self._lock:
             self._lock.wait_for(lambda: not self._room.out, timeout)
             return len(self._room.out)
 
     def close(self, timeout: float) -> None:
-        """Gives up messages without a receipt, and sends the last marks, which report them; waits at most `timeout`
-        seconds, and 20 at most, for the receipts of these marks; then closes the publisher.
+        """Gives up messages without a receipt, whose callbacks get a failure, and sends the last marks, which report
+        them; waits at most `timeout` seconds, and 20 at most, for the receipts of these marks; then closes the
+        publisher.
         """
         program_end.unregister(self)
         self._over.set()

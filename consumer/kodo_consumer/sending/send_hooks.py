@@ -26,7 +26,9 @@ _MAX_SHOWN: Final = 200  # characters of a reason
 
 
 class Draft:
-    """A message to be sent: its payload, and its options as a dictionary. `options`: see SendOptions."""
+    """A message to be sent: its payload, and its options as a dictionary. `options`: see SendOptions. Nothing of it is
+    checked before it is sent.
+    """
 
     __slots__ = ("options", "payload")
 
@@ -72,8 +74,9 @@ class SendHooks:
         self.is_empty = False
 
     def before(self, draft: Draft) -> Draft:
-        """The draft after all hooks "send". One that returns None leaves the draft as it is by then; one may return
-        another draft. Raises UsageError for a veto, and for a hook that is async.
+        """The draft after all hooks "send", which may change it in place. One that returns None leaves the draft as it
+        is by then; one may return another draft. Raises UsageError for a veto, for a hook that is async and for one
+        that returns anything else; other exceptions of a hook pass.
         """
         for hook in self._hooks["send"]:
             try:

@@ -80,8 +80,8 @@ class SimulatedOutage(NamedTuple):
 
 
 class SimulatedResult(NamedTuple):
-    """Result of an arrival. `wait`: seconds until a handler first started; `done`: seconds until it was done; None:
-    never. `dead`: it is among the dead letters.
+    """Result of an arrival. `wait`: seconds from it until a handler first started; `done`: seconds from it until it was
+    done; None: never. `dead`: it is among the dead letters. `tenant`: by the file's `fair_by`, not as recorded.
     """
 
     tenant: str
@@ -151,8 +151,9 @@ class _Progress:
 
 class Simulation:
     """Replay of one subscription's traffic, with a worker for each of `policies`. `seconds`: run time of a handler by
-    tenant and state (`backup` for the level). `outages`: the first that affects a run counts. `groups`: runs by state
-    and by whether the worker took the tenant for slow when they began. `counts`: messages by the rule that ended them.
+    tenant and state (`backup` for the level), of all that may come; cut to just below the time-out of the file.
+    `outages`: the first that affects a run counts. `groups`: runs by state and by whether the worker took the tenant
+    for slow when they began. `counts`: messages by the rule that ended them.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Simulation:
 
     def run(self) -> list[SimulatedResult]:
         """Runs until all messages have ended, or a day (virtual) after the last arrival. Returns the results in order
-        of the arrivals.
+        of the arrivals, which must be sorted by `at`. To be called once. Raises the error that broke a worker.
         """
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
         while True:

@@ -95,9 +95,10 @@ def run_rows(groups: Mapping[tuple[str, bool], RunGroup]) -> list[dict[str, Any]
 
 def answer(lines: Iterator[str]) -> dict[str, Any]:
     """Simulates the traffic of `lines`: a request {text, path, environment, topic, subscription, workers, slots,
-    seconds, outages}, then SimulatedArrivals as lists. The document has `all` and `tenants` (see `figures`), `states`
-    (see `run_rows`), `waiting` (counts of the messages that waited before), `moved` (by rule), `breaker_opened`,
-    `slots` and `workers`; or only `findings` (code, summary, detail) if the request is not valid.
+    seconds, outages}, then SimulatedArrivals as lists. The document has `all` and `tenants` (see `figures`; without
+    messages that waited before), `states` (see `run_rows`), `waiting` (counts of the messages that waited before),
+    `moved` (by rule), `breaker_opened`, `slots` and `workers`; or only `findings` (code, summary, detail) if the
+    request is not valid.
     """
     request = json.loads(next(lines))
     try:

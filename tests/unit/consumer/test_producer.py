@@ -11,6 +11,7 @@ import pytest
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.values.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
@@ -164,3 +165,11 @@ def test_a_payload_that_was_encoded_is_not_checked_again() -> None:
     assert encoded.accept(b"{}", lambda: 0, properties={"uid": "u"}).payload == b"{}"
     with pytest.raises(UsageError, match="K717"):
         encoded.accept(b"{}", lambda: 0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_encoded_message_is_as_large_as_any_other(*, ordered: bool) -> None:
+    form = MessageValidator(largest=1_000, compression="zlib", ordered=ordered)
+    large = Outgoing(TOPIC, b"a" * 5_000, {})
+    assert form.too_large(large) is None
+    assert form.for_encoded().too_large(large) is None

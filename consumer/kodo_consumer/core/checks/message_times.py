@@ -18,8 +18,8 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def as_time(name: str, value: Any, found: list[str]) -> int:
-    """Returns a moment in ms since the epoch. `value`: that number, or an aware datetime. For any other value, adds a
-    problem about the argument `name` to `found`, and returns 0.
+    """Returns a moment in ms since the epoch, in the past as well. `value`: that number, or an aware datetime. For any
+    other value, and for one before 1970, adds a problem about the argument `name` to `found`, and returns 0.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TIME_END:
         return value
@@ -36,8 +36,8 @@ def as_time(name: str, value: Any, found: list[str]) -> int:
 
 
 def as_delay(value: Any, found: list[str]) -> int:
-    """Returns a delay in ms. `value`: a text such as "10m", seconds, or a timedelta. For any other value, adds a problem
-    to `found`, and returns 0.
+    """Returns a delay in ms. `value`: a text such as "10m", seconds, or a timedelta, from 0 to 1,000 years. For any
+    other value, adds a problem to `found`, and returns 0.
     """
     shown = one_line(repr(value), _MAX_SHOWN)
     try:

@@ -44,7 +44,8 @@ class SendOptions(TypedDict, total=False):
     in place of `key`; it chooses the partition if there is no `key`. `properties`: texts; values that are true, false
     or numbers are sent as JSON writes them. `event_time`: an aware datetime, or ms since the epoch; 0: none. `delay`:
     how long readers get the message later, as "10m", seconds or a timedelta; `deliver_at`: when they get it, as an
-    aware datetime or ms since the epoch. `id`: identity of the message (`kodo-id`); None: a new one.
+    aware datetime or ms since the epoch, and at once if that is past; give one of both at most. `id`: identity of the
+    message (`kodo-id`), the same for a message that is sent again; None or empty: a new one.
     """
 
     key: str | None
@@ -146,7 +147,9 @@ class DelayRule(NamedTuple):
 
     @classmethod
     def of(cls, send_target: SendTarget, delays: DelayedDelivery | None) -> DelayRule:
-        """Returns the rule for a send target. `delays`: the broker's setting; None: not known."""
+        """Returns the rule for a send target: no delay if one of its readers would get the message at once, else at
+        most the smaller one of `ttl` and the broker's maximum. `delays`: the broker's setting; None: not known.
+        """
         ground = send_target.ground
         if send_target.undelayed:
             names = ", ".join(send_target.undelayed)
@@ -190,7 +193,8 @@ class NewMessage(NamedTuple):
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
         """Returns the message to publish to a partition of the topic (or to the topic itself), with its identity and its
-        sequence number (None: it has none), signed by `signer` (None: not signed).
+        sequence number (None: it has none), signed by `signer` (None: not signed). To be called once: identity and
+        number are written into `properties`.
         """
         properties = self.properties
         properties[ID] = self.id
@@ -266,8 +270,15 @@ class MessageValidator:
         return NewMessage(id or uuid.uuid4().hex, data, texts, key or "", ordering_key or "", happened, due)
 
     def for_encoded(self) -> MessageValidator:
-        """The same rules for payloads that `encode` has returned before: they are not checked a second time."""
-        return MessageValidator(None, self._declared, self._largest, self._delays)
+        """The same rules, except that payloads, which `encode` must have returned before, are not checked again."""
+        return MessageValidator(
+            None,
+            self._declared,
+            self._largest,
+            self._delays,
+            compression=self._compression,
+            ordered=not self._is_free,
+        )
 
     def encode(self, payload: Any) -> bytes | None:
         """Returns the payload as bytes. Bytes stay as they are, and are checked if the topic has a schema; any other
@@ -303,7 +314,8 @@ class MessageValidator:
 
     def check_properties(self, properties: Mapping[str, Any] | None) -> dict[str, str]:
         """Returns the properties as texts (see kodo_consumer.core.values.wire_texts); None gives an empty dict. Raises
-        UsageError about all missing, undeclared and reserved names, and values that cannot become texts.
+        UsageError about all missing and reserved names, undeclared ones if the topic declares any (those of traces are
+        free), and values that cannot become texts.
         """
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):
@@ -326,7 +338,9 @@ class MessageValidator:
         return texts
 
     def too_large(self, message: Outgoing) -> UsageError | None:
-        """Returns the UsageError to raise for a message that is too large for the topic; None: it may be sent."""
+        """Returns the UsageError to raise for a message that is too large for the topic, also when it is compressed;
+        None: it may be sent, or the topic has no limit of its own, and only the broker knows its maximum.
+        """
         if not self._largest:
             return None
         size, largest = wire_size(message), self._largest

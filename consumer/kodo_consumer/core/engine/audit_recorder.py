@@ -53,9 +53,9 @@ class AuditBatch(PendingPublish):
 
 
 class AuditRecorder:
-    """Gathers and publishes the records of one run of a worker, numbered from 1 without a hole. `run`: name of the run,
-    set before the first record. `waiting`: messages that wait for the receipt of their record. Calls need the engine's
-    lock.
+    """Gathers and publishes the records of one run of a worker, numbered from 1; a hole shows those that were given up.
+    `run`: name of the run, set before the first record. `waiting`: messages that wait for the receipt of their record.
+    Calls need the engine's lock.
     """
 
     def __init__(

@@ -114,7 +114,8 @@ class HandlerRuns:
 
     def leave_open(self, message: Message, timeout: float | None, now: float) -> bool:
         """Ends the run of a handler that deferred its message: its slot is free. `timeout`: seconds, None: as the limits
-        say. Returns False, without effect, if `time_out` has taken the message from the handler before.
+        say. Returns False, without effect, if `time_out` has taken the message from the handler before. Only after
+        `allow_deferral`.
         """
         started = self.running.pop(message, None)
         if started is None or self._limits is None:

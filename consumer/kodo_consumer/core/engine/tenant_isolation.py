@@ -92,7 +92,9 @@ class TenantIsolation:
     # ---- when
 
     def on_full(self, now: float) -> None:
-        """Sets a timer that calls `update`, because a lane found no room in the look-ahead."""
+        """Sets a timer that calls `update`, because a lane found no room in the look-ahead; none if one is set, or if
+        the last search for noisy tenants was just now.
+        """
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True
             self._set_timer(now, self.update)

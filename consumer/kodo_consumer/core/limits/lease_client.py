@@ -54,7 +54,7 @@ class LeaseClient:
         return requests
 
     def leave(self, now: float) -> list[LeaseRequest]:
-        """Returns the last requests of all limiters, by which they give their leases back at the end."""
+        """Returns the last requests of the `active` limiters, by which they give their leases back at the end."""
         return [limiter.final_request(now) for limiter in self.active]
 
     def accept(self, grants: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
@@ -183,7 +183,7 @@ class TokenPool:
         self.used_at = max(self.used_at, now)
 
     def empty(self) -> tuple[float, ...]:
-        """Removes all tokens; returns their marks, by which they are given back."""
+        """Removes all tokens, and forgets `used`; returns their marks, by which they are given back."""
         marks = tuple(mark for *_, mark in self._tokens)
         self._tokens = EMPTY
         self.used = 0

@@ -99,7 +99,9 @@ class LimiterSet:
     def limiters_of(
         self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
     ) -> Limiters:
-        """Returns the limiters, one for each limit, that a message of this lane has to pass; creates missing ones."""
+        """Returns the limiters that a message of this lane has to pass, one for each limit that is about the lane;
+        creates missing ones.
+        """
         met = self._met.get((level, state))
         if met is None:
             pairs = zip(self._limits, self._limiters, strict=True)
@@ -206,7 +208,9 @@ class LimiterSet:
         ]
 
     def prune(self, now: float) -> list[str]:
-        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`."""
+        """Forgets limiters that are as good as new, where there are many. Returns alarm texts about `crowded_limits`,
+        at each call again.
+        """
         for limiters in self._limiters:
             limiters.forget(now)
         return [

@@ -44,7 +44,9 @@ class Values:
         self.named, self.make = named, make
 
     def of(self, value: str) -> Limiter:
-        """Returns the limiter that a message with this value has to pass; creates it if it is missing."""
+        """Returns the limiter that a message with this value has to pass: its own, created if it is missing, or
+        `others` if there is no room for one more.
+        """
         if len(value) > _LONGEST:
             value = name_of(value)
         limiter = self.own.get(value)

@@ -48,7 +48,7 @@ class Limiter:
         return self.free_at(now) <= now + _EPSILON
 
     def start(self, now: float) -> None:
-        """Counts the start of a message."""
+        """Counts the start of a message, without checking `free`: the caller has."""
         raise NotImplementedError
 
     def finish(self) -> None:

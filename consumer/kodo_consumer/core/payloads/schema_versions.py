@@ -34,8 +34,9 @@ class SchemaVersions:
         self._looked: dict[str, float] = {}
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """Definition of a version such as `L1:3`; None: there is no such version, or the text has another form.
-        Requests it from the cluster if it is new here. Raises ClusterError.
+        """Definition of a version such as `L1:3`; None: there is no such version, or the text has another form. A
+        version that is new here is requested from the cluster, which blocks; one far beyond the newest known is not, if
+        the cluster was asked in the last 0.1 s. Raises ClusterError.
         """
         level, _, text = version.partition(":")
         topic = self._topics.get(level)

@@ -91,8 +91,8 @@ class Bulkheads:
         self._seat(lane)
 
     def on_end(self, lane: int) -> bool:
-        """Frees a slot of this lane. Returns True if `may_start` has refused a lane since the last end: it may start
-        now.
+        """Frees a slot of this lane. Returns True if `may_start` has refused a lane since the last end: callers ask
+        again, because it might start now.
         """
         self._running[lane] -= 1
         for group in self._by_lane[lane]:

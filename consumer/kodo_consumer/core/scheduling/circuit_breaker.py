@@ -108,7 +108,9 @@ class Breaker:
     # ---- closed
 
     def on_success(self, tenant: str, now: float) -> None:
-        """Counts a handler that ended without a failure. Only for a closed breaker."""
+        """Counts a handler that ended without a failure, once a failure has begun the counting. Only for a closed
+        breaker.
+        """
         if self.wants_all_outcomes:
             self._tally(tenant)
             self._end_window(now)

@@ -124,7 +124,9 @@ class Gaps:
         return lost
 
     def restart(self, since: int) -> None:
-        """Forgets all numbers: messages are redelivered, and another reader may have got some. `since`: see the class."""
+        """Forgets all numbers, because messages are redelivered, and another reader may have got some; the totals stay.
+        `since`: see the class.
+        """
         self._since = since
         self._counts.clear()
 

@@ -29,8 +29,8 @@ class CauseCounts:
         self.failed, self.dead = Counter[str](), Counter[str]()
 
     def count(self, rule: Rule, properties: Mapping[str, str]) -> None:
-        """Counts a message that was stored in another topic with these properties, if `rule` is one of a failure.
-        Beyond MAX_CAUSES, further causes count as OTHER_CAUSES.
+        """Counts a message that was stored in another topic with these properties, if `rule` is RETRYING, BACKUP,
+        ESCALATED or DEAD. Beyond MAX_CAUSES, further causes count as OTHER_CAUSES.
         """
         counts = self.dead if rule is Rule.DEAD else self.failed if rule in _WAITING else None
         if counts is None:

@@ -97,7 +97,10 @@ _NONE: Final = WaitState()  # never written to
 
 
 class InFlight:
-    """Record of one unacknowledged message. Mutable; only the engine changes it."""
+    """Record of one unacknowledged message. Mutable; only the engine changes it. `ack_token`: token of its latest
+    delivery; `size`: bytes of payload; `headers`: those that may be believed; `limiters`: those that it has to pass,
+    None: not looked up yet.
+    """
 
     __slots__ = (
         "ack_token",
@@ -187,7 +190,8 @@ class InFlight:
 class LaneState:
     """State of one lane. `in_flight`: number of its messages. `key_queues`: messages of each key in order, the first of
     which is at work; None: the lane keeps no order. `active_entries`: entries with messages in flight; `recent_entries`
-    and `older_entries` (the generation before): acknowledged ones.
+    and `older_entries` (the generation before): acknowledged ones. `ring`: queued messages by tenant; `acks`: tokens to
+    acknowledge that nobody has fetched yet; `paused_until`: monotonic seconds; `started`: handler starts so far.
     """
 
     __slots__ = (
@@ -263,8 +267,8 @@ class LaneState:
         return len(key_queue) == 1
 
     def next_for_key(self, in_flight: InFlight) -> InFlight | None:
-        """Removes a message that has ended from the queue of its key. Returns the next message of the key, None without
-        one.
+        """Removes a message that has ended from the queue of its key. Returns the next message of the key; None if
+        there is none, or if the message was not the first, so that a second call does nothing.
         """
         key_queue = self.key_queues.get(order_key(in_flight.delivery)) if self.key_queues is not None else None
         if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
@@ -277,7 +281,7 @@ class LaneState:
 
     def take_unstarted(self, partition: str | None = None, tokens: AbstractSet[object] | None = None) -> list[InFlight]:
         """Lists the messages that have not started, of one partition or (`partition` is None) of all, with these tokens
-        or (None) with any, and removes them from all key queues.
+        or (None) with any, and removes them from all key queues. They stay in flight until the caller releases them.
         """
         found = [
             in_flight

@@ -13,10 +13,10 @@ class TenantQueue(Generic[T]):
     """One tenant's items in a lane (the first, and `others` behind it), and facts about the tenant. With many tenants
     most have just one item, and a deque of its own for each would cost more than all the rest.
 
-    `used`: slot time (ms) of the present turn. `eligible`: round from which it has a turn again. `slow`: None while the
-    lane does not know. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`: how often
-    it was slow after that. `quick_time`: seconds of slot time as a quick tenant since `quick_since`, older ones in
-    part; of messages that took more than a start costs.
+    `listed`: it has items. `used`: slot time (ms) of the present turn. `eligible`: round from which it has a turn
+    again. `weight`: starts in a turn. `slow`: None while the lane does not know. `doubt`: quick ends that it takes
+    until the tenant counts as quick again; `relapses`: how often it was slow after that. `quick_time`: seconds of slot
+    time as a quick tenant since `quick_since`, older ones in part; of messages that took more than a start costs.
     """
 
     __slots__ = (

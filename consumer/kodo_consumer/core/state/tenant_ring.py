@@ -170,7 +170,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
         """Adds an item behind (`first`: before) the tenant's other items, and returns the tenant's queue. A tenant new
-        to the ring comes after all others.
+        to the ring comes after all others; only for such a one `weight` counts.
         """
         queues = self._queues
         queue = queues.get(tenant)

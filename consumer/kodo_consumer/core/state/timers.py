@@ -10,8 +10,8 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """Heap of callback targets by due time (seconds). A timer's number shows whether it is outdated. `first`: next due
-    time.
+    """Heap of callback targets by due time (seconds). No timer can be taken back: the target compares the number with
+    that of its present timer. `first`: next due time, infinite without any.
     """
 
     __slots__ = ("_count", "_heap", "first")

@@ -22,7 +22,9 @@ _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)
 
 
 class Timings:
-    """Histograms of messages of one state: durations in seconds, and attempts. Each sample counts for several messages."""
+    """Histograms of messages of one state: durations in seconds, and attempts (runs in PENDING and BLOCKING do not
+    count). Beyond 500 messages a second only a sample is added, which counts for several.
+    """
 
     __slots__ = ("attempts", "done", "handler", "late", "since_origin", "waited")
 
@@ -36,7 +38,9 @@ class Timings:
 
 
 class Meter:
-    """Messages done by lane (index), histograms by state, and the window by which fairness is judged."""
+    """Messages done by lane (index), histograms by state, and the window by which fairness is judged: `served`, the
+    ends of handlers by lane and tenant, failed ones too, and `busy`, their seconds. The reader begins the next window.
+    """
 
     __slots__ = (
         "_clock", "_counted_from", "_draw", "_samples", "_stride", "_until", "busy", "done", "served", "timings",

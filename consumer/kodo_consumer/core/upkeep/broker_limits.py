@@ -32,7 +32,9 @@ class BrokerLimits:
 
 
 def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
-    """Requests the limits in force for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    """Requests the limits in force for the topics that a worker writes to, of delays only where messages wait, up to
+    the first topic of which this role may not read them. Raises ClusterError when nobody answers.
+    """
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
     for topic in _waiting(policy):
@@ -48,7 +50,9 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
 
 
 def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
-    """Policy whose delays and message sizes do not exceed the limits in `allowed`."""
+    """Policy whose `horizon`, to which every longer delay is cut, and whose message sizes do not exceed the limits in
+    `allowed`.
+    """
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 

@@ -66,7 +66,7 @@ def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
 
 
 def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
-    """Indices of lanes that orders pause."""
+    """Indices of lanes that this worker reads and that orders pause."""
     names = {order.lane for order in orders if order.what is OverrideKind.PAUSE and order.lane}
     return frozenset(lane.index for lane in policy.lanes if lane.name in names)
 

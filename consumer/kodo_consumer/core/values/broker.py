@@ -224,7 +224,9 @@ class Broker(Protocol):
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of, in order; messages sent to one of them stay there. Raises ClusterError."""
+        """The topics that a topic consists of, in order, or itself if it has no partitions; messages sent to one of
+        them stay there. Raises ClusterError.
+        """
 
     def close(self) -> None:
         """Closes the connection. Lanes and publishers should have been closed before."""

@@ -11,8 +11,10 @@ class Counts:
     """Counts since the start of the worker.
 
     `received`: deliveries, repeated ones included; `redelivered`: those dropped, as their message was in flight or just
-    acknowledged. `released`: messages given up unstarted, which the broker delivers again. `finished`: acknowledged, by
-    rule, those in `done` left out. `waited`: waits in memory, by rule. `failed`: handler runs, by reason. `isolated`:
+    acknowledged. `released`: messages given up unstarted, which the broker delivers again. `started`: handler runs;
+    `done`: messages whose handler did its work. `finished`: messages that ended in their lane otherwise, moves
+    included, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason; `timed_out`: those of them
+    that took too long. `parked`: messages that every target refused, which stay unacknowledged. `isolated`:
     times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
     `republished`: publishes repeated after a failure. `recorded`: audit records with a receipt; `unrecorded`: given up,
     where nobody waits for them. `unsigned`: deliveries with control properties that cannot be believed. `hurried`:

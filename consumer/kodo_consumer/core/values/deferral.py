@@ -51,9 +51,12 @@ class _State(Enum):
 class Deferral:
     """Token of a deferred message: the first call of `done` or `failed` ends the message, from any thread or task.
 
-    Each returns True if it ended the message. It returns False, and a warning is logged, if the message had ended
-    before: the token was used, the deadline passed, the handler raised, or the worker ended. Nothing is acknowledged
-    then; unless the token was used before, the message is handled again.
+    Each returns True if it ended the message. While the handler still runs, it returns True as well, and counts when
+    the handler returns; if the handler then raises or times out, that counts instead.
+
+    It returns False if the message had ended before: the token was used, the deadline passed, the handler raised, or
+    the worker ended. A warning is logged then, one in 10 s for all tokens, and nothing is acknowledged; unless the
+    token was used before, the message is handled again.
     """
 
     __slots__ = ("_error", "_lock", "_message", "_read", "_source", "_state", "_timeout")
@@ -71,11 +74,13 @@ class Deferral:
 
     @property
     def is_open(self) -> bool:
-        """True until the message has ended, by this token or without it."""
+        """True until this token is used, or the message has ended without it."""
         return self._state in (_State.HANDLING, _State.OPEN)
 
     def done(self) -> bool:
-        """Ends the message as done: it is acknowledged. Returns False if it had ended before."""
+        """Ends the message as done: it is acknowledged soon, and the result is not awaited. Returns False if it had
+        ended before.
+        """
         return self._use(None)
 
     def failed(self, error: BaseException) -> bool:
@@ -126,16 +131,17 @@ class Deferral:
             self._hand_back()
 
     def close(self) -> None:
-        """Ends the token, because its message ended without it or the worker ends."""
+        """Ends the token, because its message ended without it or the worker ends. No effect on a used token."""
         with self._lock:
             if self.is_open:
                 self._state = _State.OVER
 
 
 def new_deferral(message: Any, runs: Mapping[Any, float] | None, timeout: Timeout | None) -> Deferral:
-    """New token of a message. `runs`: messages whose handlers run in its worker; None: this message cannot be deferred.
-    `timeout`: None: as the settings say. Raises UsageError if the message cannot be deferred, UnitError for a text that
-    is no time, TypeError for a value that is neither a timedelta nor a text.
+    """New token of a message. `runs`: only whether it is None counts, which means that this message cannot be deferred;
+    the caller checks that the handler runs. `timeout`: None: as the settings say; a negative one is 0. Raises
+    UsageError if the message cannot be deferred, UnitError for a text that is no time, TypeError for a value that is
+    neither a timedelta nor a text.
     """
     if runs is None:
         detail = "only a worker or a Harness can keep a message; handlers in processes and of batches end theirs by returning"

@@ -22,5 +22,7 @@ class DelaySchedule:
     attempts: int
 
     def delay(self, attempt: int) -> int:
-        """Delay (ms) before attempt number `attempt`, from 1."""
+        """Delay (ms, without jitter) before attempt number `attempt`, from 1. Beyond the last delay it is the last one:
+        the number of attempts is not checked.
+        """
         return self.delays[min(attempt, len(self.delays)) - 1]

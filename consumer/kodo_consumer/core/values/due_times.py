@@ -21,14 +21,18 @@ class DueTimes:
         self._of: dict[str, set[int]] = {}
 
     def add(self, message: Outgoing) -> None:
-        """Notes the due time of a message that the broker has stored, if it has one."""
+        """Notes the due time of a message that the broker has stored, if the broker keeps it until then. A topic has
+        4,096 different seconds at most; further ones are left out.
+        """
         if message.deliver_at is not None:
             seconds = self._of.setdefault(message.topic, set())
             if len(seconds) < _MOST:
                 seconds.add(message.deliver_at // 1000)
 
     def any_between(self, topic: str, begin: float, end: float) -> bool:
-        """True if a message was due from `begin` to before `end` (seconds since the epoch). Forgets times long past."""
+        """True if a noted message is due from `begin` to before `end` (seconds since the epoch). Forgets times that are
+        over 300 s before `begin`: later calls may not go back further.
+        """
         seconds = self._of.get(topic)
         if not seconds:
             return False

@@ -1,4 +1,6 @@
-"""Effects: actions that the engine wants done outside. Callers take all of them and carry them out, in any order."""
+"""Effects: actions that the engine wants done outside. Callers take all of them and carry them out, in any order, but
+for the publisher: it is renewed before it publishes.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Alarm:
 class Effects:
     """Actions of one fetch. `publish`: tickets with their messages. `resume`: lanes that have room again. `anew`:
     partitions (lane, number as a text) that are to reconnect, so that the broker redelivers unacknowledged messages.
-    `presence`: lanes to leave (False) or to join again (True). `overdue`: messages whose handler took too long. Lanes
-    are indices.
+    `presence`: lanes to leave (False) or to join again (True). `overdue`: messages whose handler took too long.
+    `renew_publishing`: the publisher is to be renewed, before `publish`. Lanes are indices.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)

@@ -64,7 +64,9 @@ class Delivery(NamedTuple):
 
     @property
     def partition(self) -> str:
-        """Number of the partition the message came from, as a text; empty if its position has none."""
+        """Number of the partition the message came from, as a text, "-1" for a topic without partitions; empty if its
+        position has none.
+        """
         parts = self.position.split(":")
         return parts[2] if len(parts) > 2 else ""
 
@@ -78,6 +80,11 @@ def position(token: object) -> str:
 class Headers:
     """Headers as values. Moves never reset counters; `due` and `reserved` are ms since the epoch. Instances are shared:
     only the code that has just made one by `copy` may write to it, as every move does.
+
+    `retrying`, `pending`, `blocking`, `backup`: attempts there. `hop`: moves by workers, `routes` those of them by
+    routes, and `postponed` by handlers that postponed it. `meant_for`: the only subscription that handles the message,
+    None: all do. `died_in`: level of a dead letter. `origin_…`: where and when it was first stored, once it was moved.
+    `recall`: id of the recall that sent it; `again`: even if it was done before. `quota_taken`: quotas have counted it.
     """
 
     retrying: int = 0
@@ -154,8 +161,9 @@ class Headers:
 
     @property
     def unmoved_part(self) -> Headers:
-        """Headers that may be believed on a ready topic: all if a worker has moved the message; else none that delays
-        it, says that it failed, was routed or postponed, or that limits have counted it or set a moment aside.
+        """Headers that may be believed on a ready topic: all if they say (`hop`) that a worker has moved the message;
+        else none that delays it, says that it failed, was routed or postponed, or that limits have counted it or set a
+        moment aside. Attempts of waiting states stay.
         """
         moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
         moved = moved or self.postponed
@@ -167,7 +175,9 @@ class Headers:
         return new
 
     def write_to(self, properties: dict[str, str]) -> None:
-        """Adds the headers to the message properties; unset headers add nothing."""
+        """Writes the headers into `properties`. Unset headers add nothing and remove nothing; a reason is cut to 200
+        characters.
+        """
         if self.retrying:
             properties[names.ATTEMPTS_RETRYING] = str(self.retrying)
         if self.pending:
@@ -309,7 +319,9 @@ class Envelope:
 
 
 class Outgoing(NamedTuple):
-    """A message to publish. `deliver_at`: ms since the epoch, None = at once. `schema`: see Delivery."""
+    """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
+    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: see Delivery.
+    """
 
     topic: str
     payload: bytes | None
@@ -326,8 +338,9 @@ def reroute_message(
 ) -> Outgoing:
     """Makes the message to publish to the topic `to`: everything unchanged but the headers.
 
-    The first move adds where the message came from. `due` (ms since the epoch, None: at once) replaces that of
-    `headers`; the broker waits until then, or with `lane_waits` the worker that reads the target.
+    The first move adds where the message came from. `due` (ms since the epoch) replaces that of `headers`; the broker
+    waits until then, or with `lane_waits` the worker that reads the target. None: the broker delivers it at once, and
+    `headers` keep their due time. The message is not signed yet, and the old signature is dropped.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     headers.write_to(properties)
@@ -362,7 +375,8 @@ def transfer_message(  # what it is made of
 ) -> Outgoing:
     """Makes a new message for another ground: with the user's properties, changed by `changes`, and of the platform's
     own its origin and an identity. That depends only on the message, `subscription` (named in full) and `to`, because a
-    transfer is repeated after a crash between receipt and acknowledgement. `key` None: keys stay.
+    transfer is repeated after a crash between receipt and acknowledgement. `payload` None: a tombstone. `key` None:
+    both keys stay; else it is the only one. `changes` may not name the platform's properties.
     """
     before, stored_at = delivery.properties, delivery.position
     identity = names.identity(before.get(names.ID), headers.origin_id, stored_at)

@@ -58,12 +58,16 @@ class ErrorTextReader:
         return (f": {error.text}" if error.text else "") + (f" (at {error.stack})" if error.stack else "")
 
     def redact(self, text: str) -> str:
-        """Returns a text about an error that comes from no exception, redacted and cut."""
+        """Returns a text about an error that comes from no exception, redacted and cut: see `read`."""
         return self._details(text, "").text
 
     def read(self, problem: BaseException) -> ErrorDetails:
-        """Returns text and stack of an exception, and of those that led to it, redacted and cut. Of a handler's
-        request, such as Retry, only those that led to it count: its own text is the reason. Never raises.
+        """Returns text and stack of an exception, and of up to 3 that led to it, redacted, on one line, and cut. Of a
+        handler's request, such as Retry, only those that led to it count: its own text is the reason. The stack is that
+        of the first cause, without this library's frames.
+
+        Where texts are redacted, a note is returned in place of one that exceeds WINDOW characters or whose hook
+        raises. Never raises.
         """
         chain = list(_chain(problem))
         brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]
@@ -96,7 +100,7 @@ class ErrorTextReader:
 
 
 def harmless(text: str) -> str:
-    """The text on one line, with U+FFFD in place of characters that print nothing."""
+    """The text on one line: one space for all white space together, U+FFFD for each character that prints nothing."""
     text = " ".join(text.split())
     return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
 

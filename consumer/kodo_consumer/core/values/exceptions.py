@@ -66,10 +66,12 @@ class HandlerFailedError(HandlerSignal):
 
 
 class Retry(HandlerSignal):
-    """Requests another try `after` a timedelta or a text such as "30s" (None: as declared), never in memory; the run
-    failed.
+    """Requests another try `after` a timedelta or a text such as "30s" (None: as declared), without the in-place waits
+    of other failures. The run failed and takes an attempt; without one left, or without RETRYING, the message goes on
+    as after any failure.
 
-    `code`: reason as a word for which the topology has delays of its own (`retrying.by_code`).
+    `after` is cut to the longest wait that the topology declares; a text that is no time raises UnitError. `code`:
+    reason as a word for which the topology has delays of its own (`retrying.by_code`); `after` goes before them.
     """
 
     def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
@@ -87,7 +89,10 @@ class Retry(HandlerSignal):
 
 
 class Pending(HandlerSignal):
-    """Requests a wait in PENDING of the message's level; counts one attempt of that state."""
+    """Requests a wait in PENDING of the message's level; counts one attempt of that state. The text travels with the
+    message. The run counts as failed; where the level has no such state, on a backup level, and where order is kept, it
+    is a failure like any other.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -96,7 +101,7 @@ class Pending(HandlerSignal):
 
 
 class Blocking(HandlerSignal):
-    """Requests a wait in BLOCKING of the message's level; counts one attempt of that state."""
+    """Requests a wait in BLOCKING of the message's level; counts one attempt of that state. Otherwise as Pending."""
 
     @property
     def outcome(self) -> Outcome:
@@ -105,7 +110,9 @@ class Blocking(HandlerSignal):
 
 
 class Dead(HandlerSignal):
-    """Requests that the message becomes a dead letter; the text travels with it: short, no secrets."""
+    """Requests that the message becomes a dead letter; the text travels with it: short, no secrets. Where the topology
+    has no topic of dead letters, the message waits in memory, and its handler runs again.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -140,7 +147,9 @@ class Discard(HandlerSignal):
 
 
 class MoveTo(HandlerSignal):
-    """Requests a move to the ready lane of another level, such as "L2"; the run failed if that level is not declared."""
+    """Requests a move to the ready lane of another level, such as "L2"; counts no attempt. The run failed instead if
+    that level is not declared or drains, if the message is there, or if its lane keeps an order.
+    """
 
     def __init__(self, level: Level | str) -> None:
         if not isinstance(level, str):
@@ -158,8 +167,9 @@ class MoveTo(HandlerSignal):
 
 class Postpone(HandlerSignal):
     """Requests that the message is delivered again at the time `until` (with a time zone), or after a timedelta or a
-    text such as "30s". The run neither failed nor counts as an attempt; `why` travels with the message. Wrong arguments
-    raise TypeError at once.
+    text such as "30s"; a later time is cut to the longest wait that the topology declares, and an earlier one is now.
+    No attempt counts; the run failed only if the level has no state to wait in. `why` travels with the message. Wrong
+    arguments raise TypeError at once, a text that is no time UnitError.
     """
 
     def __init__(self, until: datetime | timedelta | str, why: str = "") -> None:
@@ -181,10 +191,11 @@ class Postpone(HandlerSignal):
 
 
 class Transfer(HandlerSignal):
-    """Requests a new message on another ground, which must be in the subscription's `produces`; then this one is done.
+    """Requests a new message on another ground; this one is acknowledged once that is stored. The run failed if the
+    ground is not in the subscription's `produces`.
 
-    Payload, key and properties are the old ones unless given; `properties` replace old ones of their names, as texts
-    (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.
+    Payload (bytes), key and properties are the old ones unless given; `properties` replace old ones of their names, as
+    texts (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.
     """
 
     def __init__(
@@ -217,7 +228,9 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """Reports that a dependency is down: the message waits in memory with a growing backoff, and no attempt counts."""
+    """Reports that a dependency is down: the message waits in memory, from 1 s up to 30 s, until its handler runs
+    again. No attempt counts, however often.
+    """
 
     def __init__(self, dependency: str) -> None:
         super().__init__(dependency)

@@ -32,8 +32,8 @@ class ExclusiveLevels:
         return self._level_of.get(tenant)
 
     def level_of(self, tenant: str, level: Level) -> Level:
-        """Level where a message of the tenant belongs that is on `level`, or is sent there: its own exclusive level, L1
-        in place of another's, else `level`.
+        """Level where a message of the tenant belongs that is on `level`, or is sent there: on a backup level it stays;
+        else its tenant's own exclusive level, L1 in place of another's, or `level`.
         """
         if level.is_backup:
             return level

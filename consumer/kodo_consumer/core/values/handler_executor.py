@@ -41,7 +41,11 @@ class HandlerExecutor(Protocol):
         """Reports that `source` may have a message. Called often, from any thread; returns at once."""
 
     def time_out(self, message: Message) -> None:
-        """Frees the slot of a message whose handler took too long; its later outcome does not count."""
+        """Frees the slot of a message whose handler took too long; its later outcome does not count. A handler in a
+        thread runs on, one of an event loop is cancelled, one in a process is killed.
+        """
 
     def stop(self) -> None:
-        """Fetches no more messages; handlers still running are left alone."""
+        """Fetches no more messages, and may wait a limited time for its threads. Results of handlers that still run are
+        not handed back: the broker delivers their messages again.
+        """

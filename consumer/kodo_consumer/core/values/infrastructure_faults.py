@@ -69,7 +69,8 @@ pool does not give.
 
 def fault_of(problem: BaseException) -> Fault | None:
     """Fault of the infrastructure that this error reports, or one that it was raised from (`raise … from`), as layers
-    between a handler and its database do; None: none does.
+    between a handler and its database do; None: none does. A refused connection is a fault only as a database's error:
+    of OSError, only a full or read-only disk and too many open files are.
     """
     one: BaseException | None = problem
     for _ in range(_MAX_CHAIN):
@@ -90,7 +91,7 @@ def _known_fault(problem: BaseException) -> Fault | None:
 
 
 def lacks_table(problem: BaseException) -> bool:
-    """True if a database reports that a table is not there."""
+    """True if a database reports by this error, not by one that it was raised from, that a table is not there."""
     origin = _origin(problem)
     return _state(origin) in _NO_TABLE or (_code(origin) == sqlite3.SQLITE_ERROR and _SQLITE_NO_TABLE in str(origin))
 

@@ -30,7 +30,9 @@ class LaneSelection:
 
     @classmethod
     def parse(cls, text: str) -> LaneSelection:
-        """The selection that a user writes: `L2`, `retrying,pending`, `L1/ready`, `!B1`, `all`. Raises ValueError."""
+        """The selection that a user writes: `L2`, `retrying,pending`, `L1/ready`, `!B1`, `all`. Raises ValueError for
+        an empty name and for `!all`; only `select_lanes` knows which names there are.
+        """
         terms = [term.strip() for term in text.split(",")]
         names = [term.removeprefix("!").strip() for term in terms]
         if not all(names):
@@ -53,7 +55,7 @@ class LaneSelection:
 
 
 def given_selection(text: str | None) -> LaneSelection | None:
-    """The selection in a caller's text; None: no selection. Raises UsageError."""
+    """The selection in a caller's text; None: no selection. Raises UsageError for a wrong form or an empty text."""
     if text is None:
         return None
     try:

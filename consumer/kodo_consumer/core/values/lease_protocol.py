@@ -41,7 +41,7 @@ Terms = RateSpec | QuotaSpec | ConcurrencySpec
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Request of a worker to one limit, for one value of its property.
+    """Request of a worker to one limit, for one value of its property. `name`: key of both in the store.
 
     Rate and quota: `wanted` more tokens, `in_use` at hand; `back` are the marks of tokens that it gives back, `spent`
     counts starts without a token while the store could not be reached. Concurrency: `wanted` permits in all, `in_use`

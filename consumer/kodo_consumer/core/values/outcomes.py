@@ -26,7 +26,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised or took too long."""
+    """The handler raised or took too long. `reason`: class of the exception, or words; `error`: its text and stack,
+    None if they are not kept.
+    """
 
     reason: str
     error: ErrorDetails | None = None
@@ -34,8 +36,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The run failed, and the message is tried again after `after` ms, not in memory. None: as declared, for this
-    `code` if the topology names it.
+    """The run failed, and the message is tried again after `after` ms, without the in-place waits of other failures.
+    None: as declared, for this `code` if the topology names it. See Retry.
     """
 
     after: int | None
@@ -46,7 +48,7 @@ class RetryAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """The handler asks for PENDING or BLOCKING."""
+    """The handler asks for PENDING or BLOCKING, or failed if the lane has no way there. See Pending."""
 
     state: State
     reason: str
@@ -55,7 +57,9 @@ class StateAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """The message becomes a dead letter, because no later try can help."""
+    """The message becomes a dead letter, because no later try can help. Without a topic of dead letters it stays in its
+    lane, in memory, and its handler runs again and again.
+    """
 
     reason: str
     error: ErrorDetails | None = None
@@ -117,8 +121,8 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The message is not started now, and is tried again soon: another worker runs it, its mark cannot be stored, or it
-    was moved too often.
+    """The message is not started now, and is tried again in a second: another worker runs it, its mark cannot be
+    stored, or it was moved too often. This is no deferral: a handler that defers its message has run.
     """
 
     reason: str
@@ -131,7 +135,7 @@ class OtherSubscription:
 
 @dataclass(frozen=True, slots=True)
 class TooEarly:
-    """The message was delivered before it was due (`due`: ms since the epoch)."""
+    """The message was delivered before it was due (`due`: ms since the epoch): it waits in memory until then."""
 
     due: int
 
@@ -183,14 +187,16 @@ class LaneFull:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """The message has headers that no worker wrote, on a topic where only workers write."""
+    """The message has headers that no worker wrote, on a topic where only workers write: it becomes a dead letter."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedByTarget:
-    """The broker will never take this message at its target: too big, its schema, not authorised."""
+    """The broker will never take this message at its target: too big, its schema, not authorised. It becomes a dead
+    letter.
+    """
 
     reason: str
 
@@ -204,7 +210,8 @@ TOOK_TOO_LONG = Failed("handler took too long")
 
 
 def failure_reason(outcome: Outcome) -> str | None:
-    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: no failure.
+    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: it is not
+    counted as failed (done, dead, discarded, moved, postponed, unavailable).
 
     Of a reason with details (`MoveTo: no level L9`) it is the part before the colon, because details may be anything.
     """

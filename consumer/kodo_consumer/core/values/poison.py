@@ -86,7 +86,9 @@ class Crashes:
         return Judgement(PoisonState.POISON if crashes >= MAX_CRASHES else PoisonState.SUSPECT, crashes)
 
     def standing(self, identity: str) -> PoisonState:
-        """SUSPECT if the message must run alone, else CLEAR."""
+        """SUSPECT if the message has crashed and must run alone, else CLEAR; never POISON, which only `on_crash`
+        returns.
+        """
         return PoisonState.SUSPECT if identity in self._counts else PoisonState.CLEAR
 
     def on_end(self, identity: str) -> None:
@@ -99,7 +101,8 @@ class SoloRun:
     are expected.
 
     A suspect that is delivered beside others is put off. From then on messages are taken one by one, so that the
-    suspect is alone when it is redelivered. Times are seconds on a monotonic clock.
+    suspect is alone when it is redelivered; one that has not come for 30 s is expected no longer. Times are seconds on
+    a monotonic clock.
     """
 
     def __init__(self, slots: int) -> None:

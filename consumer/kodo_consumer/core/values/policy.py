@@ -49,7 +49,8 @@ class Target:
 class Lane:
     """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
     whole number among the lanes. A draining lane is read and never written. `ordered`: order within a key is kept.
-    `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
+    `partitions`: those of the file; a plain topic counts as one. `subscription`: its full name in stores, such as
+    `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -114,7 +115,14 @@ class IsolationPolicy:
 class Policy:
     """Settings by which one subscription's worker decides. `waits[None]` are those of backup levels. `lanes`: those
     that this worker reads, by their index. `unread`: those that other workers read; their indices follow. `in_place`:
-    waits (ms) in memory after failures. `horizon`: longest wait (ms).
+    waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared, to which every wait is cut.
+    `on_failure`, on lanes that keep an order: a message out of attempts becomes a dead letter ("park") or is tried for
+    ever ("block"); "leave": messages leave the lane as on any other.
+
+    `targets`: topics that messages may be moved to, by level and state; draining ones are missing. `concurrency`:
+    handlers at once. `handler_timeout`: ms. `tenant_weights`: 1 for tenants that are missing. `fair_by` None: all
+    messages are of one tenant. None for `dead_letter`, `isolate`, `audit`, `error_text` or `payload_schema`: there is
+    none.
     """
 
     ground: str
@@ -185,7 +193,9 @@ class Policy:
         return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
 
     def target(self, level: Level, state: State) -> Target | None:
-        """Topic for messages of `level` that go to `state`; None: there is none. A draining level uses those of L1."""
+        """Topic for messages of `level` that go to `state`; None: there is none. A draining level has no ready topic to
+        go to, and uses the waiting states of L1.
+        """
         found = self.targets.get((level, state))
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))

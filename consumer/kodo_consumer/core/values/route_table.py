@@ -28,8 +28,9 @@ _DISPATCH: Final = frozenset({RouteMoment.DISPATCH})
 @dataclass(frozen=True, slots=True)
 class RouteRule:
     """A route to the level `to`. `holds`: True if its condition does; None: it cannot be evaluated, and the route does
-    not count. It takes a `share` (0 to 1) of these messages, chosen by `salt`. `name`: for people, unlike that of any
-    other.
+    not count. `at`: moments at which it is evaluated. It takes a `share` (0 to 1) of these messages, chosen by `salt`
+    and their key, so that all of a key go or none, or by their identity without a key. `name`: for people, unlike that
+    of any other.
     """
 
     holds: Callable[[RouteFacts], bool | None] = field(compare=False)
@@ -41,8 +42,9 @@ class RouteRule:
 
 
 class RouteChoice(NamedTuple):
-    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took it.
-    `unknown`: names of those that could not be evaluated. `circular`: the routes lead in a circle.
+    """Choice of the routes. `to`: level, None: the message stays. `route`: name of the first route that took it, or the
+    reason why an exclusive level did. `unknown`: names of those that could not be evaluated. `circular`: the routes
+    lead in a circle, so none counts; `to` is the level where the message belongs, and `route` one in the circle.
     """
 
     to: Level | None = None
@@ -83,7 +85,9 @@ class RouteTable:
         return RouteChoice(None if seen[-1] is sent_to else seen[-1], route, tuple(dict.fromkeys(unknown)))
 
     def on_leaving(self, facts: RouteFacts) -> RouteChoice:
-        """Choice for a message whose wait in a waiting state, or in a backup level, is over."""
+        """Choice for a message whose wait in a waiting state, or in a backup level, is over: one step, because the
+        level that it names evaluates no more routes. ValueError for a ready lane of another level.
+        """
         unknown: list[str] = []
         moment = RouteMoment.BACKUP if facts.level.is_backup else RouteMoment(facts.state.value)
         rule = self._first(facts, moment, unknown)

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendTarget:
-    """A ready topic as its producers see it. `properties`: "required" or "optional" by name. `ordered`: a reader keeps
-    order within a key; `by_key`: and readers share it by key, so that batches must not mix keys. `undelayed`: names of
-    the subscriptions to which Pulsar delivers delayed messages at once, which are those of one reader; `ttl`: ms after
-    which messages expire, 0: never.
+    """A ready topic as its producers see it. `schema`: of payloads, None: any payload fits. `properties`: "required" or
+    "optional" by name; empty: any may be sent. `ordered`: a reader keeps order within a key; `by_key`: readers share it
+    by key, so that batches must not mix keys. `undelayed`: names of the subscriptions to which Pulsar delivers delayed
+    messages at once, which are exclusive and failover ones; `ttl`: ms after which messages expire, 0: never. `dispatch`
+    None: no route counts for senders.
     """
 
     topic: str

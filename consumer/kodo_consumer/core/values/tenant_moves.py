@@ -24,9 +24,9 @@ class TenantMove:
 
     def takes(self, level: Level, state: State, headers: Headers, published: int) -> bool:
         """True if a message of the tenant moves from the lane of `level` and `state` to the level `to`. From a ready
-        lane: a message that came there as it was sent, or by routes; not one that its handler, an isolation or a
-        failure brought there. From a waiting state: each one, with `waiting`. `published`: when it was sent to this
-        lane, ms since the epoch.
+        lane: one that was sent there since the order; with `waiting` an older one, too, and one that routes brought
+        there; never one that its handler, an isolation or a failure brought there. From a waiting state: each one, but
+        only with `waiting`. `published`: when it was sent to this lane, ms since the epoch.
         """
         if level is self.to:
             return False
