@@ -128,8 +128,9 @@ class RestWatch:
         self._told_at: dict[RestReason, float] = {}
 
     def check(self, now: float) -> None:
-        """Notes which reasons apply at `now` (time.monotonic()), and writes an alarm about those that have lasted for
-        ten seconds: once for each reason, and every minute for a fault.
+        """Notes which reasons apply at `now` (time.monotonic()); none does while the worker connects or drains. Writes
+        an alarm about those that have lasted for ten seconds: once for each reason, and every minute for a fault.
+        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while messages wait.
         """
         counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:

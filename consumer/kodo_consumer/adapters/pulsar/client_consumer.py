@@ -180,7 +180,8 @@ class Subscriber:
             self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
-        """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException, and
+        """A new consumer of a partition; a subscription that does not exist begins with the earliest message. A lane
+        with schemas is read by the binding. Blocks until the broker answers. Raises pulsar.PulsarException, and
         ClusterError if it is to confirm acknowledgements and cannot.
         """
         client = with_receipts(self._client) if request.confirms else self._client

@@ -118,11 +118,14 @@ class PartitionConsumer:
         return self._connection.since
 
     def open(self) -> None:
-        """Begins to subscribe, until it is done; returns at once."""
+        """Begins to subscribe, on a thread that tries until it succeeds or `stop` is called; returns at once. If the
+        broker refuses the first try for good, it is the only one, and `refused` says why. `first_try` is set when
+        either is known.
+        """
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements, until there is a consumer where there is none."""
+        """Queues acknowledgements; without a consumer they are kept for the next one. Never waits, never raises."""
         with self._lock:
             consumer = self._consumer
             if consumer is None:
@@ -151,8 +154,9 @@ class PartitionConsumer:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
-        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes. The sink is notified that
-        the broker will redeliver every unacknowledged message. `problem`: reason for the log; "": none is logged.
+        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread: returns
+        at once. The sink is notified that the broker will redeliver every unacknowledged message. `problem`: reason for
+        the log; "": none is logged.
         """
         with self._lock:
             old = self._take_consumer()

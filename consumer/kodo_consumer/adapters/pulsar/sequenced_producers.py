@@ -91,8 +91,9 @@ class SequencedProducer:
         return number <= self.last_stored
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
-        """Sends a message. Its answer comes on another thread, or here if the client refuses the message. `number`:
-        None: the client numbers.
+        """Queues a message in the client, which then gives `on_answer` its answer on a thread of its own, or within
+        this call if it refuses the message. `number`: above all earlier ones, because the broker drops any other
+        (`DROPPED`); None: the client numbers.
         """
         numbered = {} if number is None else {"sequence_id": number}
         try:
@@ -126,7 +127,9 @@ def _pass_answer(token: Any, on_answer: OnAnswer, result: Any, position: Any) ->
 
 
 def is_deduplicating(connection: Connection, partition: str) -> bool | None:
-    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know."""
+    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know, or
+    there is no answer. Asks once. Never raises ClusterError.
+    """
     admin = HttpAdmin(connection, limit=0.0)
     try:
         reply = admin.call("GET", f"{topic_path(TopicName.parse(partition))}/internalStats")
