@@ -85,8 +85,8 @@ class Worker:
         self._on_failure = on_broken
 
     def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
-        """Connects every lane, then starts the handlers and the receiving. Raises ClusterError, after closing all that
-        was opened.
+        """Connects every lane, then starts the handlers and the receiving. Raises KodoctlError, after closing all that
+        was opened: ClusterError, or the error with which the executor does not start.
 
         `unacked`: number of unacknowledged messages that the broker allows one consumer, by lane index, if known.
         """
@@ -96,10 +96,10 @@ class Worker:
             sinks = partial(WorkerSink, self)
             confirms = self._observers.acknowledged is not None
             self._connections.open(self.policy, consumer_name, unacked or {}, sinks, self.receipts, confirms=confirms)
+            self._runner.start(self)
         except BaseException:
             self.close()
             raise
-        self._runner.start(self)
         self.opened = True  # until then no lane has room: nothing is received that could not be acknowledged
         for reader in self._connections.readers:
             reader.resume()
