@@ -20,7 +20,9 @@ class RowStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Filter of rows: a row must meet all conditions that are given. Without any condition all rows are chosen."""
+    """Filter of rows: a row must meet all conditions that are given; None and () are none, "" is one. Without any
+    condition all rows are chosen.
+    """
 
     ids: tuple[str, ...] = ()
     statuses: tuple[RowStatus, ...] = ()
