@@ -92,8 +92,8 @@ class SequencedProducer:
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
         """Queues a message in the client, which then gives `on_answer` its answer on a thread of its own, or within
-        this call if it refuses the message. `number`: above all earlier ones, because the broker drops any other
-        (`DROPPED`); None: the client numbers.
+        this call if it refuses the message. `number`: above all earlier ones, because a broker that deduplicates drops
+        any other (`DROPPED`); None: the client numbers.
         """
         numbered = {} if number is None else {"sequence_id": number}
         try:
