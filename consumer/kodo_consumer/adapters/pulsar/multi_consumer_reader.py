@@ -201,8 +201,8 @@ class MultiConsumerReader:
                 self._unacknowledged[of] = max(0, self._unacknowledged[of] - count)
 
     def delivered(self) -> None:
-        """Begins to open one more consumer, without waiting, if those that are open hold more than half of what they
-        may.
+        """Begins to open one more consumer, without waiting, if the open ones hold more than half of the messages that
+        they may.
         """
         if not self._limit:
             return
