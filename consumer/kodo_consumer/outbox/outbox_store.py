@@ -153,7 +153,7 @@ class OutboxStore:
     def settle(self, verdicts: Sequence[RowResult]) -> int:
         """Writes the new states of claimed rows. Returns the number of rows that were not written, because another
         relay claimed them after the claim had ended. If the database refuses the values, each row is written by itself,
-        so that one row does not hold up the others.
+        so that one row does not hold up the others; one that cannot be written stays claimed, which is logged.
         """
         ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
         try:
@@ -406,7 +406,9 @@ def _text_of(data: bytes) -> str:
 
 
 def engine_of(url: str) -> Engine:
-    """Returns the SQLAlchemy engine for a database URL. Raises KodoctlError without the secrets of the URL."""
+    """Returns the SQLAlchemy engine for a database URL, which does not connect yet. Raises KodoctlError without the
+    secrets of the URL.
+    """
     try:
         parsed = make_url(url)
     except (SQLAlchemyError, ValueError):

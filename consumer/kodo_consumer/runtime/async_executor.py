@@ -91,8 +91,8 @@ class AsyncExecutor:
                 self._loop.call_soon_threadsafe(self._wake_one)
 
     def time_out(self, message: Message) -> None:
-        """Cancels the handler of a message and replaces its slot. If the event loop does not answer within 10 s, the
-        worker fails.
+        """Has the event loop cancel the handler of a message and replace its slot; returns at once. If the loop does
+        not answer within 10 s, the worker fails.
         """
         answered = threading.Event()
         with suppress(RuntimeError):

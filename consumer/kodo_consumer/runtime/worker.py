@@ -80,7 +80,9 @@ class Worker:
     # ---- life
 
     def supervise(self, ring: Callable[[], object], on_broken: Callable[[], object]) -> None:
-        """Sets callbacks: `ring`, if the next tick is due sooner than planned, and `on_broken`, if the worker breaks."""
+        """Sets callbacks, which any thread may call: `ring`, if the next tick is due sooner than planned, and
+        `on_broken`, if the worker breaks.
+        """
         self._actions.ring_with(ring)
         self._on_failure = on_broken
 
@@ -128,7 +130,9 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """True if handlers run, receipts or confirmations are awaited, or a thread is about to acknowledge or publish."""
+        """True if handlers run, messages are deferred, receipts or confirmations are awaited, or a thread is about to
+        acknowledge or publish. Messages that wait for their start do not count.
+        """
         with self._lock:
             return self.engine.busy or self._actions.has_uncommitted
 

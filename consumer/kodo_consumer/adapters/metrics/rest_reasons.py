@@ -37,7 +37,9 @@ class InboxView(Protocol):
 
     @property
     def backlog(self) -> tuple[int, int, float]:
-        """Rows that no worker has, rows that workers have, and seconds since the first of all was received."""
+        """Rows that no worker has, rows that workers have, and seconds since the first of all was received, 0 without
+        any.
+        """
 
 
 class RestingWorker(Protocol):

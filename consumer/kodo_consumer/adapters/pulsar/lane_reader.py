@@ -142,18 +142,24 @@ class PulsarLaneReader:
         """Does nothing: one consumer can get no more. MultiConsumerReader opens further ones."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
+        """Plans to leave one partition (its number as a text; None: all) in `wait` seconds and to subscribe again
+        `away` seconds later; `check_connection` carries it out.
+        """
         self._leave.append((time.monotonic() + wait, away, partition))
         self._on_plan()
 
     def leave(self, wait: float) -> None:
-        """Plans to leave all partitions; `check_connection` carries it out, unless it was joined by then."""
+        """Plans to leave all partitions in `wait` seconds; `check_connection` carries it out, unless it was joined by
+        then.
+        """
         self._away = True
         self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
         self._on_plan()
 
     def join(self) -> None:
-        """Lets all partitions be read again. One that is not left yet reconnects: it has messages that were given up."""
+        """Lets all partitions be read again, without waiting for them. One that is not left yet reconnects: it has
+        messages that were given up.
+        """
         with self._presence:
             self._away = False
             for one in list(self._consumers.values()):

@@ -146,7 +146,7 @@ class MultiConsumerReader:
             part.leave(wait)
 
     def join(self) -> None:
-        """Is back with all consumers."""
+        """Lets all consumers read again after `leave`, without waiting for them."""
         with self._lock:
             self._away = False
         for part in self._parts:

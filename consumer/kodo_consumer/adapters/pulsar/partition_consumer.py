@@ -174,15 +174,15 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def leave(self) -> None:
-        """Closes the consumer until `join`. The sink is notified that the broker will redeliver every unacknowledged
-        message.
+        """Closes the consumer until `join`; returns at once. The sink is notified that the broker will redeliver every
+        unacknowledged message.
         """
         self._connection.wanted.clear()
         log.info("%s: its lane is paused: left until that ends", self.topic)
         self.renew("")
 
     def join(self) -> None:
-        """Subscribes again after `leave`."""
+        """Lets the consumer be opened again after `leave`; returns at once."""
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
@@ -212,7 +212,9 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals)."""
+        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals). Does
+        nothing until the consumer has waited for a call for 0.5 s.
+        """
         consumer, since = self._consumer, self.permits.waits_since
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
             return

@@ -51,8 +51,9 @@ class SequencedClient:
             raise cannot_publish(topic, problem) from None
 
     def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
-        """Opens the producer with this name, which compresses as the target declares. Raises ClusterError, also if
-        another process has the name. None: a new name; a message is then known by its order alone.
+        """Opens a producer, which compresses as the target declares, and waits for the broker. `name`: name of the
+        producer; None: a new one, and a message is then known by its order alone. Raises ClusterError, also if another
+        process has the name.
         """
         declared: dict[str, Any] = {}
         if target.payload_type == "avro" and target.schema is not None:
