@@ -10,7 +10,9 @@ from enum import StrEnum
 
 
 class RowStatus(StrEnum):
-    """Status of a row."""
+    """Status of a row. SENDING: a relay has claimed it, perhaps one that has died. FAILED: nobody sends it until it is
+    pushed.
+    """
 
     TO_SEND = "to_send"
     SENDING = "sending"

@@ -53,8 +53,9 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 class WorkerSupervisor:
     """Starts a worker, runs its timers and ends it. Thread-safe; `start` and `stop` are each called once.
-    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks. `background_tasks`: functions with a thread
-    each, from `start` to `stop`.
+    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks, so `stats`, `lane_workers`, `still` and
+    `skew` are None. `last_tick`: start of the last tick (time.monotonic()), None before the first. `background_tasks`:
+    functions with a thread each, from `start` to `stop`.
     """
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:

@@ -310,7 +310,9 @@ class Worker:
         return is_ended
 
     def fail(self, problem: BaseException) -> None:
-        """Breaks the worker: records the first problem, logs it, and makes the supervisor end the worker."""
+        """Breaks the worker: keeps the first problem, logs each, and ends the wait of its supervisor, whose owner then
+        stops it. Handlers run until then. Any thread may call it; never raises.
+        """
         if self.problem is None:
             self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)

@@ -112,7 +112,9 @@ class WorkerView:
 
     @property
     def reads_alone(self) -> bool:
-        """True if this worker gets every message of its subscription, and so detects which are missing."""
+        """True if the subscription has one reader, by its type and its expected workers, so that missing messages are
+        detected.
+        """
         return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:

@@ -72,10 +72,10 @@ class SendCalls:
             self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
-        """Sends the messages that wait to be sent together with others."""
+        """Sends the messages that wait for others; here none does, because `send` waits for none."""
 
     def close(self) -> None:
-        """Drops the waiting messages: these producers send nothing more."""
+        """Drops the messages that wait for others: these producers send nothing more."""
 
 
 class NativeResults:

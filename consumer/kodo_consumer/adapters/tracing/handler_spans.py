@@ -233,7 +233,8 @@ class HandlerSpans:
             self._one_less(run)
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. See
+        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. A
+        message without a context carries that of the span from then on. See
         kodo_consumer.core.state.observer.DecisionObserver.
         """
         run = self._open.pop(in_flight, None)
