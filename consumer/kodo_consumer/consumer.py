@@ -390,6 +390,7 @@ class Consumer:
             check, clock = _with_schemas(check, policy, cluster), SystemClock()
             forecast = FailureForecast(lambda: self._running.worker.policy if self._running else policy)
             runner = handling.runner(self.policy, check, self._hooks, traces, forecast)
+            on_failure.callback(runner.stop)
             runner = guard_executor(runner, policy, self.settings, clock)
             on_failure.callback(runner.stop)
             redact_stray_errors(self.error_texts, self)

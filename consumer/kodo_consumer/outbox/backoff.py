@@ -18,8 +18,8 @@ _MOST_REST: Final = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays in ms by business code, of which the last one repeats. `attempts`: failed sends of a row after which it is
-    reported.
+    """Delays in ms by business code, of which the last one repeats; a code that is missing has those of `default`.
+    `attempts`: failed sends of a row after which it is reported.
     """
 
     delays: Mapping[str, Sequence[int]] = field(default_factory=lambda: DELAYS)
@@ -46,8 +46,9 @@ class TopicCooldown:
         self._resting: dict[str, tuple[float, int]] = {}  # topic -> (until when, how often in a row)
 
     def on_failure(self, topic: str, now: float) -> bool:
-        """Records that a send to the topic had no receipt, and begins a pause. `now`: seconds of a monotonic clock.
-        Returns False if a pause is already under way.
+        """Records that a send to the topic had no receipt, and begins a pause: 1 s, doubled each time until a send has
+        its receipt, 30 s at most. `now`: seconds of a monotonic clock. Returns False, and changes nothing, if a pause
+        is already under way.
         """
         until, times = self._resting.get(topic, (0.0, 0))
         if until > now:

@@ -68,7 +68,7 @@ class RowArguments(TypedDict, total=False):
 class Outbox:
     """Writes messages into the outbox table. `app`: name of the writing application; `env`: environment that the
     messages are for; "": any; `send_targets`: topics of the topology; `clock`: for tests; None: rows become due by the
-    clock of the database, as for relays.
+    clock of the database, as for relays; `traces`: whether messages carry the caller's span, as the setting says.
 
     Without `send_targets` messages are not checked against a topology: the relay then marks rows that the topology does
     not allow as failed.
@@ -89,8 +89,8 @@ class Outbox:
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
-        """Returns an outbox that refuses messages which the topology file does not allow. Opens no connection. Raises
-        KodoctlError for a wrong file.
+        """Returns an outbox that refuses messages which the topology file does not allow; later changes of the file do
+        not count. Opens no connection. Raises KodoctlError for a wrong file.
         """
         with ReadableErrors(path) as readable:
             surroundings = Environment.of(**place)
@@ -127,10 +127,12 @@ class Outbox:
         is sent after the transaction commits; a rollback removes it.
 
         `topic`: a ground topic of the topology, followed by `-LEVEL` for a level other than L1. A payload that is not
-        bytes is sent as JSON; values of properties that are true, false or numbers are written as JSON writes them.
-        `biz_code`: kind of business, which chooses the backoff; `delay`: earliest time of the send, as `10s` or ms from
-        now, by the database's clock; `id`: the identity; None: a new one. Raises UsageError for anything that the
-        topology, the table or a message does not allow, and if the session has no transaction that can be rolled back.
+        bytes is sent as JSON, to an Avro topic as Avro, and None as a tombstone; values of properties that are true,
+        false or numbers are written as JSON writes them. `key`: None and "": none. `biz_code`: kind of business, which
+        chooses the backoff; `delay`: earliest time of the send, as `10s` or ms from now, by the database's clock; `id`:
+        the identity; None: a new one. Raises UsageError for anything that the topology, the table or a message does not
+        allow, and if the session has no transaction that can be rolled back; SQLAlchemyError, such as for an `id` that
+        the table has.
         """
         with self._readable:
             if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
@@ -270,7 +272,8 @@ class CreationOrder:
     @contextmanager
     def writing(self, topic: str, key: str, *, own_id: bool) -> Iterator[None]:
         """Context for writing a row. If this row or the previous row of its key has an id of the caller's (`own_id`),
-        waits until the millisecond of the previous row is over, because such ids need not ascend.
+        waits until the millisecond of the previous row is over, 2 ms at most, because such ids need not ascend. Rows
+        without a key have no order.
         """
         if not key:
             yield

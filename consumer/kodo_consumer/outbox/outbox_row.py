@@ -17,9 +17,9 @@ _TEXTS: Final = ("id", "topic", "key", "properties", "biz_code")
 
 
 class Row(NamedTuple):
-    """A row that a relay has claimed. `version`: the version of the row since the claim; `created_at`: ms since the
-    epoch; `problem`: why the row can never be sent, such as a column with a value of another type, which SQLite allows;
-    "": none.
+    """A row that a relay has claimed. `version`: the version of the row since the claim; `key`: "": none; `body`: None:
+    a tombstone; `retry_count`: sends without a receipt; `created_at`: ms since the epoch; `problem`: why the row can
+    never be sent, such as a column with a value of another type, which SQLite allows; "": none.
     """
 
     id: str

@@ -60,7 +60,9 @@ _EXAMPLE: Final = "for PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/
 
 @dataclass(frozen=True, slots=True)
 class OutboxScope:
-    """Rows that a relay sends: of one `app` (None: of all), for the environment `env` or for any."""
+    """Rows that a relay sends: of one `app` (None: of all), for the environment `env`, and those for any environment
+    (those alone if `env` is "").
+    """
 
     env: str = ""
     app: str | None = None
@@ -151,7 +153,7 @@ class OutboxStore:
     def settle(self, verdicts: Sequence[RowResult]) -> int:
         """Writes the new states of claimed rows. Returns the number of rows that were not written, because another
         relay claimed them after the claim had ended. If the database refuses the values, each row is written by itself,
-        so that one row does not hold up the others.
+        so that one row does not hold up the others; one that cannot be written stays claimed, which is logged.
         """
         ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
         try:
@@ -213,7 +215,9 @@ class OutboxStore:
         return found
 
     def waiting(self) -> tuple[int, float]:
-        """Returns the number of unsent rows without the held ones, and for how long the first has been due, in ms."""
+        """Returns the number of unsent rows without the held ones, and for how many ms the first of them has been due,
+        0 if none is. A claimed row is due when its claim ends.
+        """
         statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
             _WAITING, TABLE.c.next_push_at < HELD, self._scope
         )
@@ -233,8 +237,9 @@ class OutboxStore:
     # ---- people
 
     def counts(self, chosen: RowFilter = RowFilter()) -> dict[str, int]:  # noqa: B008  # it cannot be changed
-        """Returns the number of chosen rows by status, of all apps and environments. The unsent rows are also counted as
-        `held`, as `retrying` (a send had no receipt), and as `late` (due for more than a minute).
+        """Returns the number of chosen rows by status, of all apps and environments; a status without rows is missing.
+        The unsent rows are also counted as `held`, as `retrying` (a send had no receipt), and as `late` (due for more
+        than a minute).
         """
         c = TABLE.c
         by_status = select(type_coerce(c.status, NULLTYPE), func.count()).where(_among(chosen)).group_by(c.status)
@@ -271,8 +276,8 @@ class OutboxStore:
         return self._rewrite(ours, limit, from_now, lambda place: {"delay": round(place * spacing)}, retry_count=0)
 
     def hold(self, chosen: RowFilter, *, limit: int) -> int:
-        """Holds at most `limit` rows that are to be sent: they are not sent until `push` makes them due. Returns the
-        number of changed rows.
+        """Holds at most `limit` rows that are to be sent: they are not sent until `push` makes them due. Rows that a
+        relay has claimed stay unchanged. Returns the number of changed rows.
         """
         ours = and_(_among(chosen), TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at < HELD)
         return self._rewrite(ours, limit, literal(HELD, BigInteger), lambda _: {})
@@ -401,7 +406,9 @@ def _text_of(data: bytes) -> str:
 
 
 def engine_of(url: str) -> Engine:
-    """Returns the SQLAlchemy engine for a database URL. Raises KodoctlError without the secrets of the URL."""
+    """Returns the SQLAlchemy engine for a database URL, which does not connect yet. Raises KodoctlError without the
+    secrets of the URL.
+    """
     try:
         parsed = make_url(url)
     except (SQLAlchemyError, ValueError):

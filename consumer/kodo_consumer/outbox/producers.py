@@ -29,8 +29,9 @@ class Senders:
 
     def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
         """Sends a row, with the row's id as `kodo-id`, without waiting for the receipt, with which `on_receipt` is
-        called; opens the topic's producer first if necessary. Raises UsageError or ValueError for a row that can never
-        be sent, and ClusterError if the topic cannot be reached.
+        called on another thread. Blocks while the topic's producer is opened, for its first row, and while too many
+        messages of the producer have no receipt. Raises UsageError or ValueError for a row that can never be sent, and
+        ClusterError if the topic cannot be reached.
         """
         properties = row.message_properties()
         with self._lock:

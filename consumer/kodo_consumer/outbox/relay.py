@@ -57,9 +57,10 @@ class RelayOptions:
 
 
 class Relay:
-    """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`: rows by result
-    since the start, with the keys `sent`, `again`, `late`, `failed` and `overtaken`. `turned_at`: start of the last
-    turn.
+    """Sends the rows of an outbox. One thread calls `turn` again and again, as `serve` does. `counts`, since the start:
+    `sent` and `failed` rows, sends without a receipt (`again`, and `late` those beyond the attempts), and rows that
+    another relay claimed before their result was written (`overtaken`). `turned_at`: start of the last turn
+    (time.monotonic()).
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Relay:
     def turn(self, *, claim: bool = True) -> float:
         """Handles the receipts that came, writes the results of rows, claims and sends rows that are due (unless
         `claim` is false), and deletes old rows. Returns the seconds until the next turn, which a receipt may shorten.
+        An error of the database is logged, not raised, and the results are written later.
         """
         self.turned_at = time.monotonic()
         self._some.clear()
@@ -133,7 +135,9 @@ class Relay:
         return 0.0 if claimed else _POLL
 
     def let_go(self) -> None:
-        """Releases claimed rows that were not sent. Further turns without claims wait for the receipts of sent rows."""
+        """Releases claimed rows that were not sent; the next turn writes that. Further turns without claims wait for
+        the receipts of sent rows.
+        """
         for chain in self._chains.values():
             self._release(row for row, _ in chain)
             chain.clear()

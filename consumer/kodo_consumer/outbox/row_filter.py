@@ -10,7 +10,9 @@ from enum import StrEnum
 
 
 class RowStatus(StrEnum):
-    """Status of a row."""
+    """Status of a row. SENDING: a relay has claimed it, perhaps one that has died. FAILED: nobody sends it until it is
+    pushed.
+    """
 
     TO_SEND = "to_send"
     SENDING = "sending"
@@ -20,7 +22,9 @@ class RowStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Filter of rows: a row must meet all conditions that are given. Without any condition all rows are chosen."""
+    """Filter of rows: a row must meet all conditions that are given; None and () are none, "" is one. Without any
+    condition all rows are chosen.
+    """
 
     ids: tuple[str, ...] = ()
     statuses: tuple[RowStatus, ...] = ()

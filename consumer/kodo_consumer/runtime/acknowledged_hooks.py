@@ -65,11 +65,11 @@ class AcknowledgedHooks:
         self._thread = begin(self._run, "kodo-acknowledged", self._fail, over=lambda: self._over)
 
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
-        """Queues the messages for the thread."""
+        """Queues the messages for the thread, which calls all hooks with each message, then `called`. Does not wait."""
         self._waiting.put((messages, called))
 
     def close(self) -> None:
-        """Drops the messages that wait, and waits at most 2 s for a hook that runs."""
+        """Drops the messages that wait, whose `called` is never called, and waits at most 2 s for a hook that runs."""
         self._over = True
         self._waiting.put(None)
         self._thread.join(_JOIN)

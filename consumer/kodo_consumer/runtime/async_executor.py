@@ -64,8 +64,8 @@ class AsyncExecutor:
         return self._loop
 
     def enter(self, lifespans: Lifespans) -> None:
-        """Enters the lifespans, on the event loop, whose thread then starts; `stop` leaves them. Raises KodoctlError if
-        one fails.
+        """Enters the lifespans, on the event loop, whose thread then starts, and waits until they are entered, however
+        long that takes; `stop` leaves them. Raises KodoctlError if one fails.
         """
         self._begin_loop()
         asyncio.run_coroutine_threadsafe(self._enter(lifespans), self._loop).result()
@@ -91,8 +91,8 @@ class AsyncExecutor:
                 self._loop.call_soon_threadsafe(self._wake_one)
 
     def time_out(self, message: Message) -> None:
-        """Cancels the handler of a message and replaces its slot. If the event loop does not answer within 10 s, the
-        worker fails.
+        """Has the event loop cancel the handler of a message and replace its slot; returns at once. If the loop does
+        not answer within 10 s, the worker fails.
         """
         answered = threading.Event()
         with suppress(RuntimeError):
@@ -102,7 +102,7 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """Cancels all tasks and ends the event loop, and waits for both for a limited time."""
+        """Cancels all tasks and ends the event loop. Waits 4 s at most, and 10 s more for lifespans."""
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)

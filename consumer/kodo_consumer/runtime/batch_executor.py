@@ -55,7 +55,10 @@ class Batch:
 
 
 def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], None]:
-    """Function for an executor that calls a plain batch handler, and stores the outcomes in the batch."""
+    """Function for an executor that calls a plain batch handler, and stores the outcomes in the batch. The handler
+    returns None (all are done), one Result for each message in order, or Results by message, where a message that is
+    missing is done. Anything else fails all messages.
+    """
 
     def run(batch: Batch) -> None:
         batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages, failed)

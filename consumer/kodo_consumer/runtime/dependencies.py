@@ -30,8 +30,8 @@ LIFESPANS: Final[WeakSet[Provider]] = WeakSet()
 
 class Depends:
     """Annotation of a parameter: its value comes from `provider`, a function, a generator function, or a lifespan of
-    the consumer. A provider's own parameters are a Message, or depend on further providers. Raises UsageError for
-    anything else than a function or a class.
+    the consumer. A provider's own parameters are a Message, or depend on further providers. Raises UsageError for an
+    object that cannot be called or has no hash.
     """
 
     __slots__ = ("provider",)

@@ -19,7 +19,7 @@ _LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside,
 
 def drain(worker: Worker, seconds: float) -> None:
     """Starts no more messages, and waits at most `seconds` for running handlers, deferred messages, receipts and
-    confirmations.
+    confirmations, or until the worker breaks. Logs what is left then; does not close the worker.
     """
     deadline = time.monotonic() + seconds
     worker.drain()
@@ -35,7 +35,7 @@ def drain(worker: Worker, seconds: float) -> None:
 
 
 def join(threads: Sequence[Thread]) -> None:
-    """Waits at most `_LEAVE` seconds for the threads. A thread that still waits for an answer from elsewhere is left
+    """Waits at most 2 s for all threads together. A thread that still waits for an answer from elsewhere is left
     behind, because it does nothing any more.
     """
     latest = time.monotonic() + _LEAVE

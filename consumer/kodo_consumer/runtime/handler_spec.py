@@ -190,9 +190,9 @@ class HandlerSpec:
         traces: HandlerSpans | None = None,
         forecast: Forecast | None = None,
     ) -> HandlerExecutor:
-        """New executor of the handler; its processes are started and lifespans entered, its threads are not started.
-        `forecast`: returns the next step of a failed message for the log. Raises KodoctlError if processes cannot
-        import the handler, or a lifespan fails.
+        """New executor of the handler; its processes are started and lifespans entered, but no message is taken before
+        `start`. `forecast`: returns the next step of a failed message for the log. Raises KodoctlError if processes
+        cannot import the handler, or a lifespan fails; nothing is left running then.
         """
         texts = hooks.error_texts(policy)
         if self.processes:

@@ -63,7 +63,7 @@ class Hooks:
         self._texts: ErrorTextReader | None = None
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
-        """Adds a hook, which runs inside of those that were added before."""
+        """Adds a hook: around "handle" it runs inside of those that were added before, elsewhere after them."""
         self._of[around].append(hook)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,7 +108,9 @@ class Hooks:
     # ---- received
 
     def on_messages(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
-        """Calls the hooks "receive" with each received message, before any decision about it. Exceptions are logged."""
+        """Calls the hooks "receive" with each received message, before any decision about it. Exceptions are logged,
+        those of one hook once in 10 s at most.
+        """
         for delivery in deliveries:
             try:
                 headers = read_headers(delivery.properties)
@@ -158,7 +160,9 @@ class Hooks:
     # ---- handled and decided
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
-        """Returns the function with the hooks "handle" and "decide" around it. `batches`: it is called with lists."""
+        """Returns the function with the hooks "handle" around it; each hook "decide" then gets its exception (None: it
+        returned), and may return another one, which is raised instead. `batches`: it is called with lists.
+        """
         result = BatchResult if batches else SingleResult
         for hook in reversed(self._of["handle"]):
             function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))

@@ -205,8 +205,9 @@ def _made_by_platform(name: str, text: Any) -> bool:
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     """Settings from environment variables (KODO_CONSUMER_DRAIN_TIMEOUT and others), else from the file, else defaults.
-    `folder`: where the search for the file begins. Raises KodoctlError with every finding, UsageError if one is about a
-    variable. Warns of variables whose name is almost a setting's.
+    An empty variable is a value, not a missing one. `folder`: where the search for the file begins, which goes on in
+    the folders above. Raises KodoctlError with every finding, UsageError if one is about a variable. Warns of variables
+    whose name is almost a setting's.
     """
     file = nearest_file(FILE, folder)
     given: dict[str, Any] = {}

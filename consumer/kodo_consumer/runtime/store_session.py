@@ -45,7 +45,7 @@ class PendingWrites:
 
 class StoreSession:
     """Session with the store. One thread calls `maintain`, another one `exchange`, `judge_mark` and `take_over`.
-    `down`: the last call of the store failed.
+    `down`: the last call of the store failed; `problem`: why, also after the store is back.
 
     `go_on`: handlers run while the store is down. `keep`: seconds for which the id of a done message is remembered,
     since a repeat may come late: a copy of a reroute waits as long as others of its topic do. Use `unsaved`, and
@@ -85,7 +85,7 @@ class StoreSession:
 
     def exchange(self, request: Exchange) -> StoreAnswer | None:
         """Sends a request to the store, and removes its news from `unsaved`. Returns the answer; None: the store is
-        down.
+        down, and the news stay. An empty request is answered without a call.
         """
         if not (request.done or request.ended or request.starting):
             return StoreAnswer()

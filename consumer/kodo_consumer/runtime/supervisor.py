@@ -53,8 +53,9 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 class WorkerSupervisor:
     """Starts a worker, runs its timers and ends it. Thread-safe; `start` and `stop` are each called once.
-    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks. `background_tasks`: functions with a thread
-    each, from `start` to `stop`.
+    `drain_timeout`: seconds. `cluster`: None: no statistics and no checks, so `stats`, `lane_workers`, `still` and
+    `skew` are None. `last_tick`: start of the last tick (time.monotonic()), None before the first. `background_tasks`:
+    functions with a thread each, from `start` to `stop`.
     """
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
@@ -98,8 +99,8 @@ class WorkerSupervisor:
         worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
-        """Checks the cluster, connects the worker and starts its threads. Raises KodoctlError with all missing topics
-        and subscriptions.
+        """Checks the cluster, connects the worker and starts its threads; returns when all lanes are open. Raises
+        KodoctlError with all missing topics and subscriptions.
         """
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
@@ -261,7 +262,7 @@ class WorkerSupervisor:
 
 def longest_nap(policy: Policy) -> float:
     """Longest time between two ticks, in seconds: a quarter of the handler time-out, because a handler that hangs sends
-    no wake-up call.
+    no wake-up call; at most 5.
     """
     return min(_LONGEST_NAP, policy.handler_timeout / 4000)
 
@@ -317,7 +318,7 @@ class DeferralNotice:
 
 
 class FailureTally:
-    """Number of failed handler runs by cause, logged every 10 s in which there were several."""
+    """Number of failed handler runs by cause, logged every 10 s in which there were two or more."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -325,7 +326,9 @@ class FailureTally:
         self._since: float | None = None
 
     def tick(self, now: float) -> None:
-        """Logs the failures since the last entry, if 10 s are over. `now`: seconds by a clock that only advances."""
+        """Logs every 10 s the failures since the last look, with the ten most frequent causes; a single failure is left
+        out. `now`: seconds by a clock that only advances.
+        """
         self._since = now if self._since is None else self._since
         if now - self._since < _TALLY_EVERY:
             return

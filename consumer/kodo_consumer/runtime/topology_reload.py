@@ -108,7 +108,9 @@ class FileReloader(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread that watches the file; it reads the file once at the beginning. A second call does nothing."""
+        """Starts the thread that watches the file; it first reads the file, if that changed since `text`. A second call
+        does nothing.
+        """
         if self._thread is None:
             self._thread = begin(self._watch, "kodo-reload", log_end)
 
@@ -128,8 +130,8 @@ class FileReloader(Generic[T]):
             self.stop()
 
     def reload(self, *, always: bool = False) -> None:
-        """Reads the file if its contents have changed (with `always`: in any case), and adopts it or logs why not.
-        Thread-safe.
+        """Reads the file if its contents have changed since the last reading (with `always`: in any case), and adopts
+        it or logs why not. Does nothing if the file cannot be read. Thread-safe.
         """
         with self._asked:
             text = contents(self._file)

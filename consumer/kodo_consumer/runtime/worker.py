@@ -80,13 +80,15 @@ class Worker:
     # ---- life
 
     def supervise(self, ring: Callable[[], object], on_broken: Callable[[], object]) -> None:
-        """Sets callbacks: `ring`, if the next tick is due sooner than planned, and `on_broken`, if the worker breaks."""
+        """Sets callbacks, which any thread may call: `ring`, if the next tick is due sooner than planned, and
+        `on_broken`, if the worker breaks.
+        """
         self._actions.ring_with(ring)
         self._on_failure = on_broken
 
     def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
-        """Connects every lane, then starts the handlers and the receiving. Raises ClusterError, after closing all that
-        was opened.
+        """Connects every lane, then starts the handlers and the receiving. Raises KodoctlError, after closing all that
+        was opened: ClusterError, or the error with which the executor does not start.
 
         `unacked`: number of unacknowledged messages that the broker allows one consumer, by lane index, if known.
         """
@@ -96,10 +98,10 @@ class Worker:
             sinks = partial(WorkerSink, self)
             confirms = self._observers.acknowledged is not None
             self._connections.open(self.policy, consumer_name, unacked or {}, sinks, self.receipts, confirms=confirms)
+            self._runner.start(self)
         except BaseException:
             self.close()
             raise
-        self._runner.start(self)
         self.opened = True  # until then no lane has room: nothing is received that could not be acknowledged
         for reader in self._connections.readers:
             reader.resume()
@@ -128,7 +130,9 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """True if handlers run, receipts or confirmations are awaited, or a thread is about to acknowledge or publish."""
+        """True if handlers run, messages are deferred, receipts or confirmations are awaited, or a thread is about to
+        acknowledge or publish. Messages that wait for their start do not count.
+        """
         with self._lock:
             return self.engine.busy or self._actions.has_uncommitted
 
@@ -306,7 +310,9 @@ class Worker:
         return is_ended
 
     def fail(self, problem: BaseException) -> None:
-        """Breaks the worker: records the first problem, logs it, and makes the supervisor end the worker."""
+        """Breaks the worker: keeps the first problem, logs each, and ends the wait of its supervisor, whose owner then
+        stops it. Handlers run until then. Any thread may call it; never raises.
+        """
         if self.problem is None:
             self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)

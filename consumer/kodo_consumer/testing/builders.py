@@ -30,8 +30,9 @@ def message(
     tenant: str = NOBODY,
     schema: Mapping[str, Any] | None = None,
 ) -> Message:
-    """Returns a message as a handler gets it; a payload other than bytes is encoded as JSON. `place`: level and state;
-    `attempt`: number of this handling; `schema`: JSON schema that `message.json()` validates, None: none.
+    """Returns a message as a handler gets it; a payload other than bytes is encoded as JSON, None is a tombstone.
+    `place`: level and state; `attempt`: number of this handling; `schema`: JSON schema that `message.json()` validates,
+    None: none. No worker has the message, so `defer` raises UsageError.
     """
     data = MessageValidator().encode(payload)
     number = next(_numbers)

@@ -56,10 +56,11 @@ def kills(
             assert ledger.total() == 10, kill
             ledger.clear()
 
-    Fails by itself if a message never ends. An exception kills the handler, and is raised again at every further line
-    of that file, so that neither `except` nor `finally` there continues. Objects that the handler opened are gone
-    with it. Objects of the module survive, unlike in a real crash: a connection of the module may still have its
-    transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    A first run without a kill counts the steps; its effects are still there in the run of the first Kill, with the same
+    identities of messages. Raises AssertionError if a message never ends. An exception kills the handler, and is raised
+    again at every further line of that file, so that neither `except` nor `finally` there continues. Objects that the
+    handler opened are gone with it. Objects of the module survive, unlike in a real crash: a connection of the module
+    may still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
     """
     total = _Life(consumer, payloads, key, properties, fatal=None).play().steps
     for fatal in range(1, total + 1):

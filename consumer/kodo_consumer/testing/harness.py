@@ -112,7 +112,9 @@ class InlineExecutor:
             loop.run_until_complete(holder)
 
     def step(self) -> bool:
-        """Hands back the last result, and handles one message (or batch). Returns False if it did neither."""
+        """Hands back the last result, and handles one message (or batch). Returns False if it did neither. Raises
+        exceptions of the handler that are no Exception, such as SystemExit, which are failures in a worker.
+        """
         assert self._source is not None
         if self.stopped:
             return False
@@ -181,6 +183,7 @@ class Harness:
 
     Tests call `send`, `run` (does everything that can happen now) and `advance` (moves the clock, and does everything
     that is due, in order), then look at `waiting` in a lane, `dead_letters`, `broker.messages(topic)` or `counts`.
+    Handlers run within these calls, one after the other: no time-out ends them, and there is no store of done messages.
     Harnesses of several subscriptions share a `broker` and a `clock`. `around` is called with each message and its
     handler. `inbox`: messages go through it, of a database of the test; None: also those of a handler that has one go
     straight to it.
@@ -215,14 +218,15 @@ class Harness:
 
     @property
     def counts(self) -> Counts:
-        """Counts of the worker."""
+        """Counts of the worker, which keep changing."""
         return self.worker.counts
 
     def send(self, payload: Any, *, level: Level | str = Level.L1, **options: Unpack[SendOptions]) -> StoredMessage:
-        """Sends a message as a `Producer` of this level does, and returns it as it is stored: with an identity and a
-        sequence number. `options`: as of `Producer.send`; delays are of the harness's clock. Raises UsageError for
-        anything that the topology does not allow, ClusterError for more than a broker takes, as `Producer.send` does.
-        See `inject` for messages of other senders.
+        """Stores a message on the topic of the level, checked and built as a `Producer` does, and returns it as it is
+        stored: with an identity and a sequence number. Runs no handler; routes of the topology apply in `run`.
+        `options`: as of `Producer.send`; delays are of the harness's clock. Raises UsageError for anything that the
+        topology does not allow, ClusterError for more than a broker takes, as `Producer.send` does. See `inject` for
+        messages of other senders.
         """
         self._use.check("send")
         sender = self._sender(level)
@@ -258,7 +262,9 @@ class Harness:
         return self.broker.send(Outgoing(topic, data, plain_properties(properties), key=key, event_time=event_time))
 
     def run(self) -> None:
-        """Runs everything that can happen at the present time of the clock."""
+        """Runs everything that can happen at the present time of the clock. Raises AssertionError after a million
+        steps.
+        """
         self._use.check("run")
         for _ in range(_MAX_STEPS):
             self.worker.tick()
@@ -295,7 +301,9 @@ class Harness:
         self.clock.advance(min(steps))
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
-        """Messages of a lane that this subscription has not acknowledged."""
+        """Messages of a lane that this subscription has not acknowledged: due or not, deferred ones among them. Raises
+        UsageError if the policy has no such lane.
+        """
         return self.broker.backlog(self._topic(level, state), self.policy.subscription)
 
     @property
@@ -306,7 +314,9 @@ class Harness:
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:
-        """Ends the worker; the broker gives its unacknowledged messages to others."""
+        """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing, other
+        calls raise UsageError then.
+        """
         if self._use.end():
             self.worker.drain()
             self.worker.close()

@@ -61,7 +61,9 @@ class MemoryBroker:
     # ---- what a test sets up and looks at
 
     def create(self, topic: str, subscriptions: Iterable[str] = (), *, partitions: int = 1) -> None:
-        """Creates a topic with subscriptions, as far as they do not exist."""
+        """Creates a topic with subscriptions, as far as they do not exist; an existing topic keeps its number of
+        partitions. A new subscription begins with the first message of the topic.
+        """
         found = self._topics.setdefault(topic, Topic(topic, len(self._topics) + 1, partitions))
         for name in subscriptions:
             found.subscriptions.setdefault(name, MemorySubscription())
@@ -76,8 +78,8 @@ class MemoryBroker:
         self._compressing.update(one.topic for one in targets if one.compression)
 
     def send(self, message: Outgoing) -> StoredMessage:
-        """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for values that no
-        client can send.
+        """Stores a message as a producer would, of any size: see `is_too_large`. Raises ClusterError for an unknown
+        topic, TypeError for values that no client can send.
         """
         _check(message)
         return self._topic(message.topic).store(message, self._clock.wall())
@@ -107,7 +109,9 @@ class MemoryBroker:
         return list(self._topic(topic).messages)
 
     def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
-        """Messages that a subscription has not acknowledged."""
+        """Messages that a subscription has not acknowledged, those that a worker has and delayed ones among them.
+        Raises KeyError for an unknown subscription.
+        """
         acknowledged = self._topic(topic).subscriptions[subscription].acknowledged
         return [stored for stored in self._topic(topic).messages if stored.number not in acknowledged]
 
@@ -117,8 +121,9 @@ class MemoryBroker:
         return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
 
     def fail_sends(self, topic: str, *receipts: Receipt) -> None:
-        """Determines the receipts of the next sends to a topic; later sends succeed. A message with the receipt
-        Unconfirmed is stored all the same.
+        """Sets the receipts of the next messages that publishers send to a topic, one for each, after those that were
+        set before; later sends succeed. A message with the receipt Unconfirmed is stored all the same. `send` is not
+        concerned.
         """
         self._faults.setdefault(topic, []).extend(receipts)
 
@@ -164,8 +169,9 @@ class MemoryBroker:
         """Does nothing: this broker has no threads that could fail, and no alarms."""
 
     def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
-        """Opens a lane that reads a topic from the earliest unacknowledged message; messages come with `step`. Raises
-        ClusterError for an unknown topic (K710), or a second reader of an exclusive subscription (K712).
+        """Opens a lane that reads a topic from the earliest unacknowledged message, by a subscription that is created
+        if it does not exist; messages come with `step`. Raises ClusterError for an unknown topic (K710), or a second
+        reader of an exclusive subscription (K712).
         """
         topic = self._topic(request.topic)
         subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
@@ -199,7 +205,9 @@ class MemoryBroker:
     # ---- time and progress
 
     def step(self) -> bool:
-        """Delivers receipts, confirmations and messages once. Returns False if there was nothing to deliver."""
+        """Delivers receipts, confirmations and messages once, at most a bundle to each lane. Returns False if there was
+        nothing to deliver.
+        """
         receipts = [] if self.hold_receipts else self._receipts
         if receipts:
             self._receipts = []

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `batch` is the number
-    of the first message of the batch it was sent in, None when it was sent alone.
+    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `partition`: -1 in a
+    topic without partitions. `batch` is the number of the first message of the batch it was sent in, None when it was
+    sent alone.
     """
 
     number: int
@@ -114,8 +115,8 @@ class MemorySubscription:
 
 @dataclass(slots=True)
 class Topic:
-    """Messages of a topic in the order of their arrival. A partitioned topic has one order for all partitions; each
-    message names its partition.
+    """Messages of a topic in the order of their arrival. A partitioned topic (`partitions` above 1) has one order for
+    all partitions; each message names its partition.
     """
 
     name: str
@@ -245,7 +246,7 @@ class MemoryLane:
         """Does nothing: delivery in memory does not stall."""
 
     def leave(self, wait: float) -> None:  # noqa: ARG002  # the port's name
-        """Leaves the subscription at once: its unacknowledged messages go to other lanes."""
+        """Leaves the subscription at once, whatever `wait` is: its unacknowledged messages go to other lanes."""
         self._take_back()
 
     def join(self) -> None:

@@ -26,8 +26,9 @@ class CauseLabels:
         self._lock = threading.Lock()
 
     def totals(self, counts: Mapping[str, int]) -> list[tuple[str, int]]:
-        """(label, messages since the start) of each cause that has a label, and of OTHER as the last. `counts`:
-        messages by cause since the start. Each call also decides anew which causes have a label.
+        """(label, messages) of each cause that has a label, and of OTHER as the last. A cause counts from when it got
+        its label; its earlier messages stay in OTHER. `counts`: messages by cause since the start. Each call also
+        decides anew which causes have a label.
         """
         with self._lock:
             now = Counter(dict(counts))

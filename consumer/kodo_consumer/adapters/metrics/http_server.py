@@ -36,8 +36,9 @@ class HttpEndpoint:
     """
 
     def __init__(self, shown: WorkerView | RelaySight | SourceView, host: str, port: int) -> None:
-        """Starts the server, or joins the one that has the same host and port, and shows `shown` there. Raises
-        UsageError if the address is in use or not valid.
+        """Starts the server in a thread, or joins the one of this process with the same host and port, and adds `shown`
+        to the metrics and health of this process, which each of its servers shows as a whole. Raises UsageError if the
+        address is in use or not valid.
         """
         self._shown, self._asked = shown, (host, port)
         with _lock:
@@ -59,7 +60,9 @@ class HttpEndpoint:
             raise
 
     def close(self) -> None:
-        """Ends showing the worker, relay or source; the last endpoint of an address also ends the server. To be called once."""
+        """Ends showing the worker, relay or source on all addresses; the last endpoint of an address also ends the
+        server. To be called once.
+        """
         if isinstance(self._shown, WorkerView):
             COLLECTOR.remove(self._shown)
         elif isinstance(self._shown, SourceView):
@@ -80,8 +83,8 @@ class HttpEndpoint:
 
 @contextmanager
 def serving(view: RelaySight | SourceView, host: str, port: int | None, log: logging.Logger) -> Iterator[None]:
-    """Context in which an HttpEndpoint serves metrics and health of `view`; `log` gets its address. `port`: None: nothing
-    is served. Raises UsageError as HttpEndpoint does.
+    """Context in which an HttpEndpoint serves metrics and health of `view`; `log` gets its address. `port`: 0: any free
+    one; None: nothing is served. Raises UsageError as HttpEndpoint does.
     """
     if port is None:
         yield

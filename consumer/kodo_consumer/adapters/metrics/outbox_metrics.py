@@ -20,8 +20,8 @@ _READ_EVERY: Final = 15.0  # seconds between two looks at the table
 
 
 class RelaySight:
-    """View of a relay and its table, for metrics and probes. It reads the table at most once in 15 s and keeps the
-    figures meanwhile. Thread-safe.
+    """View of a relay and its table, for metrics and probes. It reads the table at most once in 15 s, also after a
+    failure, and keeps the figures meanwhile; the call that reads waits for the database. Thread-safe.
     """
 
     def __init__(self, relay: Relay, store: OutboxStore) -> None:
@@ -32,13 +32,15 @@ class RelaySight:
         self._late = 0.0
 
     def waiting(self) -> float | None:
-        """Number of rows that are to be sent now or later, held rows left out; None while the database does not answer."""
+        """Number of rows that are to be sent now or later, held rows left out; None if the last reading of the table
+        failed.
+        """
         self._refresh()
         return None if self._waiting is None else float(self._waiting)
 
     def overdue_seconds(self) -> float | None:
-        """Seconds for which the row that has waited longest has been due, 0 without such a row; None while the database
-        does not answer.
+        """Seconds for which the row that has waited longest had been due at the last reading, 0 without such a row;
+        None if that reading failed.
         """
         self._refresh()
         return None if self._waiting is None else self._late / 1000

@@ -37,7 +37,9 @@ class InboxView(Protocol):
 
     @property
     def backlog(self) -> tuple[int, int, float]:
-        """Rows that no worker has, rows that workers have, and seconds since the first of all was received."""
+        """Rows that no worker has, rows that workers have, and seconds since the first of all was received, 0 without
+        any.
+        """
 
 
 class RestingWorker(Protocol):
@@ -128,8 +130,9 @@ class RestWatch:
         self._told_at: dict[RestReason, float] = {}
 
     def check(self, now: float) -> None:
-        """Notes which reasons apply at `now` (time.monotonic()), and writes an alarm about those that have lasted for
-        ten seconds: once for each reason, and every minute for a fault.
+        """Notes which reasons apply at `now` (time.monotonic()); none does while the worker connects or drains. Writes
+        an alarm about those that have lasted for ten seconds: once for each reason, and every minute for a fault.
+        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while messages wait.
         """
         counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:

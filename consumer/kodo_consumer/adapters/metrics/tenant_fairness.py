@@ -49,8 +49,8 @@ class Fairness:
 
 
 class Labels:
-    """Labels of tenants (or causes): at most `most` have their own label, the busiest first; `other` counts all others
-    together.
+    """Labels of tenants (or causes): at most `most` have their own label; `other` counts all others together. A tenant
+    gets one with a hundredth of a window's messages, the busiest first, while there is room.
 
     `totals`: messages by label. No count decreases: messages that a tenant had before it got a label stay in `other`. A
     label without messages for ten minutes may go to another tenant; if its tenant gets one again, it starts at 0.
@@ -122,8 +122,9 @@ class TenantWatch:
         return self._pass is not None
 
     def step(self, running: Counter[str]) -> None:
-        """Does the next step of a pass, or begins one if the last ended long enough ago. Does nothing without
-        `fair_by`. `running`: running handlers by tenant.
+        """Does the next step of a pass, or begins one if the last ended long enough ago: 0.9 s, or a hundred times as
+        long as the pass took. Does nothing without `fair_by`. `running`: running handlers by tenant; only the call that
+        begins a pass uses it.
         """
         now = self._clock.now()
         if self._policy.fair_by is None:

@@ -112,11 +112,15 @@ class WorkerView:
 
     @property
     def reads_alone(self) -> bool:
-        """True if this worker gets every message of its subscription, and so detects which are missing."""
+        """True if the subscription has one reader, by its type and its expected workers, so that missing messages are
+        detected.
+        """
         return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:
-        """Reasons to restart this process; empty while the worker works, starts or ends."""
+        """Reasons to restart this process: the worker broke, its timers stopped for 30 s, or the watchdog found
+        contradictions. Empty while the worker works, starts or ends.
+        """
         problems = self._worker_problems
         beat = self.service.last_tick
         if beat is not None and time.monotonic() - beat > _SILENT:

@@ -49,7 +49,7 @@ class BindingResults:
         self._queue.put((number, ticket, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
-        """Waits for results, then a moment for others, and returns all."""
+        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; none after `wake`."""
         found: list[tuple[int, int, Any] | None] = []
         with suppress(Empty):
             found.append(self._queue.get(timeout=wait_ms / 1000))
@@ -81,7 +81,7 @@ class AckResults:
         self._threads: list[threading.Thread] = []
 
     def add(self, sink: LaneSink) -> int:
-        """Number of a sink, which gets results from now on."""
+        """Number of a new sink, which gets results from now on, on a thread of this object."""
         self._sinks.append(sink)
         if not self._threads:
             sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]
@@ -92,7 +92,7 @@ class AckResults:
         return len(self._sinks) - 1
 
     def close(self) -> None:
-        """Hands over the results that are there, and ends the threads."""
+        """Hands over the results that are there, and ends the threads; waits 2 s at most for each."""
         self._over = True
         self.binding.wake()
         if self.native is not None:

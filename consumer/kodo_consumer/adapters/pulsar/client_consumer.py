@@ -54,7 +54,9 @@ class ClientConsumer:
         return connected
 
     def listen(self, came: Callable[[Any, Any], None]) -> None:
-        """Requests a call for the next message, which may come within this call: with a result and the message."""
+        """Requests one call for the next message, on a thread of the client or within this call: with a result and the
+        message, which counts only if the result is Ok.
+        """
         self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:
@@ -76,14 +78,14 @@ class ClientConsumer:
         return self._decoder.decode(messages)
 
     def poll(self) -> ReadResult:
-        """The next message, if it is there. Raises pulsar.PulsarException."""
+        """The next message if it is there, without waiting, else an empty result. Raises pulsar.PulsarException."""
         try:
             return self._decoder.decode([self._consumer.receive(0)])
         except pulsar.Timeout:
             return ReadResult([])
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Queues acknowledgements. One that fails is no reason to keep others back: nobody would send them again."""
+        """Queues acknowledgements. One that fails is logged and keeps no others back: nobody would send them again."""
         for token in tokens:
             try:
                 self._consumer.acknowledge(token)
@@ -99,7 +101,9 @@ class ClientConsumer:
             raw.acknowledge_async(token, partial(put, sink, ticket))
 
     def close(self) -> None:
-        """Closes the consumer, which sends its queued acknowledgements. A consumer that is closed already is no error."""
+        """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer. A consumer
+        that is closed already is no error.
+        """
         try:
             self._consumer.close()
         except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
@@ -124,7 +128,7 @@ class NativeConsumer(ClientConsumer):
         return self._read_batch(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
 
     def poll(self) -> ReadResult:
-        """The next message, if it is there. Raises pulsar.PulsarException."""
+        """The next message if it is there, without waiting, else an empty result. Raises pulsar.PulsarException."""
         return self._read_batch(None, 1, 1, 0)
 
     def _read_batch(self, first: Any, most: int, most_bytes: int, wait: int) -> ReadResult:
@@ -180,7 +184,8 @@ class Subscriber:
             self.results.close()
 
     def subscribe(self, request: LaneRequest) -> ClientConsumer:
-        """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException, and
+        """A new consumer of a partition; a subscription that does not exist begins with the earliest message. A lane
+        with schemas is read by the binding. Blocks until the broker answers. Raises pulsar.PulsarException, and
         ClusterError if it is to confirm acknowledgements and cannot.
         """
         client = with_receipts(self._client) if request.confirms else self._client

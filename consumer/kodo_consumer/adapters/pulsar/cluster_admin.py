@@ -44,8 +44,9 @@ def log_wait(what: str, seconds: float, limit: float) -> None:
 
 
 class AdminCluster:
-    """Implementation of kodo_consumer.core.values.broker.Cluster by kodoctl's admin port. Its methods raise
-    ClusterError if the cluster does not answer.
+    """Implementation of kodo_consumer.core.values.broker.Cluster by kodoctl's admin port. Its methods repeat a request
+    while brokers fail over, for up to 60 s where they do not say otherwise, and raise ClusterError if the cluster does
+    not answer.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -71,8 +72,8 @@ class AdminCluster:
         return frozenset(must(reply, f"reading {topic}"))
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
-        """Statistics of a subscription over all partitions, with the earliest message of its backlog. Does not repeat a
-        request during a fail-over, because the caller asks every few seconds. None: there is no such topic or
+        """Statistics of a subscription over all partitions, with the earliest message of its backlog. Sends one
+        request, which takes 15 s at most, because the caller asks every few seconds. None: there is no such topic or
         subscription. Raises ClusterError.
         """
         reply = ask_stats(self._looking, TopicName.parse(topic), _PRECISE)
@@ -87,7 +88,8 @@ class AdminCluster:
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """Limits of unacknowledged messages in force, wherever they are set. None: this role may not read them, because
-        policies need more than `consume` rights; then only statistics show a blocked consumer.
+        policies need more than `consume` rights, or there is no such topic; then only statistics show a blocked
+        consumer.
         """
         path = topic_path(TopicName.parse(topic))
         found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]

@@ -44,7 +44,9 @@ class StartupWait:
         self._left, self._moment = seconds, moment
 
     def wait(self, consumers: Sequence[PartitionConsumer]) -> list[PartitionConsumer]:
-        """Answers which of them are not open yet."""
+        """Waits until each of `consumers` is open or refused, as long as time is left, and returns those that are
+        neither.
+        """
         began = time.monotonic()
         latest = began + max(self._left, self._moment)
         late = [one for one in consumers if not one.first_try.wait(max(0.0, latest - time.monotonic()))]
@@ -61,8 +63,9 @@ class HasReaders(Protocol):
 
 
 class PulsarLaneReader:
-    """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition. Whatever happens to one partition
-    concerns no other.
+    """kodo_consumer.core.values.broker.LaneReader over one consumer of each partition. Whatever happens to one
+    partition concerns no other. The constructor waits for the partitions, as `patience` allows; it raises ClusterError
+    (K713) if a broker refuses one. Those that no broker serves yet are opened later.
     """
 
     def __init__(
@@ -89,12 +92,14 @@ class PulsarLaneReader:
 
     @property
     def connected(self) -> bool:
-        """True if the consumer of every partition is connected."""
+        """True if the consumer of every partition is connected, and also after `leave` until `join`."""
         return not self.disconnected_topics
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics of the partitions whose consumers are not connected, with the reason where that is known."""
+        """Topics of the partitions whose consumers are not connected, with the reason where that is known; empty after
+        `leave` until `join`.
+        """
         return [] if self._away else [one.shown for one in list(self._consumers.values()) if not one.connected]
 
     def long_connected(self, seconds: float) -> frozenset[str]:
@@ -137,18 +142,24 @@ class PulsarLaneReader:
         """Does nothing: one consumer can get no more. MultiConsumerReader opens further ones."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
+        """Plans to leave one partition (its number as a text; None: all) in `wait` seconds and to subscribe again
+        `away` seconds later; `check_connection` carries it out.
+        """
         self._leave.append((time.monotonic() + wait, away, partition))
         self._on_plan()
 
     def leave(self, wait: float) -> None:
-        """Plans to leave all partitions; `check_connection` carries it out, unless it was joined by then."""
+        """Plans to leave all partitions in `wait` seconds; `check_connection` carries it out, unless it was joined by
+        then.
+        """
         self._away = True
         self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
         self._on_plan()
 
     def join(self) -> None:
-        """Lets all partitions be read again. One that is not left yet reconnects: it has messages that were given up."""
+        """Lets all partitions be read again, without waiting for them. One that is not left yet reconnects: it has
+        messages that were given up.
+        """
         with self._presence:
             self._away = False
             for one in list(self._consumers.values()):
@@ -163,8 +174,8 @@ class PulsarLaneReader:
         self._inbox.put(None)
 
     def close(self) -> None:
-        """Sends queued acknowledgements and leaves. A call into the client library may never return: then its thread is
-        left behind.
+        """Sends queued acknowledgements and leaves, within 3 s. A call into the client library may never return: then
+        its thread is left behind, which is logged.
         """
         self.stop()
         works: dict[str, Callable[[], object]] = {one.topic: one.close for one in list(self._consumers.values())}

@@ -35,13 +35,16 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also acr
 
 
 def may_need_several(request: LaneRequest) -> bool:
-    """True if one consumer might be too few. Only a shared subscription has the limit and can be spread at will."""
+    """True if one consumer might be too few, or the limit is not known. Only a shared subscription has the limit and
+    can be spread at will.
+    """
     return request.type == "shared" and (not request.limit or request.max_unacked + _ENTRY > request.limit)
 
 
 class MultiConsumerReader:
-    """kodo_consumer.core.values.broker.LaneReader over one consumer at first. They share the lane's receiver queue:
-    half of it is the first one's, the others have the rest in equal parts (at least 1 message each).
+    """kodo_consumer.core.values.broker.LaneReader over one consumer at first, which the constructor opens as that of
+    PulsarLaneReader does. They share the lane's receiver queue: half of it is the first one's, the others have the rest
+    in equal parts (at least 1 message each).
 
     Where the limit is not known the first has the whole queue, and there are twice as many consumers whenever the stats
     say that they are blocked.
@@ -74,12 +77,14 @@ class MultiConsumerReader:
 
     @property
     def connected(self) -> bool:
-        """True if every consumer of the lane is connected to all partitions."""
+        """True if every consumer of the lane is connected to all partitions, and also after `leave` until `join`."""
         return not self.disconnected_topics
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Topics of partitions to which any consumer of the lane is not connected, each once."""
+        """Topics of partitions to which any consumer of the lane is not connected, each once; empty after `leave` until
+        `join`.
+        """
         return list(dict.fromkeys(topic for part in self._parts for topic in part.disconnected_topics))
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
@@ -105,8 +110,9 @@ class MultiConsumerReader:
             part.resume()
 
     def add_consumers(self) -> None:
-        """Doubles the number of consumers, because the needed number is unknown. Returns before they are open: a broker
-        may be silent for seconds, and the caller has the statistics of all lanes to read.
+        """Doubles the number of consumers, up to 64, because the needed number is unknown. None is opened for 15 s
+        after one could not be. Returns before they are open: a broker may be silent for seconds, and the caller has the
+        statistics of all lanes to read.
         """
         begin(self._double, "kodo-widen", self._sink.fail)
 
@@ -124,19 +130,23 @@ class MultiConsumerReader:
         return {partition: max(one[partition] for one in ago) for partition in set(ago[0]).intersection(*ago)}
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Reconnects all consumers at once, so that for a moment none is there."""
+        """Plans a reconnection of all consumers at the same time, so that for a moment none is there;
+        `check_connection` carries it out.
+        """
         for part in self._parts:
             part.reconnect(wait, away, partition)
 
     def leave(self, wait: float) -> None:
-        """Leaves with all consumers; no further one is opened meanwhile."""
+        """Plans to leave with all consumers; `check_connection` carries it out. No other consumer is opened until
+        `join`.
+        """
         with self._lock:
             self._away = True
         for part in self._parts:
             part.leave(wait)
 
     def join(self) -> None:
-        """Is back with all consumers."""
+        """Lets all consumers read again after `leave`, without waiting for them."""
         with self._lock:
             self._away = False
         for part in self._parts:
@@ -150,7 +160,7 @@ class MultiConsumerReader:
             part.stop()
 
     def close(self) -> None:
-        """Closes the consumers one after the other: each sends its queued acknowledgements first."""
+        """Closes the consumers one after the other, each within 3 s: it sends its queued acknowledgements first."""
         self.stop()
         for part in self._parts:
             part.close()
@@ -171,7 +181,7 @@ class MultiConsumerReader:
     # ---- its consumers
 
     def came(self, part: PulsarLaneReader | None, deliveries: Sequence[Delivery]) -> None:
-        """A consumer is about to hand over messages: from then on they may be acknowledged."""
+        """Counts messages that a consumer is about to hand over: from then on they may be acknowledged."""
         if not self._limit:
             return
         with self._count_lock:
@@ -191,7 +201,9 @@ class MultiConsumerReader:
                 self._unacknowledged[of] = max(0, self._unacknowledged[of] - count)
 
     def delivered(self) -> None:
-        """A consumer has handed over messages."""
+        """Begins to open one more consumer, without waiting, if the open ones hold more than half of the messages that
+        they may.
+        """
         if not self._limit:
             return
         with self._count_lock:

@@ -118,11 +118,14 @@ class PartitionConsumer:
         return self._connection.since
 
     def open(self) -> None:
-        """Begins to subscribe, until it is done; returns at once."""
+        """Begins to subscribe, on a thread that tries until it succeeds or `stop` is called; returns at once. If the
+        broker refuses the first try for good, it is the only one, and `refused` says why. `first_try` is set then,
+        after success, and if another reader has the partition alone.
+        """
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues acknowledgements, until there is a consumer where there is none."""
+        """Queues acknowledgements; without a consumer they are kept for the next one. Never waits, never raises."""
         with self._lock:
             consumer = self._consumer
             if consumer is None:
@@ -151,8 +154,9 @@ class PartitionConsumer:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
-        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes. The sink is notified that
-        the broker will redeliver every unacknowledged message. `problem`: reason for the log; "": none is logged.
+        """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread: returns
+        at once. The sink is notified that the broker will redeliver every unacknowledged message. `problem`: reason for
+        the log; "": none is logged.
         """
         with self._lock:
             old = self._take_consumer()
@@ -170,15 +174,15 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def leave(self) -> None:
-        """Closes the consumer until `join`. The sink is notified that the broker will redeliver every unacknowledged
-        message.
+        """Closes the consumer until `join`; returns at once. The sink is notified that the broker will redeliver every
+        unacknowledged message.
         """
         self._connection.wanted.clear()
         log.info("%s: its lane is paused: left until that ends", self.topic)
         self.renew("")
 
     def join(self) -> None:
-        """Subscribes again after `leave`."""
+        """Lets the consumer be opened again after `leave`; returns at once."""
         self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
@@ -208,7 +212,9 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
-        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals)."""
+        """Delivers messages that arrived silently, without a call (kodo_consumer.adapters.pulsar.silent_arrivals). Does
+        nothing until the consumer has waited for a call for 0.5 s.
+        """
         consumer, since = self._consumer, self.permits.waits_since
         if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
             return

@@ -92,8 +92,9 @@ class Producers:
         self._thread = begin(partial(self._work, before), "kodo-publish", on_broken, over=lambda: self._over)
 
     def open(self, topic: str) -> None:
-        """Makes sure that a topic can be sent to, before anything is sent: one of its partitions says so, the others are opened
-        beside. Raises pulsar.PulsarException, ClusterError.
+        """Opens the producer of the first partition of a topic, and waits for it, so that a topic that cannot be sent
+        to is noticed before anything is sent; the thread that sends opens the others. Raises pulsar.PulsarException,
+        ClusterError.
         """
         factory = self._factory
         partitions = factory.partitions(topic)
@@ -110,8 +111,8 @@ class Producers:
             self._some.set()
 
     def close(self) -> None:
-        """Sends the queued messages, waits at most `_LEAVE_WITHIN` seconds for receipts, and closes the client.
-        Messages without a receipt by then are given up.
+        """Sends the queued messages, waits 5 s at most for receipts, and closes the client, within 5 s more. Messages
+        without a receipt by then are given up and get none.
         """
         latest = time.monotonic() + _LEAVE_WITHIN
         self._over = True
@@ -376,12 +377,12 @@ class SendQueue:
         self._waiting.extend(messages)
 
     def again(self, ticket: int, message: Outgoing) -> None:
-        """A message that is to be sent once more."""
+        """Queues a message that is to be sent once more, before those that were never sent."""
         self.resent[ticket] = self.resent.get(ticket, 0) + 1
         self._again.append((ticket, message))
 
     def compress(self, ticket: int, message: Outgoing, algorithm: str) -> None:
-        """A message that is to be sent alone, compressed."""
+        """Queues a message that is to be sent alone, compressed, before those that were never sent."""
         self.compressed[ticket] = algorithm  # first: who takes the message looks there
         self._again.append((ticket, message))
 
@@ -396,7 +397,7 @@ class SendQueue:
         return found
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """The messages have their receipts."""
+        """Drops the facts about messages that have their receipts."""
         if self.resent:
             for ticket in tickets:
                 self.resent.pop(ticket, None)
@@ -405,6 +406,6 @@ class SendQueue:
                 self.compressed.pop(ticket, None)
 
     def clear(self) -> None:
-        """Nobody sends any of them."""
+        """Drops all queued messages: nobody sends any of them."""
         self._waiting.clear()
         self._again.clear()

@@ -72,7 +72,9 @@ class ProducerFactory:
         return found
 
     def key(self, partition: str, version: str, *, delayed: bool = False) -> Key:
-        """Key of the producer for a message, by its schema version and by whether it has a due time (`delayed`)."""
+        """Key of the producer for a message, by its schema version and by whether it has a due time (`delayed`). A
+        topic in `largest` has one producer for both.
+        """
         outlets = self.options.outlets
         delayed = delayed and whole_topic(partition) not in self.options.largest
         return Key(partition, None if outlets is None else outlets.version(partition, version), delayed)

@@ -60,8 +60,9 @@ class _Opening:
 
 
 class Openings(Generic[K]):
-    """Openings by key. One thread calls the methods; any thread may call `forget`. `create` opens a producer, on a
-    thread of the opening. `wake`: called on any thread when `ended` has a new result.
+    """Openings by key, 64 at once at most; others wait for their turn. One thread calls the methods; any thread may
+    call `forget`. `create` opens a producer, on a thread of the opening. `wake`: called on any thread when `ended` has
+    a new result.
     """
 
     def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
@@ -141,7 +142,7 @@ class Openings(Generic[K]):
         return found
 
     def forget(self) -> None:
-        """Drops all messages that wait for a producer, without a receipt."""
+        """Drops all messages that wait for a producer, without a receipt. The openings go on."""
         for opening in list(self._awaited.values()):
             opening.messages.clear()
 

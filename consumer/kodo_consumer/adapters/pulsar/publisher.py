@@ -29,8 +29,9 @@ _WAIT: Final = 0.5  # seconds that the native border waits for receipts in one c
 
 
 class PulsarPublisher:
-    """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; receipts are handed over
-    in bundles on a thread of their own. Raises ClusterError where one of `topics` cannot be sent to.
+    """kodo_consumer.core.values.broker.Publisher over one client at a time. `connect` makes a client; receipts are
+    handed over in bundles on a thread of their own. The constructor opens one producer of each of `topics`, and raises
+    ClusterError where it cannot. A topic whose backlog quota is used up is opened by its first message instead.
     """
 
     def __init__(
@@ -66,17 +67,20 @@ class PulsarPublisher:
             log.warning("%s: %s; what is sent there waits", topic, producer_refusal(problem))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Queues messages; each ticket gets its receipt by `on_receipts`. Never waits, never raises."""
+        """Queues messages; each ticket gets its receipt by `on_receipts`, unless `renew` or `close` comes first. Never
+        waits, never raises.
+        """
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """Starts afresh with a new client. It sends nothing before the old one is closed, which would send it as well; and
-        to each partition one message first, for the cause may be the broker's.
+        """Starts afresh with a new client. Messages that have no receipt yet are dropped and get none: the caller
+        publishes them again. The new client sends nothing before the old one is closed, which would send it as well;
+        and to each partition one message first, because the cause may be the broker's.
         """
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
-        """Sends the queued messages, waits a limited time for receipts, and ends both threads. Receipts may be missing
+        """Sends the queued messages, waits 5 s at most for receipts, and ends both threads. Receipts may be missing
         afterwards.
         """
         self._producers.close()

@@ -61,8 +61,8 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message that came with the schema version `version`, "" without one. Each version needs a
-        producer, and senders choose versions: those after the first 100 count as none.
+        """`Key.version` for a message to `topic`. `version`: schema version with which the message came; "": none. Each
+        version needs a producer, and senders choose versions: those after the first 100 count as none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):
@@ -75,7 +75,9 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer `key` announces; None: no schema. Raises ClusterError if a version cannot be read."""
+        """Schema that the producer `key` announces; None: no schema, or one that is not Avro. Raises ClusterError if a
+        version cannot be read.
+        """
         if key.version is None:
             return None
         definition = self._definition(key.version) if key.version else self._declared[whole_topic(key.topic)]

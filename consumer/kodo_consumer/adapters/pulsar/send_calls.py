@@ -49,7 +49,9 @@ class SendCalls:
         self._on_result, self._on_failure, self._local = on_result, on_failure, local
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """Sends it now, or with others at `flush`."""
+        """Sends a message now, or with others at `flush`. Never raises: `on_failure` gets a message that the client
+        refuses.
+        """
         try:
             producer.send_async(
                 message.payload,
@@ -65,15 +67,15 @@ class SendCalls:
             self._on_failure(ticket, failure_receipt(problem), key)
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
-        """The same of several."""
+        """Sends several messages of one producer as `send` does, in their order."""
         for ticket, message in messages:
             self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
-        """Sends the messages that wait to be sent together with others."""
+        """Sends the messages that wait for others; here none does, because `send` waits for none."""
 
     def close(self) -> None:
-        """Drops the waiting messages: these producers send nothing more."""
+        """Drops the messages that wait for others: these producers send nothing more."""
 
 
 class NativeResults:
@@ -101,12 +103,12 @@ class NativeResults:
         return number, found
 
     def sent(self, number: int, count: int) -> None:
-        """So many results are to come."""
+        """Adds `count` to the results that are to come from a producer; it may be negative."""
         with self._lock:
             self._outstanding[number] += count
 
     def retire(self, number: int) -> None:
-        """Nothing more is sent by a producer: it is forgotten with its last result."""
+        """Notes that a producer sends nothing more: it is forgotten with its last result."""
         with self._lock:
             self._retired.add(number)
             self._forget(number)
@@ -156,11 +158,11 @@ class NativeSendCalls(SendCalls):
         self._count = 0
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """Waits for others until `flush`."""
+        """Queues a message until `flush`."""
         self.send_all([(ticket, message)], key, producer)
 
     def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
-        """They wait for others until `flush`."""
+        """Queues messages until `flush`, which 1,024 queued messages begin."""
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not producer:
             if waiting is not None:

@@ -51,8 +51,9 @@ class SequencedClient:
             raise cannot_publish(topic, problem) from None
 
     def open(self, partition: str, name: str | None, target: SendTarget) -> SequencedProducer:
-        """Opens the producer with this name, which compresses as the target declares. Raises ClusterError, also if
-        another process has the name. None: a new name; a message is then known by its order alone.
+        """Opens a producer, which compresses as the target declares, and waits for the broker. `name`: name of the
+        producer; None: a new one, and a message is then known by its order alone. Raises ClusterError, also if another
+        process has the name.
         """
         declared: dict[str, Any] = {}
         if target.payload_type == "avro" and target.schema is not None:
@@ -91,8 +92,9 @@ class SequencedProducer:
         return number <= self.last_stored
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
-        """Sends a message. Its answer comes on another thread, or here if the client refuses the message. `number`:
-        None: the client numbers.
+        """Queues a message in the client, which then gives `on_answer` its answer on a thread of its own, or within
+        this call if it refuses the message. `number`: above all earlier ones, because a broker that deduplicates drops
+        any other (`DROPPED`); None: the client numbers.
         """
         numbered = {} if number is None else {"sequence_id": number}
         try:
@@ -126,7 +128,9 @@ def _pass_answer(token: Any, on_answer: OnAnswer, result: Any, position: Any) ->
 
 
 def is_deduplicating(connection: Connection, partition: str) -> bool | None:
-    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know."""
+    """True if the broker deduplicates the messages of a partition that it has loaded; None: this role may not know, or
+    there is no answer. Asks once. Never raises ClusterError.
+    """
     admin = HttpAdmin(connection, limit=0.0)
     try:
         reply = admin.call("GET", f"{topic_path(TopicName.parse(partition))}/internalStats")

@@ -30,8 +30,8 @@ def check_session(session: object) -> None:
 
 
 def why_not_undone(session: Any, table: Any) -> str:
-    """Reason why a rollback by the caller would not undo a change of this table, as text; empty: it would undo it.
-    Raises SQLAlchemyError.
+    """Reason why a rollback by the caller would not undo a change of this table, as text; empty: it would undo it. A
+    session without a connection gets one. Raises SQLAlchemyError.
 
     The driver's state decides, because SQLAlchemy reports a transaction in any case. Python's driver of SQLite begins
     one only with the first change, or never if so configured; a savepoint before that is the whole transaction, and its

@@ -17,20 +17,26 @@ _WHAT: Final = {
 
 
 class DatabaseTrouble:
-    """Failures of a database in sequence. `text`: the reason of the last failure; "": the database works."""
+    """Failures of a database in sequence. `text`: the reason of the last failure; "": none came since the last call of
+    `works`.
+    """
 
     def __init__(self) -> None:
         self.text = ""
         self._failures = 0
 
     def on_failure(self, problem: Exception) -> float:
-        """Records an error of the database. Returns the seconds until the next try."""
+        """Records an error of the database. Returns the seconds until the next try: 0.5 after the first failure,
+        doubled with each that follows, 30 at most. Does not wait.
+        """
         fault = fault_of(problem)
         self.text = f"{_WHAT[fault.kind if fault else None]}: {words(problem)}"
         self._failures += 1
         return min(_MOST_PAUSE, 2.0 ** min(self._failures - 2, _MOST_DOUBLED))
 
     def works(self) -> bool:
-        """Records that the database works. Returns True if the last call failed."""
+        """Records that the database works. Returns True if failures came before this success, False if it worked all
+        the time.
+        """
         failed, self._failures, self.text = self._failures > 0, 0, ""
         return failed

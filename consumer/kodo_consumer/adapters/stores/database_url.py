@@ -26,7 +26,9 @@ def address_without_secrets(url: URL) -> str:
 
 
 def without_secrets(text: str, url: URL) -> str:
-    """Masks the secrets of the address `url` in a text about this address, such as an error of the driver."""
+    """Returns a text about the address `url`, such as an error of the driver, with `***` in place of each secret. A
+    secret that the text has with percent escapes is not recognised.
+    """
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = text.replace(secret, _MASK)
     return text

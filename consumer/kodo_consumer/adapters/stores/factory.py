@@ -26,8 +26,8 @@ EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 
 def parse_store(text: str) -> Secret:
-    """Returns the setting, checked and with the name of its driver filled in. Raises ValueError, whose text leaves the
-    setting out, because it may have a password.
+    """Returns the setting `store`, checked, with the one driver that stores use in place of any other that the text
+    names. Does not connect. Raises ValueError, whose text leaves the setting out, because it may have a password.
     """
     if text == _MEMORY:
         return Secret(text)
@@ -74,8 +74,9 @@ class StorePlace:
         return address_without_secrets(self.url)
 
     def open(self, subscription: str) -> Store:
-        """New store for one subscription (full name); it does not connect yet. Raises KodoctlError if the driver is not
-        installed.
+        """New store for one subscription (full name) and a new run; it does not connect yet. Stores in `memory` of one
+        subscription share their data within this process, as long as one of them is referenced. Raises KodoctlError
+        (K740) if the driver is not installed.
         """
         if self.secret.reveal() == _MEMORY:
             return MemoryStore(new_run(), _SHELVES.setdefault(subscription, Shelf()))

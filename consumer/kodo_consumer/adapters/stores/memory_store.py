@@ -49,9 +49,9 @@ class MemoryStore:
         """Does nothing: a shelf needs no tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages, removes the marks of this run's ended ones, and marks the starting ones, under the
-        lock of the shelf. Returns which starting messages are done already, and the marks of those that another start
-        has.
+        """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones,
+        under the lock of the shelf. Returns which starting messages are done already, and the marks of those that have
+        one from an earlier start, of this run or another: their marks do not change.
         """
         shelf = self._shelf
         with shelf.lock:

@@ -80,9 +80,9 @@ class FileStore:
         """Does nothing: the constructor made the file."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Clears the marks of messages that ended, and writes the marks of messages that start. No message counts as
-        done. A starting message with a mark that was adopted from a dead worker keeps it, and the answer has it. Raises
-        StoreDownError at 8,192 marks.
+        """Clears the marks of done and of ended messages, and writes the marks of messages that start. No message
+        counts as done. A starting message with a mark that was adopted from a dead worker keeps it, and the answer has
+        it; marks of live workers are unknown here. Raises StoreDownError at 8,192 marks.
         """
         for name in (*request.done, *request.ended):
             self._clear(name)
@@ -95,8 +95,8 @@ class FileStore:
         return StoreAnswer(marks=marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark `found` by `mark`. Returns false if an adopted mark of the message is another one by now.
-        No other worker writes this file.
+        """Replaces the mark `found` by `mark`. Returns False if an adopted mark of the message is another one by now; a
+        message without an adopted mark gets `mark` and True. No other worker writes this file.
         """
         if self._adopted.get(identity, found) != found:
             return False

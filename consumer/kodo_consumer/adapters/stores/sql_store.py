@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
 PATIENCE: Final = 2.0
-"""Seconds a statement may take, or wait for a lock, before the store counts as down."""
+"""Seconds that a statement may take on PostgreSQL, or may wait for a lock on either database, before the store counts
+as down.
+"""
 _CONNECT: Final = 3  # seconds
 _BUNDLE: Final = 500  # identities in one statement
 _PRUNE_BUNDLE: Final = 2_000  # rows in one transaction: nobody waits long for its locks
@@ -64,8 +66,8 @@ _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message nev
 
 
 def engine_of(url: URL) -> Engine:
-    """New SQLAlchemy engine whose statements fail after PATIENCE seconds. SQLite gets a write-ahead log, so that
-    readers and the writer do not wait for each other.
+    """New SQLAlchemy engine, which does not connect yet. Statements fail after PATIENCE seconds, on SQLite only while
+    they wait for a lock. SQLite gets a write-ahead log, so that readers and the writer do not wait for each other.
 
     On PostgreSQL, settings last for one transaction only and no statement is prepared on the server: a pooler may give
     the connection to an application next, whose commits need stricter durability than the store's notes.
@@ -163,9 +165,9 @@ class SqlStore:
             connection.rollback()
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records the done messages, removes marks of ended ones and marks the starting ones, in one transaction.
-        Returns which starting messages are done and the marks of other starts. Repeated once after a deadlock, or if
-        the server has restarted.
+        """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones, in
+        one transaction. Returns which starting messages are done, and the marks that others have from an earlier start,
+        of this run or another. Repeated once after a deadlock, or if the connection was lost.
         """
 
         def exchange() -> StoreAnswer:
@@ -176,7 +178,7 @@ class SqlStore:
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """Returns one grant for each request, in order of the stored names, from one transaction. Accounts are locked
-        in this order, so that workers do not deadlock.
+        in this order, so that workers do not deadlock. Repeated once as `exchange` is.
         """
 
         def grant() -> Sequence[LeaseGrant]:
@@ -263,9 +265,10 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """Deletes ids of messages that were done more than `seconds` ago, except the last `keep`, and old runs, marks
-        and accounts. Returns the number of deleted ids. Each bundle of 2,000 is a transaction and a range of the index,
-        because a database without statistics would run a subquery again for each row.
+        """Deletes ids of messages whose handlers returned more than `seconds` ago, except the last `keep` (at least
+        one), and runs, marks and accounts that are old by limits of their own. Returns the number of deleted ids. Rows
+        of `message.once` stay. Each bundle of 2,000 is a transaction and a range of the index, because a database
+        without statistics would run a subquery again for each row.
         """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
@@ -298,13 +301,17 @@ class SqlStore:
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns those of `names` that are recorded as done. Marks nothing, so callers need not be workers."""
+        """Returns those of `names` that are recorded as done, by workers or by `message.once`. Marks nothing, so
+        callers need not be workers.
+        """
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
         return frozenset(name for part in found for name in part)
 
     def count(self) -> tuple[int, int]:
-        """(messages remembered as done, crash marks) of the subscription, for people."""
+        """(messages that workers remember as done, crash marks) of the subscription, for people. Rows of `message.once`
+        are left out.
+        """
         with self._transaction() as connection:
             counts = [
                 connection.scalar(select(func.count()).select_from(table).where(*_is(table, self._subscription)))
@@ -313,8 +320,8 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """Ends the calls of other threads that hang: they raise StoreDownError. It shuts PostgreSQL's connection down,
-        because a frozen server answers no cancel request.
+        """Ends the calls of other threads that are under way, whether they hang or not: they raise StoreDownError. It
+        shuts PostgreSQL's connection down, because a frozen server answers no cancel request. Never raises.
         """
         for connection in list(self._busy):
             with suppress(Exception):  # it may have come to its end meanwhile

@@ -96,7 +96,8 @@ LEASES: Final = Table(
 
 
 def create_missing(bind: Engine | Connection) -> None:
-    """Creates the missing tables. With an engine, several processes may call it at once. Raises SQLAlchemyError.
+    """Creates the missing tables; an existing table is not compared or changed. With an engine, several processes may
+    call it at once; with a connection, the caller commits. Raises SQLAlchemyError.
 
     If no table is missing, it creates nothing, because a role may lack the right. If another process creates a table at
     the same time, `create_all` fails; the tables and indexes are then created one by one unless they exist.
@@ -144,5 +145,7 @@ def insert_once(dialect: Dialect, table: Table) -> Any:
 
 
 def upsert(dialect: Dialect, table: Table) -> Any:
-    """INSERT that the caller completes by `on_conflict_do_update`."""
+    """INSERT that the caller completes by `on_conflict_do_update`. Raises KeyError unless the database is SQLite or
+    PostgreSQL.
+    """
     return _INSERTS[dialect.name](table)

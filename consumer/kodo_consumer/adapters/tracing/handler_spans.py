@@ -87,8 +87,8 @@ class HandlerSpans:
     # ---- around handlers
 
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
-        """Returns the handler wrapped so that each call runs within a span. `batches`: its argument is a batch, else a
-        message.
+        """Returns the handler wrapped so that each call runs within a span. The wrapper drops the handler's result and
+        raises its exceptions. `batches`: its argument is a batch, else a message.
         """
         begin = self._begin_batch if batches else self.begin
 
@@ -128,7 +128,7 @@ class HandlerSpans:
 
     def begin(self, message: Message) -> HandlerCall:
         """Starts the span of a message that is about to be handled; it ends with the handler's return or with the
-        decision.
+        decision. May raise exceptions of the tracer; `around` and `began` suppress them.
         """
         delivery, lane, headers = parts_of(message)
         carried = read_context(delivery.properties)
@@ -152,7 +152,7 @@ class HandlerSpans:
         return {}
 
     def carrier(self) -> dict[str, str]:
-        """Properties that carry the context of the caller's current span."""
+        """Properties that carry the context of the caller's current span; empty if there is none or tracing fails."""
         with HARMLESS:
             return context_properties()
         return {}
@@ -233,7 +233,8 @@ class HandlerSpans:
             self._one_less(run)
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. See
+        """Ends the span of a message with the decision about it; a reroute without a run gets a span of its own. A
+        message without a context carries that of the span from then on. See
         kodo_consumer.core.state.observer.DecisionObserver.
         """
         run = self._open.pop(in_flight, None)

@@ -32,8 +32,9 @@ class Sends:
         self._attributes: dict[str, Any] = {**SYSTEM, **_SEND, "messaging.destination.name": topic}
 
     def begin(self, properties: dict[str, str], identity: str) -> Span:
-        """Starts the span of a message and adds its context to `properties`. If the application put a context there,
-        that one stays and is linked. If tracing fails, returns a span without effect.
+        """Starts the span of a message, which the caller ends by `on_receipt` or `on_refusal`, and adds its context to
+        `properties`. If the application put a context there, that one stays and is linked. If tracing fails, returns a
+        span without effect.
         """
         with HARMLESS:
             return self._start_span(properties, identity)

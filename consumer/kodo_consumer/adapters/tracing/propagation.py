@@ -53,7 +53,7 @@ def context_properties(context: Context | None = None) -> dict[str, str]:
 
 
 def present(properties: Mapping[str, str]) -> bool:
-    """True if a message carries a context."""
+    """True if a message has a property of the propagator; its context may be invalid."""
     return not get_global_textmap().fields.isdisjoint(properties)
 
 

@@ -111,7 +111,7 @@ class ProcessRunner:
 
     def launch(self) -> None:
         """Starts the processes, and blocks until the first one is ready, 60 s at most. Raises KodoctlError (K751) if
-        the handler cannot be imported there.
+        the handler cannot be imported there, or none is ready in time.
         """
         try:
             for _ in range(self._size):
@@ -138,8 +138,8 @@ class ProcessRunner:
         """Does nothing: the pool enforces time-outs by itself."""
 
     def stop(self) -> None:
-        """Ends the thread and the processes; kills processes that still work after two seconds, because nobody takes
-        their results.
+        """Ends the thread and the processes; kills processes that still work after two seconds (twelve with lifespans),
+        because nobody takes their results.
         """
         self._stopping = True
         self._waker.asleep = True

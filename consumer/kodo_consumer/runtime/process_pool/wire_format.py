@@ -64,7 +64,9 @@ def pack_frame(value: Any) -> bytes:
 
 
 def read_frame(read: Callable[[int], bytes]) -> Any | None:
-    """The next value of a blocking stream; None at its end. `read` returns that many bytes, fewer at the end."""
+    """The next value of a blocking stream; None at its end, also within a value. `read` returns that many bytes, fewer
+    at the end.
+    """
     head = read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

@@ -16,6 +16,7 @@ from kodo_consumer import Consumer, Depends, Message
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.runtime.log_output import LogFormat, LogLevel, set_up_logging
+from kodo_consumer.runtime.settings import Settings
 from kodo_consumer.testing import Harness, MemoryBroker
 
 from kodoctl.errors import KodoctlError, UsageError
@@ -132,6 +133,28 @@ def test_a_lifespan_that_fails_keeps_the_consumer_from_starting(is_async: bool, 
     with pytest.raises(KodoctlError, match=r"K770.*: OSError in .*test_lifespans.py:\d+: no database"):
         consumer.start()
     assert left == ["first"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "kodo-handlers"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_lifespans_are_left_if_the_store_cannot_be_opened(is_async: bool, tmp_path: Path) -> None:
+    policy = _consumer(tmp_path)[0].policy
+    (tmp_path / "file").touch()
+    settings = Settings(crash_marks=tmp_path / "file" / "marks")
+    consumer = Consumer(policy, lambda: (MemoryBroker(SystemClock()), MemoryCluster(policy)), settings=settings)
+    left: list[str] = []
+
+    @consumer.lifespan
+    def pool() -> Iterator[None]:
+        yield
+        left.append("pool")
+
+    async def later(message: Message) -> None: ...
+
+    consumer.handler(later if is_async else lambda message: None)
+    with pytest.raises(KodoctlError, match="K740"):
+        consumer.start()
+    assert left == ["pool"]
     assert not [thread for thread in threading.enumerate() if thread.name == "kodo-handlers"]
 
 

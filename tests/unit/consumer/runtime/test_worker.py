@@ -20,6 +20,7 @@ from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
+from kodoctl.errors import KodoctlError, error
 from tests.native.compiled import INTERPRETED_ONLY
 from tests.services.polling import eventually
 from tests.unit.consumer.engine_bench import Bench, delivery, policy
@@ -53,6 +54,23 @@ def test_a_failure_of_the_worker_on_an_adapters_thread_ends_the_worker_and_not_t
     assert not CALLS[name](worker)
     assert (str(worker.problem), told) == (name, [True])
     worker.close()
+
+
+def test_a_worker_whose_handlers_cannot_start_leaves_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, of = ManualClock(), policy()
+    broker = MemoryBroker(clock)
+    broker.create_for(of)
+    runner = ThreadExecutor(lambda message: None, 1)
+
+    def refuse(_: Any) -> None:
+        raise KodoctlError(error("K741", "store cannot be asked", "down"))
+
+    monkeypatch.setattr(runner, "start", refuse)
+    worker = Worker(of, broker, runner, clock, Random(1))
+    with pytest.raises(KodoctlError, match="store cannot be asked"):
+        worker.open("w")
+    assert not any(sub.lanes for found in broker._topics.values() for sub in found.subscriptions.values())
+    assert not worker.opened
 
 
 ROOT = Path(__file__).parents[4]
