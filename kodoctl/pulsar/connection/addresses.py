@@ -17,7 +17,9 @@ _FLAGS: Final = {ADMIN: "--admin-url", BROKER: "--broker-url"}
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Splits a list of addresses, without duplicates; an address without a scheme gets that of the first one."""
+    """Splits a list of addresses, without duplicates, spaces and final slashes; an address without a scheme gets that
+    of the first one. Checks nothing.
+    """
     scheme, found, _ = text.partition("://")
     parts = text.split(",")
     whole = [part if "://" in part or not found else f"{scheme}://{part}" for part in parts]

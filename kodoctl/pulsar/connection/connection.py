@@ -158,7 +158,9 @@ def project_config(folder: Path) -> Path | None:
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
-    """Reads the contexts of both files. Raises KodoctlError with all errors in them."""
+    """Reads the contexts of both files; a missing file has none. Raises KodoctlError with all errors of the first
+    faulty file, the user's before the project's.
+    """
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
