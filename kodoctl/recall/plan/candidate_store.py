@@ -76,8 +76,8 @@ class CandidateStore:
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
-        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: `first_of` finds
-        the letter by this name, which no letter has yet; None: no later letter is a copy of it.
+        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: a new name by
+        which `first_of` finds the letter; None: no later letter is a copy of it.
         """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))
