@@ -26,7 +26,7 @@ class RateLimit:
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Waits until the next message may start, and counts it as started. False: `stop` is set, so do not start it."""
+        """Waits until the next message may start, and counts it as started. False: `stop` is set, and it must not."""
         now = self._clock()
         ahead = self._next - now
         if ahead > _TOO_SHORT and stop.wait(ahead):
