@@ -170,8 +170,8 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
 
 
 def recall_report_lines(report: SendReport, action: str, seconds: float, noun: str) -> Iterator[Line]:
-    """Lines of the report of a recall plan. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word
-    for one of its messages.
+    """Lines of the report of a recall plan, with the first `_SHOWN` messages of each kind of problem. `action`: of the
+    plan; `seconds`: duration of the attempt; `noun`: the word for one of its messages.
     """
     for letters, title in (
         (report.refused, "never taken, still where it was"),

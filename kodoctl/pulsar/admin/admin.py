@@ -102,8 +102,9 @@ class Reply:
 
 @dataclass(slots=True)
 class RequestCount:
-    """Numbers of requests sent, including redirects and retries. `by_path`: number by method and last part of the path,
-    such as `GET partitioned-stats`.
+    """Numbers of requests sent, including redirects, retries and lookups of brokers. `reads`: requests that change
+    nothing (GET, analyzeBacklog); `writes`: all others; `by_path`: number by method and last part of the path, such as
+    `GET partitioned-stats`.
     """
 
     reads: int = 0
@@ -174,8 +175,8 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """Returns the data of a reply. Raises AdminError if the status is not 2xx. `doing`: the action, such as `reading
-    X`, for the error.
+    """Returns the data of a reply, None for an empty body. Raises AdminError if the status is not 2xx. `doing`: the
+    action, such as `reading X`, for the error.
     """
     if not reply.ok:
         raise AdminError(reply, doing)

@@ -38,8 +38,9 @@ _ORPHANS: Final = "DELETE FROM letter WHERE kind = ? AND first NOT IN (SELECT se
 
 
 class StoredCandidate(NamedTuple):
-    """A row. `recall_id` and `digest` as hexadecimal digits; `published` in ms; `lane` and `labels` as passed to `add`;
-    `first`: the chosen letter of which this one is a copy, None: it is no copy.
+    """A row of the kind CHOSEN, COPY or SETTLED. `recall_id` and `digest` as hexadecimal digits, "" unless the kind is
+    CHOSEN; `published` in ms; `lane` and `labels` as passed to `add`, else 0; `first`: the chosen letter of which this
+    one is a copy, None: it is no copy.
     """
 
     seq: int
