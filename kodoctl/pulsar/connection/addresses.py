@@ -20,10 +20,10 @@ def split(text: str) -> tuple[str, ...]:
     """Splits a list of addresses, without duplicates, spaces and final slashes; an address without a scheme gets that
     of the first one. Checks nothing.
     """
-    scheme, found, _ = text.partition("://")
-    parts = text.split(",")
+    parts = [part.strip() for part in text.split(",")]
+    scheme, found, _ = parts[0].partition("://")
     whole = [part if "://" in part or not found else f"{scheme}://{part}" for part in parts]
-    return tuple(dict.fromkeys(part.strip().rstrip("/") for part in whole))
+    return tuple(dict.fromkeys(part.rstrip("/") for part in whole))
 
 
 def join(addresses: tuple[str, ...]) -> str:
