@@ -86,7 +86,9 @@ class TopologyStatus:
         return sum(not lane.there for lane in self.lanes)
 
     def is_unread(self, lane: LaneStatus) -> bool:
-        """True for a lane without consumers, while other lanes of the same subscription have some."""
+        """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
+        letters, and for a lane that does not exist.
+        """
         alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
         return lane.is_read and lane.there and not lane.consumers and alive
 

@@ -59,8 +59,8 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """Number of writable bookies; None if the role is no super-user and may not read it, or the path does not exist.
-    Raises ClusterError.
+    """Number of bookies that the cluster knows, also those that do not run now; None if the role is no super-user and
+    may not read it, or the path does not exist. Raises ClusterError.
     """
     answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None

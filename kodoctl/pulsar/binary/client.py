@@ -133,7 +133,9 @@ class BrokerClient:
                 self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
 
     def partitions(self, topic: str, *, limit: float = FAIL_OVER_S) -> list[str]:
-        """Full names of a topic's partitions, or its own name if it has none. Raises the same errors as `ask`."""
+        """Full names of a topic's partitions, or its own name if it has none. `limit`: as in `ask`, whose errors this
+        raises.
+        """
         found: list[str] = self.ask(
             lambda client: client.get_topic_partitions(topic), f"the partitions of {topic}", limit=limit
         )
