@@ -99,7 +99,7 @@ def what_is_left(admin: Admin, topic: TopicResource) -> str:
 def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
     """Deletes a subscription on all partitions; one that no longer exists is no error. `marker`, `allowed`: as in
     `delete_topic`. Raises WriteFailedError if the subscription has another owner, messages or consumers that were not
-    allowed, or is not deleted.
+    allowed, or is not deleted; ClusterError if its topic cannot be read.
 
     Consumers that were allowed are disconnected (`force`). Without `force`, a consumer on any partition makes Pulsar
     delete the cursors of the other partitions and answer 412.
@@ -129,8 +129,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Deletes an empty namespace; Pulsar refuses to delete another one without `force`, which is never sent. Raises
-    WriteFailedError unless the namespace has ownership ledgers and all of them are of `topologies`: a new namespace of
+    """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
+    (`force` is never sent), and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of
     other owners may have the same name by now.
     """
     path = namespace_path(name)

@@ -41,7 +41,9 @@ class Heading:
 
 
 class Journal:
-    """Writer of the journal entries of one apply. Every method raises LockedError if the lease is lost."""
+    """Writer of the journal entries of one apply. Methods that wait raise LockedError if the lease is lost; for `along`
+    and `after` the next of these does. Without the binary port there is no journal: then entries are dropped.
+    """
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
         self.lease = lease

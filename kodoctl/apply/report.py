@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 class ChangeStatus(StrEnum):
-    """Status of a change after an apply: done, failed, skipped (a change that it depends on failed), or not started
-    (interrupted, or the lease was lost).
+    """Status of a change after an apply: done, failed (it may have been made in part, or unconfirmed), skipped (a
+    change that it depends on was not done; a delete also if another cluster did not complete its creates and updates),
+    or not started (interrupted, the lease was lost, or its intent could not be written).
     """
 
     DONE = "done"
     FAILED = "failed"
-    SKIPPED = "skipped"  # something it depends on failed
-    NOT_STARTED = "not started"  # interrupted, or the lease was lost
+    SKIPPED = "skipped"
+    NOT_STARTED = "not started"
 
 
 @dataclass(frozen=True, slots=True)

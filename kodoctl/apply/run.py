@@ -66,10 +66,12 @@ def run(
     """Carries out a plan, and blocks until the apply has ended. Failures after the first write are in the report.
 
     `listen`: receives events, `tell` lines about the progress; `stop`: event that ends the apply after its running
-    calls; `party`: the barrier at which this apply waits for those of other clusters. Raises RefusedError if the
-    cluster changed since the plan (then nothing was written), LockedError if another apply runs, StoppedError if this
-    one is interrupted while it waits for the other, and ClusterError if the Pulsar tenant or the control namespace
-    cannot be created.
+    calls; `party`: the barrier at which this apply waits for those of other clusters.
+
+    Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since; LockedError if
+    another apply runs; StoppedError if this one is interrupted while it waits for the other; ClusterError if something
+    cannot be read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these
+    two, which come before the lease.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))

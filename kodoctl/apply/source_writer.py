@@ -59,7 +59,8 @@ class SourceWriter:
 
     def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
         """Sets the marker of a publication to `owner`, or removes ours (None). A publication that our role may not
-        comment on, because an administrator made it, stays without a marker.
+        comment on, because an administrator made it, stays without a marker. Raises WriteFailedError if it is gone or
+        somebody else's.
         """
         with self._locked(publication) as connection:
             now = self._read(connection, publication)
@@ -89,7 +90,9 @@ class SourceWriter:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
 
     def problem_of(self, change: Change) -> str:
-        """Difference of the database from a written change; "" if there is none, or if the change is of no database."""
+        """Difference of the database from a written change; "" if there is none, or if the change is of no database.
+        Raises WriteFailedError if the database cannot be read.
+        """
         match change:
             case Create(after=PublicationResource() as after) | Update(after=PublicationResource() as after):
                 with self._connection(after) as connection:

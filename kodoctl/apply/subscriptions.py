@@ -114,9 +114,10 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
-    """Sets the marker of a subscription to `owner`, or removes it (None). The request replaces all properties, so the
-    others (live orders to workers) are sent again. `planned`: the marker that the plan saw. Raises WriteFailedError if
-    another owner than `planned` and `owner` has marked the subscription since.
+    """Sets the marker of a subscription to `owner`, or removes it (None); does nothing if the subscription does not
+    exist or a partition lacks it. The request replaces all properties, so the others (live orders to workers) are sent
+    again. `planned`: the marker that the plan saw. Raises WriteFailedError if another owner than `planned` and `owner`
+    has marked the subscription since.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
     reply = admin.call("GET", path)

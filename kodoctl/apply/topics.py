@@ -150,7 +150,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
     """Sets the marker of a topic to `owner`, or removes it (None); other properties stay. `planned`: the marker that
-    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since.
+    the plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the topic since, or if
+    a topic whose marker is to be removed is gone.
     """
     path = f"{topic_path(topic)}/properties"
 

@@ -55,7 +55,10 @@ class NoEvidence(TypedDict):
 
 
 class EvidenceRow(TypedDict):
-    """Use and data of an object when the plan was made. `oldest`, `last_publish`: ms since the epoch."""
+    """Use and data of an object when the plan was made. `entries`, `bytes`: its backlog; `messages`: in these entries,
+    null if none was counted; `messages_at_least`: the broker stopped counting early; `oldest`, `last_publish`: publish
+    times in ms since the epoch, of the oldest unread message (null: none or unknown) and of the last one (0: never).
+    """
 
     entries: int
     messages: int | None
@@ -67,8 +70,9 @@ class EvidenceRow(TypedDict):
 
 
 class SlotEvidence(TypedDict):
-    """Use of a replication slot when the plan was made. `active_pid`: null without a reader; `confirmed`: a position in
-    the WAL, the bytes are counted from there, or from what the server keeps.
+    """Use of a replication slot when the plan was made. `active_pid`: null without a reader; `confirmed`: position in
+    the WAL up to which changes are confirmed, "" if there never was a reader; `unconfirmed_bytes`: WAL since then;
+    `retained_bytes`: WAL that the server keeps for the slot; `lost`: the server removed WAL that the slot needs.
     """
 
     plugin: str
@@ -80,7 +84,9 @@ class SlotEvidence(TypedDict):
 
 
 class ChangeFacts(TypedDict):
-    """Facts of every change, besides its action and its resources."""
+    """Facts of every change, besides its action and its resources. `origin`: null without a git revision to compare
+    with; `drifted`: names of the fields that were not as the file said at that revision.
+    """
 
     address: str
     owner: str

@@ -128,7 +128,7 @@ class _Open:
 def read_history(entries: Iterable[Json]) -> History:
     """Every apply in the journal's entries. Entries of several namespaces about the same apply are put
     together. The result keeps the order of the journal, which the lease makes the true one: the clocks of the
-    users who applied may differ.
+    users who applied may differ. An entry whose apply has no `begin` before it is ignored, and not `foreign`.
     """
     found: dict[str, _Open] = {}
     foreign = []
@@ -194,8 +194,8 @@ def _build_applied(name: str, one: _Open) -> Applied:
 
 
 def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
-    """The apply whose id begins with `name`; for `last` the latest. `namespace`: its name, for the error. Raises
-    UsageError (K424) if no apply fits, or several.
+    """The apply with the id `name`, else the only one whose id begins with it; for `last` the latest. `namespace`: its
+    name, for the error. Raises UsageError (K424) if no apply fits, or several.
     """
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id == name]

@@ -283,7 +283,9 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
 
 
 def consumer_changes(desired: Desired, live: Live, owners: Iterable[LedgerPlan]) -> Iterator[ConsumerChange]:
-    """Yields the changes of consumer settings since the last apply, for the topologies whose entry will record them."""
+    """Yields the changes of consumer settings since the last apply, for the topologies whose entry will record them.
+    A subscription that is new, or gone from the file, has none.
+    """
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
         ledger = live.entry(expansion.namespace, expansion.name)

@@ -125,8 +125,11 @@ class OwnershipRecords:
         )
 
     def elsewhere(self) -> dict[str, int]:
-        """Returns the other topologies in these namespaces: name -> number of owned objects."""
-        return {ledger.name: len(ledger.owned) for ledger in self._others}
+        """Returns the other topologies in these namespaces: name -> number of owned objects in all of them."""
+        found: dict[str, int] = {}
+        for ledger in self._others:
+            found[ledger.name] = found.get(ledger.name, 0) + len(ledger.owned)
+        return found
 
 
 def _granted_actions(ledgers: Iterable[Ledger], address: Address) -> frozenset[str]:

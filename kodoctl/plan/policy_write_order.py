@@ -111,7 +111,9 @@ def intermediate_value(change: PolicyChange) -> PolicyValue | None:
 
 
 def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
-    """The value that applies before or after a change; Pulsar's default if none is set."""
+    """The value that applies before or after a change; that of PULSAR_DEFAULTS if none is set, None for a policy that
+    is not there.
+    """
     value = change.counting(after=after)
     return value if value is not None else PULSAR_DEFAULTS.get(change.policy)
 

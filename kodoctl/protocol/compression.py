@@ -34,9 +34,9 @@ def next_algorithm(declared: str, tried: str) -> str:
 
 def algorithm_within(declared: str, payload: bytes | None, size: int, largest: int, *, is_free: bool) -> str | None:
     """Returns the algorithm for a message to a topic with its own maximum of `largest` bytes. "": the topic's own,
-    `declared`; None: the message is too large in every way. The broker closes the connection for a larger message, and
-    the client sends it again, for ever. `size`: bytes with its properties, uncompressed. `is_free`: it may be sent
-    alone, and so overtake messages before it.
+    `declared`; NONE: uncompressed; None: the message is too large in every way. The broker closes the connection for a
+    larger message, and the client sends it again, for ever. `size`: bytes with its properties, uncompressed. `is_free`:
+    it may be sent alone, and so overtake messages before it.
     """
     growth = 0
     if declared and payload:

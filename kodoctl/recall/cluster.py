@@ -125,8 +125,8 @@ class RecallCluster:
         return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str, stop: threading.Event | None = None) -> DeadLetterConsumer:
-        """Subscribes exclusively; once `stop` is set, the consumer does not wait for letters. Raises LockedError while
-        another recall, or a consumer, has the subscription.
+        """Subscribes exclusively; once `stop` is set, the consumer does not wait for letters. A missing subscription is
+        created. Raises LockedError if another recall, or a consumer, keeps the subscription for 15 s; ClusterError.
         """
         return DeadLetterConsumer(self._session.client, part, subscription, stop)
 
@@ -144,12 +144,14 @@ class RecallCluster:
         return 0 if parts == [topic] else len(parts)
 
     def deduplicates(self, topic: str) -> bool:
-        """True if the broker drops repeated messages of a topic. Raises UsageError: no such topic."""
+        """True if the broker drops repeated messages of a topic, by its first partition. Raises UsageError (no such
+        topic), ClusterError.
+        """
         return self.facts(partitions_of(self._session.admin, TopicName.parse(topic))[0]).deduplicates
 
     def lane(self, part: str, name: str) -> DedupProducer:
         """Opens a producer with the name `name` on a partition. If this role may not read the topic's limit, the
-        declared limit applies alone. Raises LockedError while another process has the name.
+        declared limit applies alone. Raises LockedError if another process keeps the name for 15 s; ClusterError.
         """
         topic = whole_topic(part)
         if topic not in self._largest:

@@ -46,9 +46,10 @@ Fill = Callable[[SelectionRequest, LetterSelection], None]
 def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
-    """Makes the plan, and sends nothing. `fill`: offers the letters; None: they are read from the cluster. Raises
-    UsageError for an impossible limit, patch or target, RefusedError for target lanes without deduplication or without
-    the subscription, ClusterError.
+    """Makes the plan, and sends nothing. `fill`: offers the letters; None: they are read from the cluster. `known` of
+    the request is read from the ledger. Raises UsageError for an impossible limit, patch or target, RefusedError for
+    target lanes without deduplication or without the subscription and if the order of a key would break, KodoctlError
+    if the ledger or the cluster cannot be read.
     """
     family = request.family
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):

@@ -151,8 +151,8 @@ def _without(document: FleetDocument) -> str:
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """Markdown of all groups for one comment; each group gets an equal share of LIMIT and is cut to it. `targets`: see
-    `fleet_lines`.
+    """Markdown of all groups for one comment. Each group is cut to an equal share of LIMIT, without the list of
+    clusters. `targets`: see `fleet_lines`.
     """
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]

@@ -310,8 +310,8 @@ def _begins_to_deduplicate(change: ChangeRow) -> bool:
 
 
 def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
-    """Remedies for a refused plan: (sentence, flags) for each obstacle that a flag can allow; the flags have their
-    values, ready to be pasted.
+    """Remedies for a refused plan: (sentence, flags) for each kind of obstacle that a flag can allow; the flags have
+    their values, ready to be pasted. Flags that a finding's own text names (`--adopt`, `--take-over`) are left out.
     """
     refused = [danger for change in document["changes"] for danger in change["dangers"]] + document["findings"]
     found: dict[str, list[str]] = {}

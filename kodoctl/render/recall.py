@@ -56,6 +56,7 @@ _LOST_LEFT_OUT: Final = {
     "moved_on": "that are stored further on, or may be: to send them again would double them",
 }
 _SHOWN: Final = 100  # characters of a text in a list
+_LISTED: Final = 100  # messages with problems of one kind
 
 
 def recall_plan_lines(document: AnyRecallPlan, target: str) -> Iterator[Line]:
@@ -170,18 +171,16 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
 
 
 def recall_report_lines(report: SendReport, action: str, seconds: float, noun: str) -> Iterator[Line]:
-    """Lines of the report of a recall plan. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word
-    for one of its messages.
+    """Lines of the report of a recall plan: of messages with problems the first _LISTED of each kind, and the number of
+    the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its messages.
     """
     for letters, title in (
         (report.refused, "never taken, still where it was"),
         (report.unclear, "nobody can tell whether it was stored; neither sent again nor acknowledged"),
         (report.elsewhere, "left alone"),
     ):
-        for one in letters[:_SHOWN]:
-            yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
-    for one in report.stored_twice[:_SHOWN]:
-        yield Line(f"  {one_line(one)}", "yellow", hang=4)
+        yield from _first_lines([f"{title}: {one_line(one)}" for one in letters], "red")
+    yield from _first_lines([one_line(one) for one in report.stored_twice], "yellow")
     if report.duplicates:
         text = f"  {many(report.duplicates, 'message')} stored twice when a broker took the lane over: one copy of each is acknowledged"
         yield Line(text, hang=4)
@@ -213,6 +212,12 @@ def recall_report_lines(report: SendReport, action: str, seconds: float, noun: s
     yield Line(f"{head}: {', '.join(done)}; {seconds:.1f} s.", "bold")
     if report.interrupted:
         yield Line("Running the same command again continues with what is left; nothing is sent twice.")
+
+
+def _first_lines(texts: list[str], style: str) -> Iterator[Line]:
+    yield from (Line(f"  {text}", style, hang=4) for text in texts[:_LISTED])
+    if len(texts) > _LISTED:
+        yield Line(f"  … and {len(texts) - _LISTED:,} more (--format json lists all)", style, hang=4)
 
 
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """Figures of one lane: one level and state of one subscription.
+    """Figures of one lane: one level and state of one subscription, summed over partitions.
 
-    `there`: topic and subscription exist. `entries` counts stored entries (batches), `messages` the messages in them,
-    None without --exact; `delayed` and `unacknowledged` count messages. `oldest`: publish time of the oldest
-    unacknowledged message in ms since the epoch, None if unknown; rates: messages per second. `blocked`: number of
-    consumers that the broker sends nothing more, because they have too many unacknowledged messages. `steered`:
-    property of the subscription with the live orders to its workers, None without.
+    `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries` counts stored
+    entries (batches), `messages` the messages in them, None without --exact; `delayed` and `unacknowledged` (of
+    consumers; the broker may count below 0) count messages. `oldest`: publish time of the oldest unacknowledged message
+    in ms since the epoch, None if there is none or it is unknown. `rate_in`, `rate_out`: messages per second, into the
+    topic and to this subscription. `consumers`: the largest number on one partition; `blocked`: those of them that the
+    broker sends nothing more, because they have too many unacknowledged messages. `steered`: property of the
+    subscription with the live orders to its workers, None without.
     """
 
     ground: str
@@ -84,7 +86,9 @@ class TopologyStatus:
         return sum(not lane.there for lane in self.lanes)
 
     def is_unread(self, lane: LaneStatus) -> bool:
-        """True for a lane without consumers, while other lanes of the same subscription have some."""
+        """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
+        letters, and for a lane that does not exist.
+        """
         alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
         return lane.is_read and lane.there and not lane.consumers and alive
 

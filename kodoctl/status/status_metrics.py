@@ -103,8 +103,8 @@ class StatusCollector(Collector):
         self._state = (reading, dict(failures))
 
     def health(self) -> tuple[bool, object]:
-        """Answer for /healthz: (True, document) if a reading ended in the last three intervals; else False, and the
-        process should be restarted. The document has `ok` and `problems`.
+        """Answer for /healthz: (True, document) if a reading ended in the last three intervals, or this object is not
+        older; else False, and the process should be restarted. The document has `ok` and `problems`.
         """
         reading = self._state[0]
         silent = self._now() - (reading.at if reading else self._start)
@@ -112,8 +112,8 @@ class StatusCollector(Collector):
         return not problems, {"ok": not problems, "problems": problems}
 
     def readiness(self) -> tuple[bool, object]:
-        """Answer for /readyz: (True, document) if the last reading is fresh and could read topics; else False. The
-        document has `ok` and `problems`, which include the topics that a fresh reading could not read.
+        """Answer for /readyz: (True, document) if the last reading is of the last three intervals and read topics; else
+        False. The document has `ok` and `problems`, also with True: topics that could not be read.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []

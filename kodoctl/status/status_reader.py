@@ -58,9 +58,9 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> t
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """Reads the lanes of a topology, undeclared subscriptions and replication, without exact counts, and returns
-    (status, topics that could not be read with the reason). `over`: returns True when time is up; topics that are not
-    read by then count as unread. Never raises because of the cluster.
+    """Reads the lanes of a topology alone, without exact counts, undeclared subscriptions and replication. Returns
+    (status, topics that could not be read with the reason). `over`: returns True when time is up; topics whose reading
+    has not begun by then count as unread. Never raises because of the cluster.
     """
 
     def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:

@@ -178,8 +178,8 @@ def state_weight(subscription: Subscription, level: Level, state: State) -> int:
 
 
 def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
-    """Longest time from now until a message can be due: the maximum of all declared delays, of 1 h with a rate limit or
-    isolation, and of the windows of quotas (docs/explanation/consumer.md#delays).
+    """Longest time from now until a message can be due: the maximum of all delays (declared, by default, and by code),
+    of 1 h with a rate limit or isolation, and of the windows of quotas (docs/explanation/consumer.md#delays).
     """
     spans: list[int] = [0]
     for state in (*read_states(subscription), None):

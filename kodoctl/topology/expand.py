@@ -343,8 +343,8 @@ def declared_compression(topology: LoadedTopology) -> dict[str, str]:
 
 
 def declared_ttls(topology: LoadedTopology) -> dict[str, int]:
-    """Full topic name -> `ttl` in ms, for the topics of which messages expire: by a value of their own, else by that of
-    their namespace.
+    """Full topic name -> `ttl` in ms, for the topics of which messages expire: by a value of their own, else by the one
+    that the same file declares for their namespace.
     """
     policies = topology.spec.namespace_policies
     of_all = None if policies is None else policies.ttl

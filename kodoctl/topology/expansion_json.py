@@ -26,9 +26,9 @@ Json = dict[str, Any]
 
 
 def expansion_document(expansions: Iterable[Expansion], environment: str | None, *, explain: bool = False) -> Json:
-    """The JSON of `kodoctl expand`: `format_version`, `environment`, `topologies` (list), `resources` (by address).
-
-    `explain` adds to every resource with policies where each value comes from: a place, or why it is derived.
+    """The JSON of `kodoctl expand`: `format_version`, `environment`, `topologies` (list), `resources` (by address; a
+    grant that several files declare is there once, as the first one declares it). `explain` adds to every resource with
+    policies where each value comes from: a place, or why it is derived.
     """
     topologies: list[Json] = []
     resources: dict[str, Json] = {}

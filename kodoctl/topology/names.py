@@ -27,7 +27,9 @@ AUDIT_SUFFIX: Final = "-AUDIT"
 
 
 class Level(StrEnum):
-    """A priority lane of a ground topic, highest first. `L1` is the ground topic itself."""
+    """A priority lane of a ground topic. `L1` is the ground topic itself. Iteration begins with the highest level; `<`
+    compares the texts, so compare by `rank`.
+    """
 
     S3 = "S3"
     S2 = "S2"

@@ -50,7 +50,7 @@ def _print_quantity(value: int, units: dict[str, int]) -> str:
 
 
 class Duration(int):
-    """A span of time in whole milliseconds."""
+    """A span of time in whole milliseconds. It is an `int`, and arithmetic makes a plain one of it."""
 
     @classmethod
     def parse(cls, text: str) -> Duration:
@@ -69,7 +69,7 @@ class Duration(int):
 
 
 class Size(int):
-    """An amount of data in whole bytes."""
+    """An amount of data in whole bytes. It is an `int`, and arithmetic makes a plain one of it."""
 
     @classmethod
     def parse(cls, text: str) -> Size:

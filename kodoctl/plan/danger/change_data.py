@@ -30,7 +30,9 @@ _TABLE_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreig
 
 
 def change_data_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields findings about the declared sources, and about databases with publications that are to be deleted."""
+    """Yields findings about the declared sources, and about every database that could not be read: of these sources, or
+    with a publication of these topologies.
+    """
     yield from _unread(desired, live)
     written = {change.address: change for change in sorted(changes, key=lambda one: not isinstance(one, Adopt))}
     for expansion in desired.expansions:

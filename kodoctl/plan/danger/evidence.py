@@ -33,7 +33,9 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
 
 
 def holds_something(address: Address, live: Live) -> bool:
-    """True if a topic has stored data, clients or a last publish, or a subscription a backlog or consumers."""
+    """True if a topic has stored data, clients or a last publish, or a subscription a backlog or consumers. False also
+    for an object of another kind, and for one that `live` does not have.
+    """
     match live.objects[address].facts if address in live.objects else None:
         case TopicFacts() as facts:
             return bool(

@@ -20,7 +20,9 @@ K220: Final = "more topics than the namespace may have"
 
 
 def unmet_needs(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields errors for changes that this cluster cannot carry out. Unknown facts about the cluster cause no error."""
+    """Yields an error for each change that names a Pulsar cluster which the instance does not have or the tenant is not
+    allowed (K432), and for each namespace with more topics than its `max_topics` (K220). Unknown facts cause no error.
+    """
     made = tuple(changes)
     yield from _unknown_clusters(live, made)
     yield from _too_many_topics(live, made)

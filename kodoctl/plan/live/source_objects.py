@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def with_sources(live: Live, desired: Desired, variables: Mapping[str, str]) -> Live:
-    """Returns the live inventory with the publications and slots that the files declare, or that ledger entries of
-    their topologies list. `variables`: the environment variables with the URLs.
+    """Reads the databases, and returns the live inventory with the publications and slots that the files declare, or
+    that ledger entries of their topologies list. `variables`: the environment variables with the URLs. A database that
+    cannot be read raises nothing: it has a `problem` in `databases`.
     """
     entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
     tables: dict[str, frozenset[str]] = {}
@@ -32,8 +33,8 @@ def with_objects(
     variables: Mapping[str, str],
     tables: Mapping[str, frozenset[str]] | None = None,
 ) -> Live:
-    """Returns the live inventory with the publications and slots among these addresses, each with the other one of its
-    source. `tables`: variable of a database -> tables to look at; None: none.
+    """Does the same as `with_sources` for the publications and slots among these addresses, each with the other one of
+    its source. `tables`: variable of a database -> tables to look at; None: none.
     """
     found = frozenset(_both(addresses))
     if not found:

@@ -56,7 +56,9 @@ def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
-    """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing."""
+    """Reads journal and cluster, and returns the plan that undoes an apply, with its dangers; writes nothing. Objects
+    that changed since are errors of the plan. Raises as `read_apply` does, and ClusterError.
+    """
     applied = read_apply(session, namespace, name)
     touched = looked_at(applied.done)
     live = with_objects(read_live(session.admin, session.client, _scope(applied)), touched, session.variables)
@@ -83,9 +85,10 @@ def refuse_unlike(applied: Mapping[str, Applied]) -> None:
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
-    """Returns the plan of the rest of the latest apply of a namespace, which must have been cut off; writes nothing.
-    `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if there is
-    nothing to continue, RefusedError if journals contradict each other.
+    """Returns the plan of the rest of the latest apply of a namespace, which must be incomplete or cut off; writes
+    nothing. `destroy`: addresses that may be destroyed; allowances in the journal do not count. Raises UsageError if
+    there is nothing to continue, RefusedError if journals contradict each other or another version of kodoctl made the
+    plan.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

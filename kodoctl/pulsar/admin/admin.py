@@ -102,8 +102,9 @@ class Reply:
 
 @dataclass(slots=True)
 class RequestCount:
-    """Numbers of requests sent, including redirects and retries. `by_path`: number by method and last part of the path,
-    such as `GET partitioned-stats`.
+    """Numbers of requests sent, including redirects, retries and lookups of brokers. `reads`: requests that change
+    nothing (GET, analyzeBacklog); `writes`: all others; `by_path`: number by method and last part of the path, such as
+    `GET partitioned-stats`.
     """
 
     reads: int = 0
@@ -136,13 +137,14 @@ class Admin(Protocol):
         """Sends one call and blocks until its reply, which may be a refusal.
 
         `path` is below `/admin/v2/`; `body` is encoded as JSON. As long as `waits` allows, a read is sent again if its
-        answer is transient or the connection breaks; a write is sent again only if no broker can have received it.
-        `patient` False: a transient answer to a read is returned, for requests that may fail for ever because of data
-        that others wrote.
+        answer is transient or the connection breaks; then the transient answer is returned. A write is sent again only
+        if no broker can have carried it out: its transient answer is returned at once. `patient` False: that of a read
+        is, too, for requests that may fail for ever because of data that others wrote.
 
         `condition` is called right before each request is sent, after all waiting, and for redirected requests as well.
         If it raises, the request is not sent and the exception is raised here. Raises LostReplyError if the result of a
-        write is unknown, ClusterError if no broker answers or the token is not accepted.
+        write is unknown, ClusterError if no broker answers, the token is not accepted, a redirect leads out of the
+        cluster, or a web page answers with success.
         """
 
 
@@ -173,8 +175,8 @@ def _refusal(reply: Reply, doing: str) -> Diagnostic:
 
 
 def must(reply: Reply, doing: str) -> Any:
-    """Returns the data of a reply. Raises AdminError if the status is not 2xx. `doing`: the action, such as `reading
-    X`, for the error.
+    """Returns the data of a reply, None for an empty body. Raises AdminError if the status is not 2xx. `doing`: the
+    action, such as `reading X`, for the error.
     """
     if not reply.ok:
         raise AdminError(reply, doing)

@@ -59,7 +59,9 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """Number of writable bookies; None if the role is no super-user and may not read it. Raises AdminError."""
+    """Number of bookies that the cluster knows, also those that do not run now; None if the role is no super-user and
+    may not read it, or the path does not exist. Raises ClusterError.
+    """
     answer = _content_if_allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = answer.get("bookies") if isinstance(answer, dict) else None
     return len(found) if isinstance(found, list) else None
@@ -74,7 +76,9 @@ def _content_if_allowed(reply: Reply, doing: str) -> Any:
 
 
 def read_version(admin: Admin) -> tuple[int, ...]:
-    """Reads the broker's version: (4, 2, 4) for `4.2.4`, () if this role may not know it. Raises AdminError."""
+    """Reads the broker's version: (4, 2, 4) for `4.2.4`, () if this role may not know it or it has another form. Raises
+    ClusterError.
+    """
     answer = _content_if_allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))
     return tuple(int(part) for part in match.groups(default="0")) if match else ()

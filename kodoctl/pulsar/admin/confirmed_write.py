@@ -45,7 +45,10 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     `done` reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before the
     write is sent again. `final`: statuses that another try would not change. Such a status in reply to a repeated
     request may be caused by the first request, whose effect a broker may show late: `done` is then polled. Tries as
-    long as `admin.waits` allows; after a 409, CONFLICT_S seconds. Raises WriteFailedError.
+    long as `admin.waits` allows; after a 409, CONFLICT_S seconds. A ClusterError of `done` counts as "not yet".
+
+    Raises WriteFailedError for any other refusal, at once, and if the time is over; ClusterError of `Admin.call` other
+    than LostReplyError.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -92,8 +95,8 @@ def delete(
 
     `look` reads the object and decides before each try whether to delete it, and with which query; if it raises, no
     request is sent. Seconds to minutes lie between two tries, and clients and messages may come back when a broker
-    restarts. `final`: statuses that another try would not change. Raises WriteFailedError, and ClusterError of the
-    first `look`.
+    restarts. `final`: statuses that another try would not change. Raises WriteFailedError, also of `look`; ClusterError
+    of `Admin.call` other than LostReplyError, and of the first `look` (a later one counts as a failed try).
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:

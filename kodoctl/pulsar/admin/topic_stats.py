@@ -47,8 +47,8 @@ class SubscriptionReading:
 @dataclass(frozen=True, slots=True)
 class TopicReading:
     """One topic, by its metadata and its partitions. `partitions`: their number, 0 for a plain topic; `marker`: name of
-    the topology that owns it, None without a marker; `missing`: numbers of partitions that the metadata counts and that
-    do not exist.
+    the topology that owns it, None without a marker; `subscriptions`: the durable ones, sorted by name, without the
+    broker's own (COMPACTION); `missing`: numbers of partitions that the metadata counts and that do not exist.
     """
 
     name: TopicName

@@ -33,8 +33,9 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Opens at most one `pulsar.Client`, when first needed. The client library's own log is not shown, because kodoctl
-    reports errors itself. A second `close` does nothing.
+    """Opens at most one `pulsar.Client` at a time, when first needed. The client library's own log is not shown,
+    because kodoctl reports errors itself. A second `close` does nothing; a later `get` opens a new client. `problem`:
+    the error of the first `get` if no broker answered, None if one did or none was asked.
     """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
@@ -132,7 +133,9 @@ class BrokerClient:
                 self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
 
     def partitions(self, topic: str, *, limit: float = FAIL_OVER_S) -> list[str]:
-        """Full names of a topic's partitions, or its own name if it has none. Raises the same errors as `ask`."""
+        """Full names of a topic's partitions, or its own name if it has none. `limit`: as in `ask`, whose errors this
+        raises.
+        """
         found: list[str] = self.ask(
             lambda client: client.get_topic_partitions(topic), f"the partitions of {topic}", limit=limit
         )

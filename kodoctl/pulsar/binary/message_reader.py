@@ -57,9 +57,10 @@ class ReadMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Facts about one partition, as the broker reports them. `first_ledger`: the oldest stored ledger, -1 if there is
-    none; `last`: position of the last entry; `deduplicates`: True if the broker drops repeated messages; `cursors`: by
-    subscription; `ledgers`: the stored entries of each ledger.
+    """Facts about one partition, as the broker reports them. `partition`: PLAIN for a plain topic; `first_ledger`: the
+    oldest ledger, -1 if there is none; `last`: position of the last entry, which is -1 if the last ledger has none;
+    `deduplicates`: True if the broker drops repeated messages; `cursors`: by subscription; `ledgers`: the stored
+    entries of each ledger that has some.
     """
 
     topic: str
@@ -224,8 +225,9 @@ def read_stored(
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[ReadMessage]:
-    """Yields the messages of one partition in order, after the entry `after` up to the entry `until`, which must have a
-    message. `only`: positions (partition, ledger, entry, batch) to yield, None: all. Changes no subscription.
+    """Yields the messages of one partition in order, after the entry `after` (None: from the first stored one) up to
+    the entry `until` (included), which must have a message. `only`: positions (partition, ledger, entry, batch) to
+    yield, None: all. Changes no subscription. Raises ClusterError, also if no message comes for 15 s.
     """
     return _read_partition(client, part, until, after=after, only=only)
 

@@ -79,8 +79,9 @@ class DeadLetterConsumer:
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
-        """Subscribes to `part`, a topic or partition by its full name. Raises LockedError if another consumer keeps the
-        subscription for 15 s, ClusterError. `stop`: an event after which no wait for letters begins or continues.
+        """Subscribes to `part`, a topic or partition by its full name; a missing subscription is created, from the
+        earliest message. Raises LockedError if another consumer keeps the subscription for 15 s, ClusterError. `stop`:
+        an event after which no wait for letters begins or continues.
         """
         self._client, self._part, self._stop = client, part, stop or threading.Event()
         self._consumer = _lock_subscription(client, part, subscription)
@@ -89,7 +90,7 @@ class DeadLetterConsumer:
 
     def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
         """Receives messages up to the entry `until`, which must be unacknowledged. Returns the positions of `only` that
-        are not acknowledged yet.
+        are not acknowledged yet; some may be missing after `stop`. Raises ClusterError.
 
         The messages have to be received, because the admin API knows which entries are acknowledged but not which
         messages of a batch. The tokens of the received messages are kept, and `letters` then reads the same messages by
@@ -110,9 +111,10 @@ class DeadLetterConsumer:
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged; some messages
-        that are not in `only` may be among them. The next call begins after that entry. Ends early if the command was
-        stopped. Raises ClusterError.
+        """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. The next call
+        begins after that entry. Messages that are not in `only` are among them, except after `unacknowledged`: then
+        only messages that it returned. Ends early if the command was stopped. Raises ClusterError, also if no letter
+        comes for RECEIPT_S seconds.
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))
@@ -252,7 +254,7 @@ class DedupProducer:
         """Sends a message with the sequence number `number`, which is at least 1 and rises from call to call. A thread
         of the client calls `on_receipt`; this thread does if the broker's size limit refuses the message. May wait for
         earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if it is above the topic's
-        own limit; ClusterError, LockedError.
+        own limit or invalid; ClusterError, LockedError.
         """
         import pulsar
 
@@ -305,8 +307,8 @@ class DedupProducer:
         return False
 
     def flush(self) -> bool:
-        """Sends queued messages; this class has no queue. Returns False if sending stopped after a refused message,
-        which has got its receipt: call `flush` again for the others.
+        """Sends queued messages, without waiting for their receipts; this class has no queue. Returns False if sending
+        stopped after a refused message, which has got its receipt: call `flush` again for the others.
         """
         return True
 

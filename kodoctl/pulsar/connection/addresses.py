@@ -17,11 +17,13 @@ _FLAGS: Final = {ADMIN: "--admin-url", BROKER: "--broker-url"}
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Splits a list of addresses, without duplicates; an address without a scheme gets that of the first one."""
-    scheme, found, _ = text.partition("://")
-    parts = text.split(",")
+    """Splits a list of addresses, without duplicates, spaces and final slashes; an address without a scheme gets that
+    of the first one. Checks nothing.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    scheme, found, _ = parts[0].partition("://")
     whole = [part if "://" in part or not found else f"{scheme}://{part}" for part in parts]
-    return tuple(dict.fromkeys(part.strip().rstrip("/") for part in whole))
+    return tuple(dict.fromkeys(part.rstrip("/") for part in whole))
 
 
 def join(addresses: tuple[str, ...]) -> str:

@@ -158,7 +158,9 @@ def project_config(folder: Path) -> Path | None:
 
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
-    """Reads the contexts of both files. Raises KodoctlError with all errors in them."""
+    """Reads the contexts of both files; a missing file has none. Raises KodoctlError with all errors of the first
+    faulty file, the user's before the project's.
+    """
     own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
@@ -249,8 +251,8 @@ def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
-    """Adds or replaces one context in a file, which is created if needed. Comments and everything else in the file
-    stay.
+    """Adds or replaces one context in a file, which is created if needed. Everything else in the file stays, with its
+    comments. `values`: as in the file, so file names are relative to its folder. Checks nothing (`check_context`).
     """
     document = _editable(file)
     contexts = document.setdefault("contexts", tomlkit.table(is_super_table=True))

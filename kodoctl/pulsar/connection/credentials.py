@@ -57,8 +57,8 @@ class OAuth2:
 
 
 def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
-    """Token of one source (flags, environment or context): `text`, which is the value of the variable `source`, or the
-    content of the file `values["token_file"]`; None if neither is set. Raises UsageError.
+    """Token of one source (flags, environment or context): `text`, which is the value of the variable `source`; if it
+    is empty, the content of the file `values["token_file"]`; None if neither is set. Raises UsageError.
     """
     if text.strip():
         return checked_secret(text.strip(), source, variable=source)

@@ -62,7 +62,7 @@ class ClientLog:
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
         """Returns (number to pass as `since` to the next call, messages discarded since the call that returned
-        `since`). `since` 0: all since the start.
+        `since`), at most the last 10,000. `since` 0: since the start of the process.
         """
         with self._lock:
             self._look()

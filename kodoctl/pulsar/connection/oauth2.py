@@ -150,5 +150,7 @@ class BearerToken:
         return self._cache.token() if self._cache else self._fixed
 
     def after_refusal(self, refused: Secret | None) -> Secret | None:
-        """Another token to try after the cluster refused one; None: the token is a fixed one, or none was sent."""
+        """Another token to try after the cluster refused one; None: the token is a fixed one, or none was sent. Raises
+        ClusterError (K526).
+        """
         return self._cache.renewed(refused) if self._cache and refused else None

@@ -44,8 +44,9 @@ class Peer:
 
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
-    """Connects to an address and returns the service that answers within `within` seconds. With `trust` (the trusted
-    authorities), TLS is tried first; else plain text. Then the other one is tried, in which no certificate is checked.
+    """Connects to an address and returns the service that answers; its protocol is UNKNOWN if it understands neither
+    attempt. With `trust` (the trusted authorities), TLS is tried first; else plain text. Then the other one is tried,
+    in which no certificate is checked. `within`: seconds for both together.
 
     Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side sends
     nothing, OSError if no service listens.

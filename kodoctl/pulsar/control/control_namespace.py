@@ -10,13 +10,13 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.pulsar.admin.admin import NOT_SENT, Admin, Reply, must, namespace_path
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, poll_until, write_confirmed
 from kodoctl.topology.names import NamespaceName
 
 _POLICIES: dict[str, Any] = {
@@ -28,6 +28,7 @@ _POLICIES: dict[str, Any] = {
         "deleteWhileInactive": False,
     },
 }
+_EXISTS: Final = frozenset({CONFLICT})  # of a create: another client was first, which is fine
 
 
 def control_namespace(tenant: str) -> NamespaceName:
@@ -97,12 +98,12 @@ def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     path, fresh = namespace_path(control_namespace(tenant)), str(uuid.uuid4())
     named, doing = {UUID_PROPERTY: fresh}, f"preparing {control_namespace(tenant)}"
     body = {**_POLICIES, "properties": named}
-    made = _write(admin, "PUT", path, body, done=lambda: read_uuid() is not None, doing=doing)
+    made = _write(admin, path, body, done=lambda: read_uuid() is not None, doing=doing, final=_EXISTS)
     if made is not None and made.ok:
         return fresh  # whoever else asks was later
     poll_until(lambda: admin.call("GET", path).ok)  # another client was first: a broker may show it late
     if read_uuid() is None:  # made without the UUID
-        _write(admin, "PUT", f"{path}/properties", named, done=lambda: read_uuid() is not None, doing=doing)
+        _write(admin, f"{path}/properties", named, done=lambda: read_uuid() is not None, doing=doing)
         poll_until(lambda: read_uuid() is not None)
     if (existing := read_uuid()) is None:
         detail = f"{doing}: the broker does not show the property {UUID_PROPERTY}: apply again"
@@ -127,7 +128,7 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
         return not admin.call("GET", f"{path}/partitions").missing
 
     if not there():
-        _write(admin, "PUT", path, NOT_SENT, done=there, doing=f"creating the lease topic of {namespace}")
+        _write(admin, path, NOT_SENT, done=there, doing=f"creating the lease topic of {namespace}", final=_EXISTS)
     return topic
 
 
@@ -155,7 +156,7 @@ def write_index(
         return set(more) <= now and not now & set(less)
 
     path = f"{namespace_path(control_namespace(tenant))}/properties"
-    _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
+    _write(admin, path, body, done=there, doing=f"writing down where {name!r} lives")
 
 
 def _place(name: str, namespace: NamespaceName) -> str:
@@ -163,12 +164,10 @@ def _place(name: str, namespace: NamespaceName) -> str:
 
 
 def _write(
-    admin: Admin, method: Literal["POST", "PUT"], path: str, body: Any, *, done: Callable[[], bool], doing: str
+    admin: Admin, path: str, body: Any, *, done: Callable[[], bool], doing: str, final: frozenset[int] = frozenset()
 ) -> Reply | None:
-    """Sends a confirmed write, for which a 409 (another client was first) is fine. Returns the same as
-    `write_confirmed`. Raises ClusterError.
-    """
+    """Sends a confirmed PUT. `final`, and the result: as of `write_confirmed`. Raises ClusterError."""
     try:
-        return write_confirmed(admin, method, path, body, done=done, final=frozenset({409}))
+        return write_confirmed(admin, "PUT", path, body, done=done, final=final)
     except WriteFailedError as problem:
         raise ClusterError(error("K519", "kodoctl's own records could not be written", f"{doing}: {problem}")) from None

@@ -68,8 +68,8 @@ class BulkPolicies:
 
 
 def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> BulkPolicies:
-    """Reads all topic policies of a namespace. Raises BulkUnavailableError: no binary port, no right to consume, or an
-    unknown encoding.
+    """Reads all topic policies of a namespace. Raises BulkUnavailableError for every failure: no binary port, no answer
+    within _READ_S seconds, no right to consume, an unknown encoding.
     """
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of the topics and subscriptions among `addresses`, in several threads. `ledgers_of`: addresses
-    whose stored ledgers are read as well, by one request per partition. Other resources, and objects that are gone, are
-    absent from the result. Raises ClusterError.
+    """Reads the evidence of the topics and subscriptions among `addresses`, in several threads. Each address must be in
+    `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request per
+    partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -65,8 +65,9 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Number of messages in the backlog of a subscription, without marks of producers. A batch that is acknowledged in
-    part counts in full. `stats`: the topic's JSON from `read_stats`. Raises ClusterError.
+    """Number of messages in the backlog of a subscription, without the marks of producers that were found in it
+    (`read_backlog`). A batch that is acknowledged in part counts in full. The number is too low if the broker stops
+    counting early, 0 if there is no such subscription. `stats`: the topic's JSON of `read_stats`. Raises ClusterError.
     """
     parts = _subscription_parts(stats, subscription)
     counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))

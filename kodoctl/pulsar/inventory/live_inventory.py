@@ -290,7 +290,7 @@ def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Le
 
 
 def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
-    """Yields every grant in the JSON of a namespace: on the namespace itself and on single topics."""
+    """Yields every grant in the JSON of a namespace: on the namespace itself and on single persistent topics."""
     auth = dump.get("auth_policies") or {}
     for role, actions in (auth.get("namespace_auth") or {}).items():
         yield GrantResource(namespace, role, frozenset(actions))

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 class Evidence:
     """Live figures of a topic or subscription. Times are ms since the epoch.
 
-    `messages`: number of messages in the backlog's entries (batches), None if not counted; `marks`: number of
-    producers' marks that were found there and not counted in it; `unseen_marks`: `messages` may include more marks;
-    `at_least`: the broker stopped counting early. `ledgers`: (closing time, bytes) of each stored ledger, time 0: still
-    open. Pulsar deletes data by whole ledgers.
+    `entries`, `bytes`: the backlog; a topic's is that of its subscription with most. `messages`: number of messages in
+    these entries (batches), None if the backlog is empty; `marks`: number of producers' marks that were found there and
+    not counted in it; `unseen_marks`: `messages` may include more marks; `at_least`: the broker stopped counting early.
+    `oldest`: publish time of the oldest message in a backlog, None if there is none or it is unknown. `clients`:
+    `NAME@ADDRESS` of each connected client. `last_publish`: 0 for never, and for a subscription. `ledgers`: (closing
+    time, bytes) of each stored ledger, if they were read; time 0: still open. Pulsar deletes data by whole ledgers.
     """
 
     entries: int = 0

@@ -54,7 +54,7 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def exists(self) -> bool:
-        """True if there is a ledger at the path."""
+        """True if there is a Delta table at the path. Raises KodoctlError (K557)."""
         import deltalake
 
         try:

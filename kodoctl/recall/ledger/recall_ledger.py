@@ -32,9 +32,11 @@ SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 
 
 class RecallEntry(NamedTuple):
-    """Entry of the recall ledger. `at`: ms since the epoch; `position`: of the dead letter; `lane`: full name of a
-    partition; `receipt`: position where it was stored, "" = the broker had it already, at an unknown position;
-    `published`: publish time of the dead letter, ms; `payload`: the original one of an edited letter.
+    """Entry of the recall ledger. `run`: of the plan; `at`: ms since the epoch; `position`: of the dead letter; `lane`:
+    full name of a partition, and `number`: the letter's sequence number there ("" and 0 in a discard); `receipt`:
+    position where it was stored, "" = the broker had it already, at an unknown position; `note`: of an intent the end
+    of the lane when the attempt began, else a text for people; `published`: publish time of the dead letter, ms;
+    `payload`: the original one, in the intent of an edited letter.
     """
 
     run: str
@@ -53,7 +55,7 @@ class RecallEntry(NamedTuple):
 
 
 class LetterStatus(NamedTuple):
-    """State of one recall id according to the recall ledger."""
+    """State of one recall id according to the recall ledger; the fields are those of the RecallEntry that counts."""
 
     run: str
     event: RecallEvent

@@ -25,8 +25,9 @@ class NotJsonError(ValueError):
 
 
 class Position(NamedTuple):
-    """Position of a stored message, in the order of storing. `batch` -1: the message is alone in its entry. A tuple,
-    because a recall makes and looks up several for each dead letter.
+    """Position of a stored message. Positions in one partition compare in the order of storing. `partition` -1: a plain
+    topic; `batch` -1: the message is alone in its entry. A tuple, because a recall makes and looks up several for each
+    dead letter.
     """
 
     partition: int

@@ -38,8 +38,9 @@ _ORPHANS: Final = "DELETE FROM letter WHERE kind = ? AND first NOT IN (SELECT se
 
 
 class StoredCandidate(NamedTuple):
-    """A row. `recall_id` and `digest` as hexadecimal digits; `published` in ms; `lane` and `labels` as passed to `add`;
-    `first`: the chosen letter of which this one is a copy, None: it is no copy.
+    """A row of the kind CHOSEN, COPY or SETTLED. `recall_id` and `digest` as hexadecimal digits, "" unless the kind is
+    CHOSEN; `published` in ms; `lane` and `labels` as passed to `add`, else 0; `first`: the chosen letter of which this
+    one is a copy, None: it is no copy.
     """
 
     seq: int
@@ -76,8 +77,8 @@ class CandidateStore:
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
-        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: later letters
-        of the same name are copies of it; None: no letter is.
+        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: a new name by
+        which `first_of` finds the letter; None: no later letter is a copy of it.
         """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))

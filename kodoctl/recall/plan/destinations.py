@@ -120,7 +120,9 @@ class DeadLetters(RecallSource):
         return self.retrying.get(level_of(died_in)) or self.retrying.get(Level.L1)
 
     def check_target(self, to: Level | None) -> None:
-        """Raises UsageError if letters have no target lane, or `to` is no level that accepts messages."""
+        """Raises UsageError if letters cannot be sent to the ready topic of level `to`, which accepts no messages or
+        checks Avro schemas; for None, if there is no RETRYING topic on L1 that accepts messages.
+        """
         levels = ", ".join(self.ready)
         detail = ""
         if to is None and Level.L1 not in self.retrying:

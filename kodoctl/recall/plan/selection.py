@@ -100,7 +100,9 @@ class LetterSelection:
         self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
-        """Counts a dead letter, and chooses it if it is readable and fulfils the condition."""
+        """Counts a dead letter, and chooses it if it is readable and fulfils the condition; see ExclusionReason for
+        letters that are left out nevertheless.
+        """
         self.read += 1
         self.count_entry(letter.position)
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))

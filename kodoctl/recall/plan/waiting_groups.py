@@ -36,7 +36,8 @@ _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 class WaitingGroups:
     """Counts of waiting messages by lane and by group. `add` every message; rows can be read at any time. `by`: the
-    facts that divide groups, besides topic and subscription; `now` in ms since the epoch.
+    facts that divide groups, besides topic and subscription; `now` in ms since the epoch. Once there are MOST_GROUPS
+    groups, tenant and cause of a message that fits none are counted as OTHERS.
     """
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:

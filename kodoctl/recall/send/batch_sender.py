@@ -75,8 +75,8 @@ class BatchSender:
         return letter.number <= self._passed[letter.lane]
 
     def begin(self, batch: SendBatch) -> None:
-        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. For a
-        discard it only sets their outcomes.
+        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. After
+        `stop` of the options is set, the rest is recorded and not sent. For a discard it only sets their outcomes.
         """
         if not batch.messages:
             return

@@ -123,8 +123,8 @@ class DeadLetterPartitions:
             self._open.discard(position)
 
     def count_unacknowledged(self) -> int:
-        """Number of messages that the holder has although they were acknowledged, after waiting for the broker
-        to store the acknowledgements.
+        """Number of messages that the holder has although they were acknowledged. Waits for at most about 5 s until
+        the broker has stored the acknowledgements; `stop` of the options ends the wait.
 
         The cursor describes whole entries only. Therefore this counts messages that are alone in their entry,
         and batches of a waiting lane (whose plans send whole batches) of which every message that came was

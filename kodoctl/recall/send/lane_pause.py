@@ -71,10 +71,11 @@ class LanePause:
         self._is_own = False  # the order is of this run, not of a person or of another run
 
     def begin(self, wait: int, sending: int = 0) -> None:
-        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected.
-        `sending`: ms that the attempt takes after that. Raises RefusedError with the consumers' names,
-        LockedError for a lane that another run has paused. After any failure a new order is taken back; `tell`
-        gets a text for the user if one stays.
+        """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
+        consumer of the lane is connected. `sending`: ms that the attempt takes after that. Raises RefusedError with
+        the consumers' names (K582) or for a person's pause that ends too soon (K583), LockedError for a lane that
+        another run has paused, and ClusterError. After any failure a new order is taken back; `tell` gets a text for
+        the user if one stays.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))

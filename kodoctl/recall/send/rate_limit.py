@@ -11,7 +11,9 @@ _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
 class RateLimit:
-    """Limits a sender to `per_second` starts; the clock is in seconds. `a_second`: the limit, rounded, at least 1."""
+    """Limits a sender to `per_second` starts (above 0); the clock is in seconds. `a_second`: the limit, rounded down,
+    at least 1. Not for several threads.
+    """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._gap, self._clock = 1 / per_second, clock
@@ -24,7 +26,7 @@ class RateLimit:
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Waits until the next message may start. False: `stop` was set meanwhile."""
+        """Waits until the next message may start, and counts it as started. False: `stop` is set, and it must not."""
         now = self._clock()
         ahead = self._next - now
         if ahead > _TOO_SHORT and stop.wait(ahead):

@@ -86,8 +86,9 @@ class RecallSender:
         self._met: set[Position] = set()
 
     def run(self) -> SendReport:
-        """Sends or discards the messages, acknowledges them, and returns the result. Raises KodoctlError if it cannot
-        begin or continue; everything done until then is in the ledger.
+        """Sends or discards the messages, acknowledges them, and returns the result. Ends early, with `interrupted` in
+        the report, when the event `stop` of the options is set. Raises KodoctlError if it cannot begin or continue;
+        everything done until then is in the ledger.
         """
         with ExitStack() as stack:
             for segment in segments(self._plan):

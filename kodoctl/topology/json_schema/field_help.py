@@ -142,7 +142,7 @@ def _items(options: Sequence[JsonObject], schema: JsonObject) -> Iterator[JsonOb
 
 
 def first_sentence(text: str) -> str:
-    """The text up to its first full stop or colon."""
+    """The text up to its first full stop or semicolon, without this sign."""
     return text.strip().partition(". ")[0].partition("; ")[0].rstrip(".")
 
 

@@ -42,8 +42,9 @@ Path = tuple[str | int, ...]
 
 
 class Node:
-    """A value with its place; a value in a map also has the place of its key. Lines and columns count from 1. Nodes are
-    not changed once the tree is built.
+    """A value with its place; a value in a map also has the place of its key. Lines and columns count from 1.
+    `end_line`, `end_column`: the place after the last character; `size`: number of values in it, itself included. Nodes
+    are not changed once the tree is built.
     """
 
     __slots__ = ("column", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
@@ -115,7 +116,9 @@ class _HopelessError(Exception):
 
 
 def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
-    """(root node of the document, all findings). The root is None if the text cannot be parsed to its end."""
+    """(root node of the document, findings). The root is None if the text cannot be parsed to its end: it is no YAML,
+    is beyond a limit of this module, or has MAX_FINDINGS findings. There may be findings with a root, too.
+    """
     if len(data) > MAX_BYTES:
         size = f"{len(data) / (1 << 20):.1f} MiB"
         detail = f"{size}, at most 8 MiB: split it into several files with names of their own"

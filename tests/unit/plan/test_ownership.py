@@ -132,6 +132,14 @@ def test_another_topologys_and_undeclared_is_counted_and_never_touched() -> None
     assert found.elsewhere == {"other": 1}
 
 
+def test_objects_of_another_topology_are_counted_in_all_namespaces() -> None:
+    both = applied(wanted(PLAIN, topology("{K: {}}", name="other")))
+    there = NamespaceName("acme", "there")
+    owned = {f"topic.persistent://acme/there/{name}": OwnershipKind.CREATED for name in ("L", "M")}
+    found = difference(wanted(PLAIN), with_ledger(both, there, Ledger("other", there, owned=owned)))
+    assert found.elsewhere == {"other": 3}
+
+
 # --- two witnesses
 
 

@@ -84,3 +84,13 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     assert "2 messages stored twice when a broker took the lane over: one copy of each is acknowledged" in told
     assert "  persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1" in told
     assert "letter" not in told
+
+
+def test_a_report_names_a_hundred_messages_of_a_kind_and_counts_the_others() -> None:
+    from kodoctl.render.recall import recall_report_lines
+
+    report = SendReport(refused=[f"{number}:0:0:-1: too large" for number in range(1_234)], unclear=["7:0:0:-1: why"])
+    told = [line.text for line in recall_report_lines(report, "send", 1.0, "letter")]
+    assert told[99] == "  never taken, still where it was: 99:0:0:-1: too large"
+    assert told[100] == "  … and 1,134 more (--format json lists all)"
+    assert told[101].endswith(": 7:0:0:-1: why")

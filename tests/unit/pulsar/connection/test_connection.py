@@ -344,7 +344,7 @@ def test_a_secret_shows_itself_only_when_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["http://a:8080,b:8080", "http://a:8080,http://b:8080", "http://a:8080/, http://b:8080", "http://a:8080,b:8080,a:8080"]
+    "text", ["http://a:8080,b:8080", "http://a:8080,http://b:8080", "http://a:8080/, http://b:8080", "http://a:8080, b:8080/ ", "http://a:8080,b:8080,a:8080"]
 )  # fmt: skip
 def test_several_admin_addresses_are_one_list_however_they_are_written(environ: dict[str, str], text: str) -> None:
     for found in (_connect(environ, admin_url=text), _connect({**environ, "KODOCTL_ADMIN_URL": text})):
@@ -370,6 +370,7 @@ def test_a_context_may_have_lists(environ: dict[str, str], tmp_path: Path) -> No
     ("admin", "broker", "faults"),
     [
         ("http://a:8080,b:80800", None, ["'http://b:80800', one of 2 addresses: write http://HOST:PORT; a port is a number below 65536"]),
+        ("a:8080,http://b:8080", None, ["'a:8080', one of 2 addresses: write http://HOST:PORT"]),
         ("http://a:8080,", None, ["'http://a:8080,': between two commas, or beside one, there is none"]),
         ("http://a:8080,https://b:8443", None, ["'http://a:8080,https://b:8443': the addresses of one cluster begin with the same of http and https"]),
         ("http://a:8080,pulsar://b:6650", None, ["'pulsar://b:6650', one of 2 addresses: write http://HOST:PORT; an address with pulsar:// belongs to --broker-url"]),

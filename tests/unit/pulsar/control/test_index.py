@@ -24,12 +24,16 @@ class Properties:
     def __init__(self, **there: str) -> None:
         self.there: dict[str, str] = {"kodoctl.uuid": "u", **there}
         self.between = lambda: None
+        self.conflicts = 0  # writes that are refused from now on, because another client changes the namespace
 
     def __call__(self, request: Request) -> Answer:
         if not request.is_write:
             return answer_json({"properties": self.there})
         between, self.between = self.between, lambda: None
         between()
+        if self.conflicts:
+            self.conflicts -= 1
+            return Answer(409, b'{"reason": "Concurrent modification"}')
         for key, value in json.loads(request.body).items():
             self.there.pop(key, None)
             if value is not None:
@@ -70,3 +74,11 @@ def test_what_is_known_already_is_not_written() -> None:
     with serving(Properties(**{"kodoctl.place/trade/a": "1"})) as server:
         _write(server.url, more=[A], less=[B])
         assert not [request for request in server.requests if request.is_write]
+
+
+def test_a_write_that_another_client_was_quicker_than_is_sent_again() -> None:
+    properties = Properties()
+    properties.conflicts = 1
+    with serving(properties) as server:
+        _write(server.url, more=[A])
+        assert _known(server.url) == {A}
