@@ -113,7 +113,9 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """Context with a new file to write bytes to. `name` may contain folders, which are created."""
+        """Context with a new file to write bytes to. `name` may contain folders, which are created. Unlike `write` it
+        is not atomic: an error in the block may leave a part of the file.
+        """
         in_folder = self.local is not None
         with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:
             yield out
@@ -152,7 +154,8 @@ class Storage:
 
     def prune(self) -> None:
         """Removes folders in this one that contain no file at any depth, except folders here whose names begin with
-        `_`. A folder that gets a file meanwhile stays. Does nothing in an object store, which has no folders.
+        `_`, and deeper ones of such names that changed in the last day. A folder that gets a file meanwhile stays. Does
+        nothing in an object store, which has no folders.
         """
         before = time.time() - _SPARKS
         for name in self.folders() if self.local is not None else ():
@@ -217,9 +220,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Calls `read`, up to `_TRIES` times if the store is busy, and returns its result. Arrow itself repeats a read
-    after a 503, except when the store's error text is longer than the few requested bytes: Amazon's library then
-    reports that the caller could not take the answer.
+    """Calls `read`, up to `_TRIES` times within two seconds if the store is busy, and returns its result. Other errors
+    are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer than the
+    few requested bytes: Amazon's library then reports that the caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:

@@ -332,8 +332,8 @@ class Landing:
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """Context in which no other run of the kind `what` is active in the landing. The value is True if that is
         ensured by a lock. In an object store, and on file systems without locks, no lock is possible: the value is
-        False, and of two concurrent writers the second one's commit is refused. Raises LockedError if another process
-        has the lock.
+        False, and of two concurrent writers the second one's commit is refused. Raises LockedError at once, without a
+        wait, if another run has the lock. Creates the folder of the landing.
         """
         if self.root.local is None:
             yield False
@@ -352,8 +352,8 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError if a run of the kind `what` is active. For commands that do something slow before they take
-    the lock.
+    """Raises LockedError if a run of the kind `what` is active, which is unknown in an object store: then it never
+    raises. For commands that do something slow before they take the lock.
     """
     with landing.alone(what):
         pass

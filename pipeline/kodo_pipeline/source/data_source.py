@@ -214,7 +214,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Returns the end of the next batch. Its bytes are shared out equally to the partitions; if one needs less, the
-        others get the rest.
+        others get the rest. Raises ClusterError (K574) if entries after `start` may have been deleted unread, unless
+        the option `failOnDataLoss` is false.
         """
         now = self._stored_partitions()
         waiting = offsets.wanted_batches(now, start)
@@ -225,7 +226,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plans the splits of a batch. After a restart the range is planned again, from the entries that are stored
-        then.
+        then. Entries that are gone since the end was fixed raise ClusterError (K574), or become a split that is a hole
+        if the option `failOnDataLoss` is false.
         """
         now = self.now or self._stored_partitions()
         gone, left = self._gone_partitions(now, start), {}

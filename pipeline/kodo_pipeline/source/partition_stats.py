@@ -34,8 +34,8 @@ class PartitionMetadata(NamedTuple):
     rewrites: int | None = None
 
     def follows(self, earlier: PartitionMetadata) -> bool:
-        """True if this is the same partition as in the `earlier` metadata, and none of its ledgers was deleted in
-        between.
+        """True if this is certainly the same partition as in the `earlier` metadata, and none of its ledgers with
+        entries was deleted in between. False if a value is unknown.
         """
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
@@ -93,7 +93,9 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
-    """Reads the metadata (creation time, number of rewrites) of each partition in `parts`."""
+    """Reads the metadata (creation time, number of rewrites) of each partition in `parts`. Partitions of which the
+    broker reports none, or refuses it, are included with unknown values.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
     each = answer.get("partitions") or {}
@@ -131,7 +133,7 @@ def of_text(text: str) -> dict[str, PartitionMetadata]:
 
 def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
     """Asks the broker for the position of the first entry published at or after `moment` (ms since the epoch); None if
-    there is none.
+    there is none, or if the broker refuses to answer.
     """
     topic, number = part
     path = partition_path(topic, number)

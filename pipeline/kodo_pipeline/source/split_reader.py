@@ -44,8 +44,9 @@ _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the messages of a split in order, as batches of kodo_pipeline.landing.tables.MESSAGES, and after them a
-    row for each entry of which the client library is proved to return no message. Writes the coverage record; then, if
-    entries are missing and the options are strict, raises ClusterError.
+    row for each entry of which the client library is proved to return no message. After the last batch it writes the
+    coverage record; then, if entries are missing and the options are strict, it raises ClusterError (K574). An error of
+    the client other than a timeout raises ClusterError (K561) whatever the options are, and leaves no record.
 
     `client`: client for the options' connection, which may be used for many splits, and stays open unless something
     failed; None: a client for this split alone.

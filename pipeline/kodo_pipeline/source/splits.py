@@ -69,8 +69,8 @@ class StoredPartition:
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:
     """True if the number of rewrites of a partition's metadata shows that no ledger with entries was deleted between
-    two readings: it grew by one at most. `before`, `after`: the numbers, None if unknown. One rewrite may be the
-    replacement of an empty ledger when the partition was loaded.
+    two readings: it grew by one at most. `before`, `after`: the numbers, None if unknown, which gives False. One
+    rewrite may be the replacement of an empty ledger when the partition was loaded.
     """
     return before is not None and after is not None and after - before <= 1
 
@@ -220,7 +220,7 @@ class Split:
 
     @property
     def id(self) -> str:
-        """Partition and range as text: the same whenever the same range is planned."""
+        """Partition and range as text: the same whenever the same range is planned. Raises IndexError for a hole."""
         first, last = self.first, self.last
         return f"{self.part}@{first[0]}:{first[1]}..{last[0]}:{last[1]}"
 
