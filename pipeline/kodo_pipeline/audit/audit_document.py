@@ -85,8 +85,9 @@ class LostLaneRow(TypedDict):
 
 class AuditDocument(TypedDict):
     """An audit as JSON. `pipeline audit` and `pipeline run` write every key. The audit inside a report lacks `run`,
-    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `sql`: queries
-    that show the rows behind the findings.
+    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `findings`:
+    samples, at most 20 of each status in each lane and 1,000 of each status; `lost` and `subscriptions` count all.
+    `sql`: queries that show the rows behind the findings.
     """
 
     format_version: int

@@ -91,7 +91,8 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
     """Expiry time in ms by ground topic: payloads of messages published before it are to be removed. Times are whole
     days (UTC), so that a file is not rewritten again and again. For a topic whose payloads do not land it is the end of
-    today, so that payloads that landed under an earlier policy are removed too.
+    today, so that payloads that landed under an earlier policy are removed too. Topics whose payloads stay for ever are
+    left out.
     """
     today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
     return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
