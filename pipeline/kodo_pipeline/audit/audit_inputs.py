@@ -114,8 +114,8 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
-    """Finds recalls whose messages landed but which have no entry in the recall ledger at `ledger`, because they used
-    another ledger. None if there are none.
+    """Finds messages that a recall sent and that landed, but which have no entry in the recall ledger at `ledger`,
+    because the recall used another ledger. None if there are none.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()

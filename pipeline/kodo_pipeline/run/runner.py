@@ -181,8 +181,9 @@ class Runner:
         return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
 
     def check(self, expansions: list[Expansion]) -> None:
-        """Raises KodoctlError if the run cannot succeed, because the broker's address, libraries for the report or a
-        folder are missing. Done before Spark is started, which takes longer.
+        """Creates the folders of the report, the pictures and the landings. Raises KodoctlError if one of them cannot
+        be used, if the broker's address or libraries for the report are missing, or if the window is invalid. Done
+        before Spark is started, which takes longer.
         """
         must_name_broker(self.connection)
         if not self.asked.no_report:
