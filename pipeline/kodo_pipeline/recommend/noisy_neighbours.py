@@ -99,7 +99,7 @@ class LevelMove:
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
     """Recommends moves for one subscription: first tenants that leave their level, the most harmful one first, then
-    tenants that return.
+    tenants that return, if the newest RECENT windows are known.
     """
     if not case.slices:
         return []
@@ -140,7 +140,9 @@ def is_noisy(tenant: str, one: LoadWindow) -> bool:
 
 
 def is_degraded(one: LoadWindow) -> bool:
-    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it."""
+    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it. False if they
+    had fewer than JUDGED messages done.
+    """
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done
 

@@ -324,8 +324,8 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """Applies a unified diff of one file to its text. Lines before the first hunk are ignored, as git does. Raises
-    CannotPatchError if the diff was made of another text, or has no hunk.
+    """Applies a unified diff of one file to its text. Lines outside of hunks are ignored, and so is the name of the
+    file. Raises CannotPatchError if the diff was made of another text, or has no hunk.
     """
     old, made, at = _LINE.findall(text), list[str](), 0
     lines = _LINE.findall(diff)

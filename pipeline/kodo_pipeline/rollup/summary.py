@@ -36,7 +36,7 @@ class RollupTotals(NamedTuple):
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """(topic, tenant) of the tenants, without the row for messages that have no tenant."""
+        """(topic, tenant) of the tenants; a row whose tenant is null is left out."""
         return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
 
     def document(self, window: int, late: Histograms) -> RollupDocument:
