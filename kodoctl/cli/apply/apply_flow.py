@@ -43,7 +43,7 @@ class Approval:
     """Options that all applying commands share: approval, waiting time for the lease, and output.
 
     `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: none; `lock_timeout`: seconds
-    to wait for another apply.
+    to wait for another apply, 0: not at all.
     """
 
     auto_approve: bool = False
@@ -238,7 +238,7 @@ def _quiet(_: str) -> None:
 
 def check_files(plan: Plan) -> None:
     """Raises RefusedError if the files declare something else now than when the plan was made. If one of the files is
-    missing, nothing is compared, and a note is printed.
+    missing, nothing is compared, and a note is printed. A plan without files, and one of `destroy`, is not compared.
     """
     if not plan.paths or plan.destroying:
         return
