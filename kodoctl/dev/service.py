@@ -186,5 +186,5 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
 
 
 def best_engine(environ: Mapping[str, str]) -> EngineName:
-    """Docker if its daemon answers, else Java."""
+    """Docker if its daemon answers within 10 s, else Java."""
     return EngineName.DOCKER if docker.answers(environ) else EngineName.JAVA

@@ -47,7 +47,7 @@ def _is_page(path: str) -> bool:
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
     """Writes the pages and the mark, and removes the pages of an `earlier` catalogue that are no longer there. Raises
-    UsageError (K020) with the system's reason; the mark then names old and new pages.
+    UsageError: K033 if a folder in it is a link, K020 with the system's reason; the mark then names old and new pages.
     """
     try:
         below = {folder / Path(path).parent for path in pages}

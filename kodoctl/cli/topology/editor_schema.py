@@ -26,8 +26,8 @@ class EditorSchema:
     missing: Path | None = None
 
     def write(self) -> None:
-        """Writes the schema to `missing`, if that is not None. Does nothing if the file exists meanwhile or cannot be
-        written; users can then run `kodoctl schema`.
+        """Writes the schema to `missing`, if that is not None, and prints its path. Does nothing if the file exists
+        meanwhile or cannot be written; users can then run `kodoctl schema`.
         """
         from kodoctl.topology.json_schema.file_schema import schema_text
 
