@@ -104,8 +104,9 @@ class LandingResult:
 
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
-    """Sorts the topics of a topology into (existing topics, absent topics), each in the order in which their ends are
-    fixed. By this order, a message that moves to another topic while the ends are fixed is still read in that topic.
+    """Asks the cluster, and sorts the topics of a topology into (existing topics, absent topics), each in the order in
+    which their ends are fixed. By this order, a message that moves to another topic while the ends are fixed is still
+    read in that topic.
     """
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
@@ -120,7 +121,8 @@ def ingest(
     while Spark reads a stream. The first batch may be one that a killed run had committed.
 
     Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
-    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised.
+    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised. `topics`:
+    the existing ones, in the order of `present`.
     """
     landing = request.landing
     with landing.alone() as alone:

@@ -113,8 +113,9 @@ class LandingTable:
         return found
 
     def add_columns(self) -> list[str]:
-        """Adds columns that a table of an older kodoctl lacks, if all of them may be null, and returns their names. In
-        existing rows they are null. Raises KodoctlError (K584) for any other difference in the format.
+        """Adds columns that a table of an older kodoctl lacks, if all of them may be null, and returns their names; []
+        if none is missing or there is no table. In existing rows they are null. Raises KodoctlError (K584) for any
+        other difference in the format.
         """
         added: list[str] = []
         for _ in range(TRIES):

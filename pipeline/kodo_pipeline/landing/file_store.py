@@ -88,7 +88,9 @@ class Storage:
             return found
 
     def write(self, name: str, document: object) -> None:
-        """Writes a document as the JSON file `name` atomically. An existing file is replaced."""
+        """Writes a document as the JSON file `name` atomically, in a folder that is created if needed. An existing file
+        is replaced.
+        """
         self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -103,7 +105,7 @@ class Storage:
 
     def documents(self) -> dict[str, Any]:
         """Reads every JSON file (`.json`) directly in the folder: document by file name, sorted by name. {} if there is
-        no folder.
+        no folder. A file that is no JSON raises KodoctlError.
         """
         with self._fs() as (system, base):
             names = sorted(info.base_name for info in _list_files(system, base) if info.base_name.endswith(".json"))
@@ -122,12 +124,12 @@ class Storage:
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
-        """Context with a file to read from, at any position."""
+        """Context with a file to read from, at any position. Raises KodoctlError if it does not exist."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file if self.local is not None else StoredInput(file)
 
     def files(self) -> list[str]:
-        """Sorted paths, relative to this folder, of all files in it at any depth."""
+        """Sorted paths, relative to this folder, of all files in it at any depth; [] without a folder."""
         return sorted(self.written())
 
     def written(self) -> dict[str, StoredFile]:

@@ -121,8 +121,9 @@ class Landing:
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, files or rows are
-        missing. `former`: see `commits`.
+        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, or files or rows
+        that they name, are missing in the logs of the tables; whether the files exist is not checked
+        (LandingTable.damage does). `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):

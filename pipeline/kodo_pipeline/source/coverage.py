@@ -46,7 +46,9 @@ class Coverage:
     _next: int = -1
 
     def entry(self, ledger: int, entry: int) -> None:
-        """Records that a message of the next entry was read. Call it once for each entry."""
+        """Records that a message of an entry was read; an entry that is not the next planned one adds a gap. Call it
+        once for each entry, however many messages it has.
+        """
         pieces = self.split.pieces
         expected = (pieces[self._piece].ledger, self._next if self._next >= 0 else pieces[self._piece].first)
         if (ledger, entry) != expected:

@@ -86,8 +86,8 @@ class PulsarSource(DataSource):
 
 @cache
 def broker(connection: Connection) -> BrokerClient:
-    """The client of this process for a connection, made once, because Spark uses a Python process again, and connecting
-    takes as long as reading some thousand messages.
+    """The client of this process for a connection, made once and kept, because Spark uses a Python process again, and
+    connecting takes as long as reading some thousand messages. It connects at its first use.
     """
     return BrokerClient(connection)
 
@@ -146,7 +146,9 @@ class PulsarReader(DataSourceReader, _Planner):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Plans the query: one Spark partition for each split."""
+        """Plans the query by statistics of the cluster: one Spark partition for each split. Raises UsageError (K560)
+        for topics that do not exist, unless filters exclude them.
+        """
         pieces = {part: self._pruned_ranges(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
 
@@ -195,7 +197,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {name: found[part] for name, part in self.parts.items()}
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which messages after the offset may have been deleted unread, with the reason."""
+        """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason.
+        Asks the cluster, unless the end of the stream is fixed.
+        """
         return self._gone_partitions(self._stored_partitions(), start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -68,7 +68,9 @@ def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[
 
 
 def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
-    """Calls `ask` for each item of `asked`, several at a time. Returns the answers in the order of the items."""
+    """Calls `ask` for each item of `asked`, eight at a time. Returns the answers in the order of the items; raises the
+    first error in that order when all calls have ended.
+    """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(ask, asked))
 

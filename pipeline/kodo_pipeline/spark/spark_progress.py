@@ -129,7 +129,9 @@ class Bar:
         self._began = time.monotonic()
 
     def begin(self, run: str, what: str) -> None:
-        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
+        """Prints the first line of a command on standard error, with any output format: the run's id and `what` it
+        does. Call it before anything slow.
+        """
         tell_folded(f"Run {run}: {what}. {STARTS}")
 
     def tell(self, text: str) -> None:

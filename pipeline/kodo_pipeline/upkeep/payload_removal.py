@@ -70,8 +70,9 @@ def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSe
 
 
 def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
-    """Removes a tenant's payloads, then all files that the table `events` no longer names; where others may write,
-    files that it never named stay 24 hours. Returns (number of payloads, number of removed files).
+    """Removes the `selected` payloads of a tenant, which are selected anew if others replaced their files, then all
+    files that the table `events` no longer names; where others may write, files that it never named stay 24 hours.
+    Returns (number of payloads, number of removed files).
 
     The table `erasures` gets a row before and one after; the second is missing if this call did not end or raised.
     Raises LockedError if others keep replacing the same files.
