@@ -78,10 +78,11 @@ class LevelMove:
     """A recommended move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`,
     `target`: levels, L1 if no route moves the tenant.
 
-    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them. `late`,
-    `late_else`: shares of the other tenants' messages that were done later than the goal, in these windows and in all
-    others, None: nothing was done; for promote and return, shares of the tenant's own runs that began later than its
-    `goal` in ms.
+    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them, for
+    promote and return the larger of its shares of the runs and of the slot time. `late`, `late_else`: shares of the
+    other tenants' messages that were done later than the goal, in these windows and in all others, None: nothing was
+    done; for promote and return, shares of the tenant's own runs that began later than its `goal` in ms. A move with
+    the action exclusive has no windows and no figures.
     """
 
     topic: str
