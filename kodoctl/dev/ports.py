@@ -91,7 +91,7 @@ def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) ->
     these, if it is free now.
 
     Raises UsageError (K605) for ports that are out of range or equal, KodoctlError (K604) if a port in `asked` is
-    taken.
+    taken, or no other port up to HIGHEST is free.
     """
     _check(asked)
     chosen: dict[Role, int] = {}

@@ -136,8 +136,8 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
-    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K620 (it
-    does not end).
+    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K618
+    (Docker), K620 (it does not end).
     """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):

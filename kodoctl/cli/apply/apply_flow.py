@@ -149,7 +149,8 @@ def carry_out(
     verb: str = "apply",
 ) -> None:
     """Carries out the plans of a fleet, blocks meanwhile, and prints the report; as JSON also that of a plan without
-    changes. Ends the command with a nonzero exit code unless every change was made.
+    changes. Ends the command with a nonzero exit code unless every cluster of the fleet has a plan, and every change
+    was made.
 
     `waiting`: contexts whose plans have changes, None: all. `verb`: name of the command, for the journal.
     """

@@ -152,8 +152,9 @@ def finish(code: int) -> NoReturn:
 
 
 def command(function: C) -> C:
-    """Decorator of a command: prints a KodoctlError as findings, and ends with its exit code. Any other exception is a
-    defect, with exit code 1. No error that a user can cause prints a traceback.
+    """Decorator of a command: prints a KodoctlError as findings, with JSON output also as a line of JSON if nothing was
+    printed before, and ends with its exit code. Any other exception is a defect, with exit code 1. No error that a user
+    can cause prints a traceback.
 
     If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
     commands that change nothing.

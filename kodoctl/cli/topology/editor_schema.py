@@ -41,9 +41,9 @@ class EditorSchema:
 
 
 def editor_schema(file: Path) -> EditorSchema:
-    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository. If
-    there is none, the schema is to be written into the folder of the topology file; if another file has that name
-    there, there is no reference.
+    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository, or
+    in `schemas` in one of these folders. If there is none, the schema is to be written into the folder of the topology
+    file; if another file has that name there, there is no reference.
     """
     folder = file.absolute().parent
     for place in _places(folder):

@@ -71,8 +71,9 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """Adds a note to the audit `found` if dead letters were acknowledged and there is no recall ledger at `ledger`.
-    `ledger` "": no recall ledger was read, and no note is added.
+    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if dead letters were
+    acknowledged and there is no recall ledger at `ledger`. `ledger` "": no recall ledger was read, and no note is
+    added.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = (
