@@ -46,9 +46,8 @@ class AuditCoverage(TypedDict):
 
 class AuditFinding(TypedDict):
     """One place of a message that is lost, unproved, unknown or overdue for a subscription. `fate`: its status;
-    `cause`: "" if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and
-    `ledger:entry:partition:batch index` at which it was stored, or, if no message is there, to which a record says that
-    it was moved.
+    `cause`: "" if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and position
+    `ledger:entry:partition:batch index` of the place. A message was stored there, or only a record names the place.
     """
 
     fate: str
