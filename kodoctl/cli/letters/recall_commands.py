@@ -134,10 +134,11 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Context with a function that says whether a letter is done already, by the workers' deduplication store.
+    """Context with a function that says whether a letter is done already, by the workers' deduplication store: `store`,
+    or if that is None the value of KODO_CONSUMER_STORE.
 
-    The context has None if no store is named, if `again` is set, or if the store is the workers' own memory, which no
-    other process can read. Raises KodoctlError.
+    The context has None if neither names a store, if `again` is set, or if the variable is `memory`: no other process
+    can read the workers' own memory. Raises KodoctlError.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -165,7 +166,7 @@ def level_named(text: str | None) -> Level | None:
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     """Reads the patch in the file of `--edit`, together with the schema that the topic's payloads have. Raises
-    UsageError (K568).
+    UsageError (K568), and InvalidFileError as `declared_schema`.
     """
     from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.message.stored_message import NotJsonError
@@ -179,8 +180,8 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
-    """Writes the plan to the file `out` (None: nowhere), and prints it. `apply`: command that carries it out, for the
-    text.
+    """Writes the plan to the file `out` (None: nowhere), the letters of a large plan to a second file beside it, and
+    prints the plan. `apply`: command that carries it out, for the text.
     """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX

@@ -90,7 +90,7 @@ class PartitionCoverage:
 
     @property
     def full(self) -> bool:
-        """True if there is no problem and every planned entry was read."""
+        """True if an ingest read the partition, there is no problem, and every planned entry was read."""
         return self.read and not self.problems and self.entries_planned == self.entries_seen
 
 
