@@ -60,7 +60,7 @@ def summary(plan: Plan) -> PlanSummary:
 
 
 def dumps(plan: Plan) -> str:
-    """Text of the plan file of one plan."""
+    """The plan as the JSON text of its file, with its seal; `loads` reads the text."""
     return json.dumps(to_json(plan), indent=1)
 
 

@@ -42,8 +42,8 @@ class InvalidOverridesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A live order, in force from `since` to `until` (ms since the epoch). `who` gave it because of `why`. Unused
-    fields are "".
+    """A live order. `since`: when it was given and begins, because no order can be scheduled; `until`: when it ends.
+    Both are ms since the epoch. `who` gave it because of `why`. Unused fields are "".
 
     pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`. weight: a `tenant` gets `to` turns while
     others get one. limit: the file's limit of kind `limit` (rate, concurrency, quota), property `by` ("": one limit for

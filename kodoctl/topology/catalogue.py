@@ -30,7 +30,7 @@ _WAITS: Final = ("retrying", "pending", "blocking", "backup")
 
 
 def catalogue_document(expansions: Iterable[Expansion], environment: str | None) -> Json:
-    """The document of a catalogue: `environment`, and `topologies`, sorted by name and file.
+    """The document of a catalogue: `environment` (`base` if None), and `topologies`, sorted by name and file.
 
     An origin is a place (`file`, `line`, `column`), or `derived` with the reason, as in `kodoctl expand --explain`.
     """

@@ -50,8 +50,9 @@ class InboxStore:
     def accept(
         self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
     ) -> None:
-        """Stores received messages of a topic, except those that are stored already. Afterwards they may be
-        acknowledged. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept.
+        """Stores received messages of a topic (one at least) in one transaction, except repeats of stored ones. All may
+        be acknowledged afterwards. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be
+        kept. Raises SQLAlchemyError.
         """
         rows = [
             {

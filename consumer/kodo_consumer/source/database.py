@@ -102,7 +102,9 @@ class SourceDatabase:
 
     @contextmanager
     def replicate(self) -> Iterator[Replication]:
-        """Context with a connection for replication, on which statements of SQL can be run as well."""
+        """Context with a connection for replication. Until its stream starts, it runs SQL as well. It is closed at the
+        end, even in the middle of a stream.
+        """
         with connection_of(self._source.spec.database, self._environ, replication="database") as connection:
             replication = Replication(connection, self._source)
             try:

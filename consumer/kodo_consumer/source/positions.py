@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
     @property
     def group(self) -> str:
-        """End of the producer's name under which `number` counts."""
+        """Last part of the producer's name; numbers rise only within one such name."""
         high = f"{self.lsn >> _POSITION_BITS:x}"
         if self.is_snapshot:
             return f"s-{self.lsn:x}-{self.place >> _PLACE_BITS:x}"
