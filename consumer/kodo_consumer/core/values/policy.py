@@ -49,8 +49,8 @@ class Target:
 class Lane:
     """One topic that the worker reads. `weight`: whole number by which lanes share slot time; `share`: this part of the
     whole, 0 to 1, for people. A draining lane is read and never written. `ordered`: order within a key is kept.
-    `partitions`: as the topology file declares; a plain topic counts as one. `subscription`: its full name in stores, such as
-    `kodo/trade/orders:billing`.
+    `partitions`: as the topology file declares; a plain topic counts as one. `subscription`: its full name in stores,
+    such as `kodo/trade/orders:billing`.
     """
 
     index: int
