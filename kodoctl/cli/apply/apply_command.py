@@ -23,6 +23,7 @@ from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, rea
 from kodoctl.cli.common.console import Environment
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.common.plan_files import is_plan_file
+from kodoctl.cli.common.team_rules_files import RuleFiles
 from kodoctl.cli.plan.plan_views import read_plans, show_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each
 from kodoctl.errors import RefusedError, UsageError, Where, error
@@ -68,6 +69,7 @@ def apply(
     resume: Resume = None,
     targets: plan_options.Targets = None,
     excludes: plan_options.Excludes = None,
+    rules: RuleFiles = None,
     *,
     approval: Approval,
 ) -> None:
@@ -79,7 +81,7 @@ def apply(
         detail = f"--resume continues the plan in the journal of {resume}: leave {', '.join(paths)} out"
         raise UsageError(error("K428", "a plan file is carried out as it is", detail))
     file = paths[0] if paths and len(paths) == 1 and not approved and is_plan_file(paths[0]) else None
-    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes, rules or [])
     if file or resume:
         _check_planned(replace(given, destroy=None) if resume else given)
     if resume is not None:
@@ -135,6 +137,7 @@ def _check_planned(given: PlanFlags) -> None:
         "--take-over": given.take_over,
         "--target": given.targets,
         "--exclude": given.excludes,
+        "--rules": given.rules,
     }
     if named := [flag for flag, value in flags.items() if value]:
         detail = f"{' and '.join(named)} {'belongs' if len(named) == 1 else 'belong'} to its plan"

@@ -24,6 +24,7 @@ from kodoctl.cli.common.console import (
     tell,
     write_output,
 )
+from kodoctl.cli.common.team_rules_files import RuleFiles, team_rules
 from kodoctl.errors import ExitCode, UsageError, error
 from kodoctl.text.formatting import many
 
@@ -66,13 +67,19 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="REF", help="Compare payload schemas with those of a git revision."),
+        typer.Option(
+            "--against",
+            metavar="REF",
+            help="Compare payload schemas with those of a git revision, whose team rules judge as well.",
+        ),
     ] = None,
+    rules: RuleFiles = None,
 ) -> None:
     """Check topology files: every finding at once, with its place.
 
     The base and every environment are checked. Exit code 1 when an error is found that no comment
-    allows (`# kodoctl: allow K203 because …`).
+    allows (`# kodoctl: allow K203 because …`). Rules of kodoctl-rules.yaml, which lies beside the
+    topologies or above them in the repository, judge as well.
 
     Example: kodoctl lint --strict --against origin/main
     """
@@ -86,7 +93,7 @@ def lint(
         if typed is not None:
             raise UsageError(error("K024", "unknown git revision", "standard input has no revisions: name the file"))
         earlier = earlier_payloads(files, against)
-    result = run(files, earlier)
+    result = run(files, earlier, team_rules(files, rules, against))
     if output is LintFormat.TEXT and is_screen():
         _show_excerpts(result, typed)
     else:
