@@ -79,7 +79,7 @@ def is_topology_file(name: str) -> bool:
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
-    """Yields the topology files of a folder, including files that are not regular: `_read_file` reports those.
+    """Yields the topology files of a folder, including files that are not regular: `read_source` reports those.
 
     Folders that cannot be read are added to `problems`, because nobody would notice that their files are not
     judged. A link to a folder inside `folder` is no problem, because that folder is read itself.

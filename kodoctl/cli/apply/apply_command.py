@@ -20,10 +20,9 @@ from kodoctl.cli.apply.apply_flow import (
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
-from kodoctl.cli.common.console import Environment
+from kodoctl.cli.common.console import Environment, RuleFiles
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.common.plan_files import is_plan_file
-from kodoctl.cli.common.team_rules_files import RuleFiles
 from kodoctl.cli.plan.plan_views import read_plans, show_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all, plan_each
 from kodoctl.errors import RefusedError, UsageError, Where, error

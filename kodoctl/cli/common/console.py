@@ -32,6 +32,15 @@ Environment = Annotated[
     typer.Option("--env", help="Environment of the files; `base` is the file without overlay.", metavar="NAME"),
 ]
 
+RuleFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rules",
+        help="A rules file for all topologies, beside each kodoctl-rules.yaml above them (repeatable).",
+        metavar="FILE",
+    ),
+]
+
 
 def paths_or_default(paths: list[str] | None) -> list[str]:
     """The paths as given, or the folder `topologies`."""

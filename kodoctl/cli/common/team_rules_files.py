@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, UsageError, Where, error, warning
 
@@ -17,15 +15,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import SourceFile
     from kodoctl.topology.team_rules.rule_reader import PlacedRule
     from kodoctl.topology.team_rules.rule_run import TeamRules
-
-RuleFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rules",
-        help="A rules file for all topologies, beside each kodoctl-rules.yaml above them (repeatable).",
-        metavar="FILE",
-    ),
-]
 
 
 def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against: str | None) -> TeamRules | None:

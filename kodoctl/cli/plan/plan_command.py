@@ -9,8 +9,7 @@ import typer
 from kodoctl.cli.common import plan_options
 from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, reaches
-from kodoctl.cli.common.console import Environment, Paths, finish, judging, tell
-from kodoctl.cli.common.team_rules_files import RuleFiles
+from kodoctl.cli.common.console import Environment, Paths, RuleFiles, finish, judging, tell
 from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_plan, write_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.errors import ExitCode

@@ -13,6 +13,7 @@ import typer
 
 from kodoctl.cli.common.console import (
     Paths,
+    RuleFiles,
     command,
     finish,
     is_screen,
@@ -24,7 +25,6 @@ from kodoctl.cli.common.console import (
     tell,
     write_output,
 )
-from kodoctl.cli.common.team_rules_files import RuleFiles, team_rules
 from kodoctl.errors import ExitCode, UsageError, error
 from kodoctl.text.formatting import many
 
@@ -83,6 +83,7 @@ def lint(
 
     Example: kodoctl lint --strict --against origin/main
     """
+    from kodoctl.cli.common.team_rules_files import team_rules
     from kodoctl.topology.lint.linter import lint as run
 
     files, typed = _read_for_lint(paths_or_default(paths))

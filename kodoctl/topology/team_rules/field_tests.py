@@ -40,7 +40,7 @@ class CompiledTest:
     optional: bool
 
     def failure(self, value: Any) -> str:
-        """What the value should be, in words, if the test does not hold; "" if it holds. `value`: None for none."""
+        """Returns the value that is needed, in words, if the test does not hold; "" if it holds. `value`: None for none."""
         return "; ".join(
             _should(operator, operand, of_list=isinstance(value, tuple))
             for operator, operand in self.operands

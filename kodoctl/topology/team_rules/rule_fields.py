@@ -142,8 +142,8 @@ def _parse(annotation: Any, raw: Any) -> Any:
         return TypeAdapter(annotation).validate_python(raw)
     except ValidationError as problem:
         own = [one["ctx"]["text"] for one in problem.errors() if one["type"] in ("unit", "value")]
-        said = own or list(dict.fromkeys(one["msg"][:1].lower() + one["msg"][1:] for one in problem.errors()))
-        raise WrongOperandError(f"{raw!r} is no value of it: {' or '.join(said[:3])}") from None
+        reasons = own or list(dict.fromkeys(one["msg"][:1].lower() + one["msg"][1:] for one in problem.errors()))
+        raise WrongOperandError(f"{raw!r} is no value of it: {' or '.join(reasons[:3])}") from None
 
 
 def comparable(value: Any) -> float:

@@ -118,7 +118,7 @@ def _topics(scope: LintScope) -> Iterator[RuleObject]:
 
 
 def _senders(scope: LintScope) -> dict[TopicName, list[str]]:
-    """Ground topic -> what sends to it: the roles of its producers together, each source, each subscription."""
+    """Senders by ground topic: the roles of its producers together, each source, each subscription."""
     found: dict[TopicName, list[str]] = {}
     for expansion, path, ground in scope.grounds():
         if ground.producers:

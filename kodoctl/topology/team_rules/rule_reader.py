@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SETS: Final = ("production",)
 TEAM_RULE: Final = "K310"
 _NAME: Final = re.compile("[A-Za-z0-9._-]+")
-_SUMMARY: Final = "a rule that cannot be checked"
+K311: Final = "a rule that cannot be checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class PlacedExemption:
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
     """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`: its tests; `where`: its
-    place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the rules file, "" for
-    the file on disk. Rules are equal if they judge alike, whatever their place.
+    place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the rules file, ""
+    for the file on disk. Rules are equal if they judge alike, whatever their place.
     """
 
     name: str
@@ -82,7 +82,7 @@ def read_rules(
         wrong += [*more, *_unknown_code(rule, root, path)]
         if path[0] == "rules" and not _NAME.fullmatch(name):
             detail = f"{name!r} is no name: letters, digits, `.`, `_` and `-`"
-            wrong.append(error("K311", _SUMMARY, detail, node_at(root, path)[0].key_where))
+            wrong.append(error("K311", K311, detail, node_at(root, path)[0].key_where))
         findings += wrong
         if not wrong:
             own = tuple(one for one in exemptions if one.spec.rule == name)
@@ -118,13 +118,13 @@ def _of_set(name: str, use: SetUse, root: Node, findings: list[Diagnostic]) -> M
     """The rules of a shipped set as the file uses it. Adds names that are unknown to `findings`."""
     if name not in SETS:
         detail = f"there is no set {name!r}; sets: {', '.join(SETS)}"
-        findings.append(error("K311", _SUMMARY, detail, node_at(root, ("use", name))[0].key_where))
+        findings.append(error("K311", K311, detail, node_at(root, ("use", name))[0].key_where))
         return {}
     rules = shipped_set(name).rules
     for number, one in enumerate(use.without):
         if one not in rules:
             where = node_at(root, ("use", name, "without", number))[0].where
-            findings.append(error("K311", _SUMMARY, f"{name} has no rule {one!r}{_nearest(one, rules)}", where))
+            findings.append(error("K311", K311, f"{name} has no rule {one!r}{_nearest(one, rules)}", where))
     return {one: rule for one, rule in rules.items() if one not in use.without}
 
 
@@ -148,14 +148,14 @@ def _unknown_rules(exemptions: list[PlacedExemption], rules: Mapping[str, Any]) 
     for one in exemptions:
         if one.spec.rule not in rules:
             detail = f"an exemption of the rule {one.spec.rule!r}, which is not here{_nearest(one.spec.rule, rules)}"
-            yield error("K311", _SUMMARY, detail, one.where)
+            yield error("K311", K311, detail, one.where)
 
 
 def _unknown_code(rule: TeamRule, root: Node, path: tuple[str, ...]) -> Iterator[Diagnostic]:
     known = {code for group in TOPOLOGY_CODES.values() for code in group} - {TEAM_RULE}
     if rule.code is not None and rule.code not in known:
         detail = f"{rule.code} is no code of lint; `docs/reference/codes.md` lists them, K001 to K306"
-        yield error("K311", _SUMMARY, detail, node_at(root, (*path, "code"))[0].where)
+        yield error("K311", K311, detail, node_at(root, (*path, "code"))[0].where)
 
 
 def _compile(
@@ -172,5 +172,5 @@ def _compile(
             node, walked = node_at(root, (*path, name, operator))
             where = node.where if walked[-1:] == (operator,) else node.key_where if not operator else node.where
             detail = f"{name}.{operator}: {text}" if operator else text
-            findings.append(error("K311", _SUMMARY, detail, where))
+            findings.append(error("K311", K311, detail, where))
     return tuple(compiled), findings

@@ -14,15 +14,15 @@ from kodoctl.topology.target_flags import fits
 from kodoctl.topology.team_rules.discovery import folder_of
 from kodoctl.topology.team_rules.field_tests import shown_value
 from kodoctl.topology.team_rules.rule_objects import objects_of
-from kodoctl.topology.team_rules.rule_reader import TEAM_RULE, PlacedExemption, PlacedRule
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
     from kodoctl.topology.lint.registry import LintScope
     from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.team_rules.rule_objects import RuleObject
+    from kodoctl.topology.team_rules.rule_reader import PlacedExemption, PlacedRule
 
-_SUMMARY: Final = "against a rule of this repository"
+K310: Final = "against a rule of this repository"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,23 @@ class TeamRules:
 
     def judge(self, scope: LintScope, environment: str | None) -> Iterator[LintFinding]:
         """Yields the findings of all rules in one environment; None: the base. Exempted findings have the reason."""
+        objects: dict[str, list[RuleObject]] = {}
         for rule, tally in zip(self._rules, self._tallies, strict=True):
             if rule.spec.of is None or not _counts_in(rule, environment):
                 continue
+            if rule.spec.of not in objects:
+                objects[rule.spec.of] = list(objects_of(scope, rule.spec.of))
+            files = {one.topology.source.name for one in scope.expansions if _is_about(rule, one.topology)}
             groups: dict[str | None, list[RuleMatch]] = {}
-            for one in objects_of(scope, rule.spec.of):
-                if _is_about(rule, one.expansion.topology) and not any(
+            for one in objects[rule.spec.of]:
+                if one.expansion.topology.source.name in files and not any(
                     test.failure(one.value(scope, test.path)) for test in rule.select
                 ):
                     tally.checked.add(one.name)
                     for reason, match in self._matches(rule, tally, one, scope):
                         groups.setdefault(reason, []).append(match)
             for reason, matches in groups.items():
-                for judged in findings_of(matches, TEAM_RULE, Severity(rule.spec.severity), _SUMMARY):
+                for judged in findings_of(matches, "K310", Severity(rule.spec.severity), K310):
                     yield replace(judged, finding=replace(judged.finding, allowed_because=reason))
 
     def _matches(

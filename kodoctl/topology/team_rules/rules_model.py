@@ -74,7 +74,7 @@ class TeamRule(FileModel):
     """Only objects with these values are judged; paths and tests as in `require`."""
     require: Tests = Field(default_factory=dict, examples=[{"owners": {"present": True}}])
     """Path of a value in the object -> what it has to be. Paths are those of the topology file, below the object."""
-    code: Code | None = optional_like("K305")
+    code: Code | None = Field(default=None, examples=["K305"])
     """In place of `of` and `require`: findings of lint with this code are errors, and no comment allows them."""
     severity: Literal["error", "warning"] = "error"
     """error: lint and plan refuse; warning: they go on, lint not with --strict."""

@@ -118,7 +118,9 @@ def test_completion_finds_the_options_of_a_command_of_the_consumer_by_its_name()
 
 def test_lint_imports_no_client_and_no_view() -> None:
     found = imported("kodoctl", "lint", "topologies/shapes/simple.yaml")
-    assert commands_of(found) == {"kodoctl.cli.topology.topology_commands"}
+    assert commands_of(found) == {"kodoctl.cli.common.team_rules_files", "kodoctl.cli.topology.topology_commands"}
+    rules = {one for one in found if one.startswith("kodoctl.topology.team_rules.")}
+    assert rules == {"kodoctl.topology.team_rules.discovery"}  # there are no rules above this file
     assert found & (CLUSTER | VIEWS | SPARK | {"rich", "jsonschema", "jsonschema_rs"}) == set()
 
 

@@ -139,6 +139,6 @@ def test_a_word_in_place_of_a_number_is_not_compared() -> None:
 
 
 def test_values_are_shown_as_the_file_writes_them() -> None:
-    assert shown_value(Retention(time="7d", size="unlimited")) == "{time: 7d, size: unlimited}"
+    assert shown_value(Retention.model_validate({"time": "7d", "size": "unlimited"})) == "{time: 7d, size: unlimited}"
     assert shown_value(("a", "b")) == "[a, b]"
     assert shown_value(True) == "true"
