@@ -144,6 +144,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 docs: $(READY) ## Write docs/reference and schemas anew from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/kodoctl schema --out schemas/topology.v1.json
+	$(BIN)/kodoctl schema rules --out schemas/kodoctl-rules.v1.json
 
 site: ## The documentation as a site with search, in site/; SOURCE_URL=https://github.com/OWNER/NAME/blob/main for links to code
 	@$(PYTHON) -m venv .venv-site && .venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/site.txt

@@ -42,6 +42,13 @@ class LintFormat(StrEnum):
     GITHUB = "github"
 
 
+class FileKind(StrEnum):
+    """Files of which `schema` prints the JSON Schema."""
+
+    TOPOLOGY = "topology"
+    RULES = "rules"
+
+
 class TopologyShape(StrEnum):
     """The five shapes of a topology that `init` can write, from the smallest to the largest."""
 
@@ -217,8 +224,11 @@ def init(
 
 
 @reading
-def schema(output: Output = None) -> None:
-    """Print the JSON Schema of topology files, for editors.
+def schema(
+    kind: Annotated[FileKind, typer.Argument(help="Topology files, or kodoctl-rules.yaml.")] = FileKind.TOPOLOGY,
+    output: Output = None,
+) -> None:
+    """Print the JSON Schema of topology or rules files, for editors.
 
     `init` and `import` write the schema file and add this line so editors find it:
 
@@ -227,6 +237,9 @@ def schema(output: Output = None) -> None:
 
     Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
-    from kodoctl.topology.json_schema.file_schema import schema_text
+    if kind is FileKind.RULES:
+        from kodoctl.topology.json_schema.rules_schema import rules_schema_text as schema_text
+    else:
+        from kodoctl.topology.json_schema.file_schema import schema_text
 
     write_output(schema_text(), output)

@@ -18,7 +18,12 @@ SCHEMA_ID: Final = "urn:kodoctl:schema:kodoctl-rules.v1"  # a name, no address: 
 @cache
 def rules_schema() -> JsonObject:
     """JSON Schema (draft 2020-12) of rules files, version 1. Computed once; callers must not change it."""
-    return schema_of_model(RulesFile, SCHEMA_ID)
+    schema = schema_of_model(RulesFile, SCHEMA_ID)
+    plain = [{"type": kind} for kind in ("string", "number", "boolean", "array")]
+    for key in ("where", "require"):  # a value in place of a test is short for `equals`
+        tests = schema["$defs"]["TeamRule"]["properties"][key]
+        tests["additionalProperties"] = {"anyOf": [tests["additionalProperties"], *plain]}
+    return schema
 
 
 def rules_schema_text() -> str:

@@ -1,4 +1,4 @@
-"""Rules files on disk: every `kodoctl-rules.yaml` in the folder of a topology file, and above it up to the repository."""
+"""Places of rules files: every `kodoctl-rules.yaml` in the folder of a topology file, and above it in the repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def places_of_rules(files: Iterable[SourceFile]) -> list[Path]:
     """Paths where a rules file for these topologies may lie, each once, the highest folder first. Outside of a
-    repository only the folder of a topology counts: nobody reviews what lies above it.
+    repository they end at the working folder, or at that of a topology that lies elsewhere.
     """
     folders = dict.fromkeys(folder_of(file) for file in files)
     return [
@@ -30,5 +30,8 @@ def folder_of(file: SourceFile) -> Path:
 
 def _above(folder: Path) -> Iterator[Path]:
     above = [folder, *folder.parents]
-    top = next((number for number, one in enumerate(above) if os.path.lexists(one / ".git")), 0)
+    top = next((number for number, one in enumerate(above) if os.path.lexists(one / ".git")), None)
+    if top is None:
+        here = Path.cwd()
+        top = above.index(here) if here in above else 0
     return (one / RULES_FILE for one in reversed(above[: top + 1]))

@@ -78,15 +78,15 @@ def test_rules_of_a_folder_judge_what_lies_below_it_alone() -> None:
     ]
 
 
-def test_outside_of_a_repository_the_folder_of_a_topology_counts(
+def test_outside_of_a_repository_rules_count_up_to_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(HEAD + "topics: {orders: {}}\n", "../plain/a/trade.yaml")
-    monkeypatch.chdir(tmp_path / "plain")
-    write(RULES, "kodoctl-rules.yaml")
-    assert kodoctl("lint", "a").code == 0
-    write(RULES, "a/kodoctl-rules.yaml")
-    assert kodoctl("lint", "a").code == 1
+    write(HEAD + "topics: {orders: {}}\n", "../plain/a/b/trade.yaml")
+    write(RULES, "../plain/a/kodoctl-rules.yaml")
+    assert kodoctl("lint", "../plain/a/b").code == 0
+    for place, code in ((tmp_path / "plain", 1), (tmp_path / "plain/a", 1), (tmp_path / "plain/a/b", 0)):
+        monkeypatch.chdir(place)
+        assert kodoctl("lint", str(tmp_path / "plain/a/b")).code == code
 
 
 def test_rules_can_be_given_from_elsewhere() -> None:

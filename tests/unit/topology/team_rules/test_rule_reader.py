@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+import jsonschema
 import pytest
+import yaml
 
 from kodoctl.topology.json_schema.rules_schema import rules_schema_text
 from kodoctl.topology.load import source_of
 from kodoctl.topology.team_rules.rule_reader import SETS, read_rules, shipped_set
 from kodoctl.topology.team_rules.rules_model import RulesFile
+from tests.source_roots import ROOT
 from tests.unit.topology.team_rules.rules_files import NAME
 from tests.unit.topology.topology_files import MARK
 
@@ -97,8 +102,11 @@ def test_rules_of_a_set_can_be_left_out() -> None:
     assert len(rules) == len(shipped_set("production").rules) - 1
 
 
-def test_the_schema_describes_every_key() -> None:
+def test_the_schema_in_the_repository_describes_every_key() -> None:
     text = rules_schema_text()
+    assert (ROOT / "schemas/kodoctl-rules.v1.json").read_text(encoding="utf-8") == text + "\n"
+    document = yaml.safe_load(f"version: 1\nuse: {{production: {{}}}}\nrules: {{a: {RULE}}}")
+    jsonschema.Draft202012Validator(json.loads(text)).validate(document)
     for name in RulesFile.model_fields:
         assert f'"{name}": {{' in text
     assert text.count('"description": ""') == 0
