@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from kodoctl.expressions.ast import ValueKind
 from kodoctl.topology.model.field_types import PositiveInt, Text
 from kodoctl.topology.model.policies import TopicPolicies
 from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
@@ -44,7 +45,8 @@ def _fields(kind: str) -> dict[str, Any]:
             own = {name: one for name, one in _members(GroundTopic).items() if name != "subscriptions"}
             return {"name": Text, "fed_by": _TEXTS, **own}
         case "subscriptions":
-            return {"name": Text, "topic": Text, "owners": _TEXTS, "labels": _LABELS, **_members(Subscription)}
+            above = {"topic": Text, "owners": _TEXTS, "labels": _LABELS, "partitions": PositiveInt}
+            return {"name": Text, **above, **_members(Subscription)}
         case _:
             states = Literal["ready", "retrying", "pending", "blocking", "dead", "audit"]
             facts = {"name": Text, "topic": Text, "subscription": Text, "level": Text, "state": states}
@@ -63,14 +65,8 @@ def field_type(kind: str, path: str) -> Any:
     """Type of the field at a path such as `policies.retention.time` of a kind of object. Raises UnknownFieldError."""
     words = path.split(".")
     members: Mapping[str, Any] = _fields(kind)
-    found: Any = None
-    for index, word in enumerate(words):
-        if word not in members:
-            raise UnknownFieldError(_unknown(kind, words[:index], word, members))
-        found = members[word]
-        options = list(_options(found))
-        if index == len(words) - 1:
-            break
+    for index, word in enumerate(words[:-1]):
+        options = list(_options(_known(kind, words[:index], word, members)))
         models = [one for one in options if isinstance(one, type) and issubclass(one, BaseModel)]
         maps = [one for one in options if get_origin(one) is dict]
         if models:
@@ -78,10 +74,15 @@ def field_type(kind: str, path: str) -> Any:
         elif maps:  # the rest of the path is a name that a user chose, which may have dots
             return get_args(maps[0])[1]
         else:
-            raise UnknownFieldError(
-                f"`{'.'.join(words[: index + 1])}` has no parts: write it without `.{words[index + 1]}`"
-            )
-    return found
+            above = ".".join(words[: index + 1])
+            raise UnknownFieldError(f"`{above}` has no parts: write it without `.{words[index + 1]}`")
+    return _known(kind, words[:-1], words[-1], members)
+
+
+def _known(kind: str, before: list[str], word: str, members: Mapping[str, Any]) -> Any:
+    if word not in members:
+        raise UnknownFieldError(_unknown(kind, before, word, members))
+    return members[word]
 
 
 def _unknown(kind: str, before: list[str], word: str, members: Mapping[str, Any]) -> str:
@@ -108,6 +109,19 @@ def _options(annotation: Any) -> Iterator[Any]:
             yield from _options(one)
     elif annotation is not type(None):
         yield annotation
+
+
+def value_kind(annotation: Any, path: str) -> ValueKind:
+    """Kind of a field's value in a condition. Raises UnknownFieldError for a map, which has values below it alone."""
+    options = list(_options(annotation))
+    if is_list(annotation):
+        return ValueKind.NUMBER
+    for kinds, kind in (((Duration,), ValueKind.SPAN), (_ORDERED, ValueKind.NUMBER), ((bool,), ValueKind.TRUTH)):
+        if any(one in kinds for one in options):
+            return kind
+    if all(get_origin(one) is dict or (isinstance(one, type) and issubclass(one, BaseModel)) for one in options):
+        raise UnknownFieldError(f"`{path}` is a map: name a value below it, such as `{path}.x`")
+    return ValueKind.TEXT
 
 
 def is_list(annotation: Any) -> bool:

@@ -88,7 +88,7 @@ def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
         case "subscriptions":
             for expansion, path, ground, subscription in scope.subscriptions():
                 topic, name = str(path[1]), str(path[-1])
-                facts = {"name": name, "topic": topic, **_responsibility(expansion, ground)}
+                facts = {"name": name, "topic": topic, **_shared_facts(expansion, ground)}
                 facts |= _waits(ground, subscription)
                 yield RuleObject(f"{expansion.name}/{topic}/{name}", expansion, path, facts, subscription)
         case _:
@@ -97,9 +97,11 @@ def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
                     yield _pulsar_topic(expansion, one)
 
 
-def _responsibility(expansion: Expansion, ground: GroundTopic) -> dict[str, Any]:
+def _shared_facts(expansion: Expansion, ground: GroundTopic) -> dict[str, Any]:
+    """Facts that a topic and what belongs to it have in common."""
     spec = expansion.topology.spec
-    return {"owners": defaults.owners(spec, ground), "labels": defaults.labels(spec, ground)}
+    partitions = defaults.partitions(spec, ground) or None
+    return {"owners": defaults.owners(spec, ground), "labels": defaults.labels(spec, ground), "partitions": partitions}
 
 
 def _topics(scope: LintScope) -> Iterator[RuleObject]:
@@ -110,8 +112,7 @@ def _topics(scope: LintScope) -> Iterator[RuleObject]:
         facts = {
             "name": name,
             "fed_by": tuple(senders.get(TopicName(expansion.namespace, name), ())),
-            "partitions": defaults.partitions(expansion.topology.spec, ground) or None,
-            **_responsibility(expansion, ground),
+            **_shared_facts(expansion, ground),
         }
         first = min(ready, key=lambda one: one.name.local != name, default=None)
         yield RuleObject(f"{expansion.name}/{name}", expansion, path, facts, ground, first)
@@ -157,7 +158,7 @@ def _pulsar_topic(expansion: Expansion, topic: FamilyTopic) -> RuleObject:
         "subscription": topic.subscription,
         "level": topic.level.value if topic.level else None,
         "state": topic.state.value if topic.state else AUDIT,
+        **_shared_facts(expansion, ground),
         "partitions": topic.resource.partitions or None,
-        **_responsibility(expansion, ground),
     }
     return RuleObject(f"{expansion.name}/{topic.name.local}", expansion, path, facts, None, topic)

@@ -23,6 +23,7 @@ from kodoctl.topology.yaml.nodes import Node, node_at, parse
 
 if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import SourceFile
+    from kodoctl.topology.team_rules.rule_conditions import CompiledCondition
     from kodoctl.topology.team_rules.rules_model import Exemption, FieldTest, SetUse, TeamRule
 
 SETS: Final = ("production",)
@@ -41,8 +42,8 @@ class PlacedExemption:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`: its tests; `where`: its
-    place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the rules file, ""
+    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its tests;
+    `where`: its place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the rules file, ""
     for the file on disk. Rules are equal if they judge alike, whatever their place.
     """
 
@@ -50,6 +51,7 @@ class PlacedRule:
     spec: TeamRule
     select: tuple[CompiledTest, ...]
     require: tuple[CompiledTest, ...]
+    condition: CompiledCondition | None
     exemptions: tuple[PlacedExemption, ...]
     where: Where = field(compare=False)
     folder: Path | None
@@ -79,7 +81,8 @@ def read_rules(
     for name, (rule, path) in rules.items():
         select, wrong = _compile(rule, rule.where, root, (*path, "where"))
         require, more = _compile(rule, rule.require, root, (*path, "require"))
-        wrong += [*more, *_unknown_code(rule, root, path)]
+        condition, faults = _compile_condition(rule, root, path)
+        wrong += [*more, *faults, *_unknown_code(rule, root, path)]
         if path[0] == "rules" and not _NAME.fullmatch(name):
             detail = f"{name!r} is no name: letters, digits, `.`, `_` and `-`"
             wrong.append(error("K311", K311, detail, node_at(root, path)[0].key_where))
@@ -87,7 +90,7 @@ def read_rules(
         if not wrong:
             own = tuple(one for one in exemptions if one.spec.rule == name)
             place = node_at(root, path)[0].key_where
-            placed.append(PlacedRule(name, rule, select, require, own, place, folder, revision))
+            placed.append(PlacedRule(name, rule, select, require, condition, own, place, folder, revision))
     return placed, findings
 
 
@@ -174,3 +177,16 @@ def _compile(
             detail = f"{name}.{operator}: {text}" if operator else text
             findings.append(error("K311", K311, detail, where))
     return tuple(compiled), findings
+
+
+def _compile_condition(
+    rule: TeamRule, root: Node, path: tuple[str, ...]
+) -> tuple[CompiledCondition | None, list[Diagnostic]]:
+    """(the condition of a rule, errors in it): the condition is None if the rule has none, or a wrong one."""
+    if rule.condition is None or rule.of is None:
+        return None, []
+    from kodoctl.topology.team_rules.rule_conditions import compile_condition
+
+    condition, problems = compile_condition(rule.of, rule.condition)
+    where = node_at(root, (*path, "condition"))[0].where
+    return condition, [error("K311", K311, f"condition: {text}", where) for text in problems]

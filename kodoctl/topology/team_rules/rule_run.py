@@ -84,14 +84,11 @@ class TeamRules:
         self, rule: PlacedRule, tally: _Tally, one: RuleObject, scope: LintScope
     ) -> Iterator[tuple[str | None, RuleMatch]]:
         """Yields (reason of an exemption or None, violation) of each test that an object fails."""
-        for test in rule.require:
-            value = one.value(scope, test.path)
-            if should := test.failure(value):
-                tally.refused.add(one.name)
-                reason, ended = self._exemption(rule, tally, one.name)
-                there = "has no value" if value is None else f"is {shown_value(value)}"
-                words = [f"{test.path} {there}: {should}", _cited(rule), rule.spec.hint or "", ended]
-                yield reason, RuleMatch(one.where(scope, test.path), "\n".join(filter(None, words)), one.name)
+        for path, failure in _failures(rule, one, scope):
+            tally.refused.add(one.name)
+            reason, ended = self._exemption(rule, tally, one.name)
+            words = [failure, _cited(rule), rule.spec.hint or "", ended]
+            yield reason, RuleMatch(one.where(scope, path), "\n".join(filter(None, words)), one.name)
 
     def _exemption(self, rule: PlacedRule, tally: _Tally, name: str) -> tuple[str | None, str]:
         """(reason of the exemption that counts today for an object, None: there is none; text about one that ended)."""
@@ -148,6 +145,18 @@ class TeamRules:
                 judged = any(fits(one.spec.object, name) for name in tally.checked)
                 if judged and number not in tally.needed and not rule.revision:
                     yield _needless(rule, one)
+
+
+def _failures(rule: PlacedRule, one: RuleObject, scope: LintScope) -> Iterator[tuple[str, str]]:
+    """Yields (path of the field, text) of each test of a rule that an object fails, and of its condition."""
+    for test in rule.require:
+        value = one.value(scope, test.path)
+        if should := test.failure(value):
+            there = "has no value" if value is None else f"is {shown_value(value)}"
+            yield test.path, f"{test.path} {there}: {should}"
+    if rule.condition is not None and (text := rule.condition.failure(lambda path: one.value(scope, path))):
+        fields = rule.condition.fields
+        yield fields[0][0] if len(fields) == 1 else "name", text
 
 
 def _counts_in(rule: PlacedRule, environment: str | None) -> bool:

@@ -74,6 +74,8 @@ class TeamRule(FileModel):
     """Only objects with these values are judged; paths and tests as in `require`."""
     require: Tests = Field(default_factory=dict, examples=[{"owners": {"present": True}}])
     """Path of a value in the object -> what it has to be. Paths are those of the topology file, below the object."""
+    condition: Text | None = optional_like("expected_workers <= partitions OR type IN ('shared', 'key_shared')")
+    """A condition that has to be true, in the language of conditions, over the same paths; beside or without `require`."""
     code: Code | None = Field(default=None, examples=["K305"])
     """In place of `of` and `require`: findings of lint with this code are errors, and no comment allows them."""
     severity: Literal["error", "warning"] = "error"
@@ -85,11 +87,11 @@ class TeamRule(FileModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        fields = sorted({"of", "where", "require", "severity"} & self.model_fields_set)
+        fields = sorted({"of", "where", "require", "condition", "severity"} & self.model_fields_set)
         if self.code is not None and fields:
             raise wrong_value(f"`code` makes a finding of lint an error: it goes without `{fields[0]}`")
-        if self.code is None and (self.of is None or not self.require):
-            raise wrong_value("should have `of` and `require`, or `code`")
+        if self.code is None and (self.of is None or not (self.require or self.condition)):
+            raise wrong_value("should have `of` with `require` or `condition`, or `code`")
         return self
 
 
