@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Vocabulary:
     """The facts that a condition may name. `kinds`: name -> kind; `payload`: it may also read values in the JSON
     payload; `hidden`: prefix of properties that it may not read, "" if it may read all. `resolve`: returns the kind of
-    the fact at a path such as `policies.ttl`, in place of `kinds`; it raises ValueError with the reason if there is none.
+    the fact at a path such as `policies.ttl`, in place of `kinds`; it raises ValueError with the reason if there is
+    none.
     """
 
     kinds: Mapping[str, ValueKind]

@@ -98,7 +98,7 @@ def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
 
 
 def _shared_facts(expansion: Expansion, ground: GroundTopic) -> dict[str, Any]:
-    """Facts that a topic and what belongs to it have in common."""
+    """Facts of a ground topic that its subscriptions and its topics on Pulsar share."""
     spec = expansion.topology.spec
     partitions = defaults.partitions(spec, ground) or None
     return {"owners": defaults.owners(spec, ground), "labels": defaults.labels(spec, ground), "partitions": partitions}
