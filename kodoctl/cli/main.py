@@ -29,7 +29,7 @@ class Commands(LazyGroup):
         LazyCommand("lint", "kodoctl.cli.topology.topology_commands:lint", "Check topology files: every finding at once, with its place."),
         LazyCommand("fmt", "kodoctl.cli.topology.topology_commands:fmt", "Put keys in one order and indentation at two; comments stay."),
         LazyCommand("init", "kodoctl.cli.topology.topology_commands:init", "Write a commented example and the schema for editors."),
-        LazyCommand("schema", "kodoctl.cli.topology.topology_commands:schema", "Print the JSON Schema of topology files, for editors."),
+        LazyCommand("schema", "kodoctl.cli.topology.topology_commands:schema", "Print the JSON Schema of a file, for editors."),
         LazyCommand("explain", "kodoctl.cli.topology.explain_command:explain", "Explain a code such as K410, or a key of the topology file."),
         LazyCommand("expand", "kodoctl.cli.topology.expansion_commands:expand", "Show the Pulsar objects that files declare."),
         LazyCommand("graph", "kodoctl.cli.topology.expansion_commands:graph", "Draw lanes and the ways messages take between them."),

@@ -228,7 +228,7 @@ def schema(
     kind: Annotated[FileKind, typer.Argument(help="Topology files, or kodoctl-rules.yaml.")] = FileKind.TOPOLOGY,
     output: Output = None,
 ) -> None:
-    """Print the JSON Schema of topology or rules files, for editors.
+    """Print the JSON Schema of a file, for editors.
 
     `init` and `import` write the schema file and add this line so editors find it:
 

@@ -171,3 +171,8 @@ def test_standard_input_is_judged_by_the_rules_of_the_working_folder(monkeypatch
         check=False,
     )
     assert (ran.returncode, ran.stdout.startswith("-:5:10 K310 error")) == (1, True)
+
+
+def test_the_schema_of_rules_files_is_printed() -> None:
+    assert json.loads(kodoctl("schema", "rules").out)["$id"] == "urn:kodoctl:schema:kodoctl-rules.v1"
+    assert json.loads(kodoctl("schema").out)["$id"] == "urn:kodoctl:schema:topology.v1"
