@@ -8,7 +8,6 @@ The image was not built by a test; its commands are those of the workflow `check
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import kubernetes_validate
 import promql_parser
 import pytest
@@ -96,10 +94,11 @@ def _literals(name: str) -> dict[str, str]:
 def _options(args: list[str]) -> dict[str, Any]:
     """Values of a command's parameters; the program's own command line reads them, and refuses what it does not know."""
     program, *rest = args
-    command: click.Command = typer.main.get_command({"kodoctl": app, "kodo-consumer": consumer_app}[program])
+    command: Any = typer.main.get_command({"kodoctl": app, "kodo-consumer": consumer_app}[program])
     while isinstance(command, LazyGroup):
         command = command.load_all()[rest.pop(0)]
-    return command.make_context(program, rest).params
+    options: dict[str, Any] = command.make_context(program, rest).params
+    return options
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=NAMES)
@@ -179,7 +178,7 @@ def test_what_a_pod_names_is_there(name: str) -> None:
         str(token.parent)
     ]
     for value in re.findall(r"\$\((\w+)\)", " ".join(container["args"])):
-        assert value in _literals("landing")
+        assert value in {**_literals("pulsar"), **_literals("landing")}
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -238,7 +237,7 @@ def test_a_scaled_object_asks_for_a_metric_of_the_exporter() -> None:
     spec = _only("ScaledObject")["spec"]
     assert spec["scaleTargetRef"]["name"] == "kodo-worker"
     assert "replicas" not in next(one["spec"] for one in MANIFESTS if one["metadata"]["name"] == "kodo-worker")
-    patch = yaml.safe_load((_KUSTOMIZE / "example/scale.yaml").read_text(encoding="utf-8"))
+    patch = yaml.safe_load((_KUSTOMIZE / "example/billing/scale.yaml").read_text(encoding="utf-8"))
     assert {key: patch[key] for key in ("apiVersion", "kind", "metadata")} == {
         key: _only("ScaledObject")[key] for key in ("apiVersion", "kind", "metadata")
     }
@@ -258,10 +257,12 @@ def test_a_scaled_object_asks_for_a_metric_of_the_exporter() -> None:
     assert subscription["expected_workers"] == spec["minReplicaCount"]
 
 
-def test_the_page_shows_the_topology_and_the_overlay_of_the_example() -> None:
-    assert dict(steps(ROOT / "docs/how-to/kubernetes.md"))["shop.yaml"].split("\n", 1)[1] == (
-        (_KUSTOMIZE / "example/topologies/shop.yaml").read_text(encoding="utf-8")
-    )
+def test_the_page_shows_the_topology_and_the_query_of_the_example() -> None:
+    shown = dict(steps(ROOT / "docs/how-to/kubernetes.md"))["shop.yaml"]
+    assert shown.partition("\n")[2] == (_KUSTOMIZE / "example/topologies/shop.yaml").read_text(encoding="utf-8")
+    [query] = [yaml.safe_load(block) for block in _YAML.findall(_PAGE) if block.startswith("triggers:")]
+    scale = yaml.safe_load((_KUSTOMIZE / "example/billing/scale.yaml").read_text(encoding="utf-8"))
+    assert query == scale["spec"]
 
 
 def test_configmaps_have_the_files_that_the_command_writes(tmp_path: Path) -> None:
@@ -280,34 +281,44 @@ def test_configmaps_have_the_files_that_the_command_writes(tmp_path: Path) -> No
 @pytest.mark.skipif(
     not (shutil.which("kustomize") or shutil.which("kubectl")), reason="neither kustomize nor kubectl here"
 )
-def test_kustomize_builds_the_example() -> None:
+def test_kustomize_builds_the_example_and_a_second_program(tmp_path: Path) -> None:
+    for folder in (_KUSTOMIZE, _DASHBOARDS):
+        shutil.copytree(folder, tmp_path / folder.relative_to(ROOT))
+    example = tmp_path / _KUSTOMIZE.relative_to(ROOT) / "example"
+    shutil.copytree(example / "billing", example / "shipping")
+    for file in ("kustomization.yaml", "shipping/kustomization.yaml"):
+        text = (example / file).read_text(encoding="utf-8")
+        other = text.replace(" billing]", " billing, shipping]").replace("-billing", "-shipping")
+        (example / file).write_text(other, encoding="utf-8")
+
     program = ["kustomize", "build"] if shutil.which("kustomize") else ["kubectl", "kustomize"]
-    done = subprocess.run(
-        [*program, _KUSTOMIZE / "example"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "HOME": "/"},
-    )
+    done = subprocess.run([*program, example], capture_output=True, text=True, timeout=120, check=False)
+
     assert done.returncode == 0, done.stderr
-    built = [*yaml.safe_load_all(done.stdout)]
-    by_name = {(one["kind"], re.sub(r"-[a-z0-9]{10}$", "", one["metadata"]["name"])): one for one in built}
-    assert by_name.keys() == {
-        *((one["kind"], one["metadata"]["name"]) for one in MANIFESTS),
-        *(("ConfigMap", name) for name in GENERATED),
+    built = {
+        (one["kind"], re.sub(r"-[a-z0-9]{10}$", "", one["metadata"]["name"])): one
+        for one in yaml.safe_load_all(done.stdout)
     }
-    configs = {one["metadata"]["name"] for one in built if one["kind"] == "ConfigMap"}
-    for (kind, _), one in by_name.items():
+    worker = ["Deployment", "PodDisruptionBudget", "ScaledObject"]
+    assert built.keys() == {
+        *((one["kind"], one["metadata"]["name"]) for one in MANIFESTS if one["metadata"]["name"] != "kodo-worker"),
+        *(("ConfigMap", name) for name in GENERATED),
+        *((kind, f"kodo-worker-{name}") for kind in worker for name in ("billing", "shipping")),
+    }
+    configs = {one["metadata"]["name"] for one in built.values() if one["kind"] == "ConfigMap"}
+    for (kind, _), one in built.items():
+        assert one["metadata"]["namespace"] == "shop"
         if kind not in _FIELDS:
             kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
-        assert {*re.findall(r"'configMap(?:Ref)?': {(?:'\w+': \d+, )?'name': '([^']+)'", str(one))} <= configs
+        assert {*re.findall(r"'configMap(?:Ref)?': {'name': '([^']+)'", str(one))} <= configs
         assert not re.search(r"'image': '[\w-]+'", str(one)), "an image without a registry"
-    assert by_name["ConfigMap", "kodo-dashboard"]["data"]["kodo.json"] == (_DASHBOARDS / "consumer.json").read_text(
-        "utf-8"
-    )
-    assert by_name["ConfigMap", "kodo-alerts"]["data"]["kodo.yaml"] == (_DASHBOARDS / "alerts.yaml").read_text("utf-8")
-    assert by_name["ScaledObject", "kodo-worker"]["spec"]["triggers"]
+    for name in ("kodo-worker-billing", "kodo-worker-shipping"):
+        deployment, budget, scaled = [built[kind, name]["spec"] for kind in worker]
+        assert deployment["selector"] == budget["selector"] == {"matchLabels": {"app.kubernetes.io/name": name}}
+        assert scaled["scaleTargetRef"]["name"] == name
+        assert scaled["triggers"]
+    for name, key, file in (("dashboard", "kodo.json", "consumer.json"), ("alerts", "kodo.yaml", "alerts.yaml")):
+        assert built["ConfigMap", f"kodo-{name}"]["data"][key] == (_DASHBOARDS / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
