@@ -3,7 +3,7 @@
 Kubernetes' schemas come with kubernetes-validate. Those of KEDA and of the Prometheus operator are in no package: the fields
 here were compared with their CustomResourceDefinitions (`config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda,
 `example/prometheus-operator-crd` of prometheus-operator/prometheus-operator) and with KEDA's page of the Prometheus scaler.
-The image was not built by a test; its commands are those of the workflow `check`.
+No test builds the image; the workflow `nightly` does, and starts it as a Pod does.
 """
 
 from __future__ import annotations
