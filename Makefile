@@ -169,7 +169,7 @@ format: $(READY) ## Rewrite sources as the style asks
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra ui --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
 	set -e; for group in build audit release site; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
 	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 

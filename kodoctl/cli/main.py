@@ -22,7 +22,7 @@ class Commands(LazyGroup):
         "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph", "docs"),
         "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
         "Applies": ("history", "undo", "unlock"),
-        "Messages": ("status", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
+        "Messages": ("status", "ui", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
         "Pull requests, clusters, development": ("review", "context", "dev"),
     }
     table = (
@@ -45,6 +45,7 @@ class Commands(LazyGroup):
         LazyCommand("undo", "kodoctl.cli.apply.history_commands:undo", "Take an apply back: plan it backwards, show, ask, carry out."),
         LazyCommand("unlock", "kodoctl.cli.apply.history_commands:unlock", "Take the lease of a namespace from an apply that hangs."),
         LazyCommand("status", "kodoctl.cli.status.status_command:status", "Show levels and states and their waiting messages."),
+        LazyCommand("ui", "kodoctl.cli.ui.ui_command:ui", "Serve a console of this cluster to the browser of this machine."),
         LazyCommand("exporter", "kodoctl.cli.status.exporter_command:exporter", "Export depth and age of all lanes as Prometheus metrics."),
         LazyCommand("send", "kodo_consumer.cli.send_command:send", "Send a message, or each line of a file as one."),
         LazyCommand("peek", "kodoctl.cli.letters.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),

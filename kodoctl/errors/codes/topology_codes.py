@@ -58,6 +58,8 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K032": Code("nothing to explain", "Name a code such as K410, or a key with its path: topics.orders.partitions."),
         "K033": Code("not a folder of kodoctl docs", "Name a new or an empty folder with --out: files of others stay."),
         "K034": Code("no cluster is read", "Add --live, or leave out --context and addresses."),
+        "K035": Code("the console is not installed", "Install the extra `ui`: Starlette and uvicorn come with it."),
+        "K036": Code("the console cannot listen", "Choose a free port with --port, or leave it out."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 APPLICATIONS = {"kodoctl": app, "kodo-consumer": consumer_app}
 MAINS = {"kodoctl": "kodoctl.cli.main", "kodo-consumer": "kodo_consumer.cli.main"}
 CLUSTER = {"pulsar", "fastavro", "requests", "urllib3", "jwt", "sqlalchemy", "prometheus_client", "psutil"}
-VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit"}
+VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit", "starlette", "uvicorn"}
 SPARK = {"pyspark", "pyarrow", "pandas", "deltalake", "duckdb", "numpy"}
 MODELS = {"pydantic", "pydantic_core", "yaml", "jsonschema", "jsonschema_rs"}
 
