@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.status_text import backlog_text
-from kodoctl.text.formatting import age_text, many
+from kodoctl.text.formatting import age_text, lane_text, many
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
@@ -96,16 +96,21 @@ class FirstScreen:
 
 @dataclass(frozen=True, slots=True)
 class CommandWords:
-    """Words with which commands name files and cluster. `files`: topology file by the name of the topology; `flags`:
-    options of the console's own command line that name cluster and environment.
+    """Words with which commands name files and cluster. `files`: topology file by the name of the topology; `cluster`,
+    `environment`: options of the console's own command line.
     """
 
     files: Mapping[str, str]
-    flags: Sequence[str]
+    cluster: Sequence[str]
+    environment: Sequence[str] = ()
 
     def line(self, command: str, topology: str, *words: str) -> str:
         """Command line of `command` about the file of a topology, quoted for a shell."""
-        return f"{command} {shlex.join([self.files[topology], *words, *self.flags])}"
+        return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
+
+    def line_of_cluster(self, command: str, *words: str) -> str:
+        """Command line of `command`, which takes no file, quoted for a shell."""
+        return f"{command} {shlex.join([*words, *self.cluster])}"
 
 
 def audit_sentence(document: Mapping[str, Any] | None, now: int, command: str) -> Sentence:
@@ -163,12 +168,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int) -> LaneCell:
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
-    return LaneCell(lane_name(lane), lane.entries, oldest, note, _link(topology, lane))
-
-
-def lane_name(lane: LaneStatus) -> str:
-    """Name of a lane for people: `L1 ready`, or `dead letters`."""
-    return f"{lane.level} {lane.state}" if lane.level else f"{lane.state} letters"
+    return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane))
 
 
 def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:
@@ -218,11 +218,11 @@ def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line:
         yield Need("bad", text, "They wait until a worker starts.", line(*run))
     for lane in read:
         if topology.is_unread(lane):
-            text = f"{name}: no worker reads {lane_name(lane)}"
+            text = f"{name}: no worker reads {lane_text(lane.level, lane.state)}"
             means = "Other lanes of the subscription have workers. Its messages wait until a worker reads this lane."
             command = line(*run, "--lanes", f"{lane.level}/{lane.state}")
             yield Need("bad", text, means, command, _link(topology, lane))
         elif lane.blocked:
-            text = f"{name}: {lane.blocked:,} of {many(lane.consumers, 'consumer')} of {lane_name(lane)} blocked"
+            text = f"{name}: {lane.blocked:,} of {many(lane.consumers, 'consumer')} of {lane_text(lane.level, lane.state)} blocked"
             means = "The broker sends them nothing more until they acknowledge: handlers hang, or take too long."
             yield Need("open", text, means, "", _link(topology, lane))

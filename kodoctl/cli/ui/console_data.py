@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.cli.common.command_target import shown_target
+from kodoctl.cli.ui.message_reading import MessageReading
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.status.status_reader import read_lanes
 from kodoctl.ui.application import ConsoleData
@@ -33,6 +34,7 @@ def console_data(session: Session, desired: Desired, words: CommandWords, audit:
         words=words,
         read_status=partial(_read_status, session, desired),
         read_audit=partial(_read_audit, audit, words),
+        messages=MessageReading(session, desired),
     )
 
 

@@ -78,9 +78,10 @@ def _words(target: TargetOptions, desired: Desired, env: str | None) -> CommandW
     from kodoctl.ui.first_screen import CommandWords
 
     files = {one.name: str(one.topology.source.path) for one in desired.expansions}
-    options = {**asdict(target), "env": env}
-    flags = [word for name, value in options.items() if value for word in (f"--{name.replace('_', '-')}", value)]
-    return CommandWords(files, flags)
+    given = [(name.replace("_", "-"), value) for name, value in asdict(target).items() if value]
+    return CommandWords(
+        files, [word for name, value in given for word in (f"--{name}", value)], ["--env", env] if env else []
+    )
 
 
 def _open(address: str) -> None:

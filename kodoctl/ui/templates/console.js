@@ -1,4 +1,10 @@
 "use strict";
+document.addEventListener("keydown", (event) => {
+  const search = document.getElementById("q");
+  if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  search.focus();
+});
 (() => {
   const live = document.getElementById("live");
   if (!live) return;
