@@ -16,7 +16,7 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.recall.filter.condition import literal
 from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import lane_text, time_text
+from kodoctl.text.formatting import lane_text, many, time_text
 from kodoctl.ui.first_screen import CommandWords, Sentence, first_screen
 from kodoctl.ui.message_views import SPANS, LaneQuestion, MessageQuestion, hop_places, lane_commands, message_view
 
@@ -92,7 +92,7 @@ class _Pages:
             "spans": SPANS,
             "topologies": [*self._data.words.files],
         }
-        about = {"target": self._data.target, "production": self._data.production, "clock": _clock}
+        about = {"target": self._data.target, "production": self._data.production, "clock": _clock, "many": many}
         return HTMLResponse(self._templates.get_template(template).render({**frame, **about, **values}), status)
 
     def home(self, _: Request) -> Response:
@@ -135,11 +135,11 @@ class _Pages:
         """Hops of a message."""
         question = MessageQuestion(**_given(request, "topology", "ground", "subscription", "message", "span"))
         document = self._data.messages.history(question)
-        command = self._data.words.line(
+        line = self._data.words.line(
             "kodo-consumer why", question.topology, question.message, "--topic", question.ground,
             "--subscription", question.subscription,
         )  # fmt: skip
-        values = {"question": question, "document": document, "hops": hop_places(document), "command": command}
+        values = {"question": question, "document": document, "hops": hop_places(document), "line": line}
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 
     def _screen(self) -> dict[str, Any]:

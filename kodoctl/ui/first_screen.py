@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.status_text import backlog_text
+from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, lane_text, many
 
 if TYPE_CHECKING:
@@ -131,8 +132,19 @@ def first_screen(reading: StatusReading, words: CommandWords) -> FirstScreen:
         TopologySection(one.name, one.namespace, tuple(_rows(one, reading.at))) for one in reading.topologies
     )
     needs = [need for one in reading.topologies for need in _needs(one, reading.at, words)]
-    unread = [Need("bad", f"{topic.topic} cannot be read", topic.reason, "") for topic in reading.unread]
+    unread = [
+        Need("bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "")
+        for reason, topics in _unread_topics(reading).items()
+    ]
     return FirstScreen(reading.at, sections, tuple(sorted((*unread, *needs), key=lambda need: need.style != "bad")))
+
+
+def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
+    """Topics that could not be read, by the reason."""
+    topics: dict[str, list[str]] = {}
+    for one in reading.unread:
+        topics.setdefault(one.reason, []).append(one.topic)
+    return topics
 
 
 def _by_reader(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatus]]:
@@ -205,7 +217,7 @@ def _letters(
             oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
             means = "No worker takes them again by itself: a recall sends them again or discards them."
             command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
-            text = f"{name}: {many(lane.entries, 'dead letter')}{oldest}"
+            text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
             yield Need("bad", text, means, command, _link(topology, lane))
 
 

@@ -17,30 +17,33 @@ from kodoctl.ui.first_screen import Sentence, audit_sentence
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
-    from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.ui.first_screen import CommandWords
 
 _READING_S: Final = 30.0  # for one reading of all lanes; topics that are not read by then are shown as unread
 
 
-def console_data(session: Session, desired: Desired, words: CommandWords, audit: Path | None) -> ConsoleData:
-    """Functions that read the cluster of a session for the topologies of the command. `audit`: file with the document
+def console_data(
+    connection: Connection, admin: Admin, desired: Desired, words: CommandWords, audit: Path | None
+) -> ConsoleData:
+    """Functions that read a cluster for the topologies of the command. `audit`: file with the document
     of the last audit, None if the user named none.
     """
-    context = session.connection.context
+    context = connection.context
     return ConsoleData(
-        target=shown_target(session.connection),
+        target=shown_target(connection),
         production=context is not None and context.protected,
         words=words,
-        read_status=partial(_read_status, session, desired),
+        read_status=partial(_read_status, admin, desired),
         read_audit=partial(_read_audit, audit, words),
-        messages=MessageReading(session, desired),
+        messages=MessageReading(connection, admin, desired),
     )
 
 
-def _read_status(session: Session, desired: Desired) -> StatusReading:
+def _read_status(admin: Admin, desired: Desired) -> StatusReading:
     end = time.monotonic() + _READING_S
-    pairs = [read_lanes(session.admin, one, lambda: time.monotonic() > end) for one in desired.expansions]
+    pairs = [read_lanes(admin, one, lambda: time.monotonic() > end) for one in desired.expansions]
     unread = tuple(topic for _, topics in pairs for topic in topics)
     return StatusReading(_now(), tuple(status for status, _ in pairs), unread)
 

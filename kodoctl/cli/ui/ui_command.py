@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.ui.first_screen import CommandWords
 
+_ANSWER_S = (5.0, 10.0)  # seconds to connect, seconds to answer: the page is read again soon
+
 
 @command
 @connects
@@ -48,13 +50,14 @@ def ui(
     """
     _check_installed()
     from kodoctl.cli.ui.console_data import console_data
+    from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.ui.application import console
     from kodoctl.ui.web_server import ConsoleServer
 
-    with target.session() as session:
-        chosen = command_target.environment_of(session.connection, env)
-        desired = command_target.load_desired(paths, chosen)
-        data = console_data(session, desired, _words(target, desired, env), audit)
+    connection = target.connection()
+    desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
+    with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
+        data = console_data(connection, admin, desired, _words(target, desired, env), audit)
         with ended_by_signals() as stopped, closing(ConsoleServer(console(data), port)) as server:
             tell(f"Console of {data.target}; Ctrl-C ends it. The address has a token: keep it to yourself.")
             say(server.address)

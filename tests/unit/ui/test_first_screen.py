@@ -30,9 +30,9 @@ def test_a_row_shows_lanes_with_messages_or_trouble_and_counts_the_others() -> N
 def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> None:
     needs = first_screen(NIGHT, WORDS).needs
     assert [one.text for one in needs] == [
-        "parcels cannot be read",
+        "1 topic not read: parcels",
         "1 lane of trade missing",
-        "orders / billing: 3 dead letters, the oldest 8 h old",
+        "orders / billing: 3 entries of dead letters, the oldest 8 h old",
         "orders / billing: no worker reads L1 retrying",
         "orders / mailing: 4 entries and no worker",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
@@ -56,7 +56,7 @@ def test_nothing_needs_a_person_where_all_is_quiet() -> None:
 
 def test_an_unknown_age_is_not_guessed() -> None:
     needs = first_screen(reading(lane("dead", entries=1)), WORDS).needs
-    assert [one.text for one in needs] == ["orders / billing: 1 dead letter"]
+    assert [one.text for one in needs] == ["orders / billing: 1 entry of dead letters"]
 
 
 def test_live_orders_are_badges_once_each() -> None:
