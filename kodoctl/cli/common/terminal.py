@@ -119,9 +119,9 @@ def ended_by_signals() -> Iterator[threading.Event]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def stop(_number: int, _frame: object) -> None:
-        stopped.set()
-        for number in before:
+        for number in before:  # first: a second signal within `set`, which holds a lock, would wait for itself
             signal.signal(number, signal.SIG_DFL)
+        stopped.set()
 
     for number in before:
         signal.signal(number, stop)
