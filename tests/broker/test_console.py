@@ -40,7 +40,7 @@ class Console:
         self.port, token = address.port, address.query.partition("=")[2]
         self.headers = {"Cookie": f"kodoctl-ui-{address.port}={token}"}
 
-    def get(self, path: str, status: int = 200, **query: str) -> str:
+    def get(self, path: str, status: int = 200, /, **query: str) -> str:
         """The text of a page, on one line."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self.headers)
@@ -108,16 +108,16 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
 
 
 def lanes_are_read(ui: Console) -> None:
-    letters = ui.get("/lane", **LANE)
+    letters = ui.get("/lane", 200, **LANE)
     assert "2 of 2 messages meet the condition." in letters
     assert re.search(r"Causes Messages Cause 2 ValueError: card of order # was refused", letters)
-    chosen = ui.get("/lane", **LANE, where="properties['order'] = '4711'")
+    chosen = ui.get("/lane", 200, **LANE, where="properties['order'] = '4711'")
     assert "1 of 2 messages meet the condition." in chosen
     assert "order-11" in chosen
     assert "order-12" not in chosen
     ready = {**LANE, "topic": "orders"}
-    assert "0 of 0 messages meet the condition." in ui.get("/lane", **ready), "all are acknowledged"
-    assert "20 of 20 messages" in ui.get("/lane", **{**ready, "subscription": "mailing"})
+    assert "0 of 0 messages meet the condition." in ui.get("/lane", 200, **ready), "all are acknowledged"
+    assert "20 of 20 messages" in ui.get("/lane", 200, **{**ready, "subscription": "mailing"})
     assert "K022" in ui.get("/lane", 400, **{**LANE, "topic": "../../x"})
     assert "K560" in ui.get("/lane", 400, **{**ready, "subscription": "nobody"})
 
@@ -130,7 +130,7 @@ def messages_are_found(ui: Console) -> None:
         assert "History for billing" in found
     assert "6 messages are named u2" in ui.get("/find", q="u2"), "a tenant"
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
-    history = ui.get("/message", **message, message="order-11")
+    history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")
     assert "K005" in ui.get("/find", 400, q="x", span="1y")
