@@ -32,7 +32,7 @@ _FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
 _STYLES: Final = ("page.css", "catalogue.css", "console.css")
 
 
-class MessageSource(Protocol):
+class MessageLookup(Protocol):
     """Reads messages for the pages: bounded in number and time. All methods block, and raise KodoctlError."""
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
@@ -57,7 +57,7 @@ class ConsoleData:
     words: CommandWords
     read_status: Callable[[], StatusReading]
     read_audit: Callable[[], Sentence]
-    messages: MessageSource
+    messages: MessageLookup
 
 
 class _RecentStatus:

@@ -93,8 +93,9 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A stored message for a page. `name`: its identity over all hops; `cause`: reason and error of its last failure,
-    "" for none; `facts`: (name, value, meaning) of its properties, those of the application first.
+    """A stored message for a page. `name`: its identity over all hops; `reason`, `error`: of its last failure, "" for
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `preview`: lines of the
+    payload's beginning; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str
@@ -135,7 +136,7 @@ def message_view(message: PeekedMessage, now: int) -> MessageView:
 
 def search_condition(text: str, names: Iterable[str]) -> str:
     """Condition that a message meets if `text` is its identity, a position, its key, or the value of one of the
-    properties `names`, of which `key` stands for the key. Raises UsageError (K785) for no text, or one that is too long.
+    properties `names`. The name `key` stands for the key. Raises UsageError (K785) for an empty or too long text.
     """
     wanted = text.strip()
     if not wanted or len(wanted) > LONGEST:
@@ -157,7 +158,7 @@ def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str
 
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:
-    """Command lines that show the messages of a lane, and plan what is to become of them."""
+    """Command lines that show the messages of a lane, and that plan to release them or to send them again."""
     chosen = ("--topic", found.ground, "--subscription", question.subscription)
     choice = ("--where", question.where)
     peek = words.line_of_cluster("kodoctl peek", found.topic, *choice)
