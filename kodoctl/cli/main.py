@@ -65,6 +65,9 @@ class Commands(LazyGroup):
         )),
         group("replay", "Handled messages: choose, review, deliver again, undo.", (
             LazyCommand("plan", "kodoctl.cli.letters.replay_commands:plan", "Choose handled messages to deliver again; makes a plan."),
+            LazyCommand("apply", "kodoctl.cli.letters.replay_apply:apply", "Carry out a plan: its messages, and no others, come again."),
+            LazyCommand("undo", "kodoctl.cli.letters.replay_apply:undo", "Take a replay back: what has not come again comes no more."),
+            LazyCommand("list", "kodoctl.cli.letters.replay_apply:list_", "Show the replays of a namespace, oldest first."),
         )),
         group("pipeline", "What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.", (
             LazyCommand("run", "kodo_pipeline.run.run_command:run", "Ingest, roll up, audit and report in one Spark session."),

@@ -73,6 +73,24 @@ class Replays:
         found: dict[str, Any] = run.json() if run.out else {}
         return found
 
+    def apply(self, *more: str, code: int | None = 0) -> dict[str, Any]:
+        """The report of an attempt."""
+        run = self.workspace.run("replay", "apply", "p.json", "--format", "json", *more, code=code)
+        found: dict[str, Any] = json.loads(run.out) if run.out else {}
+        return found
+
+    def undo(self, *more: str, run: str = "last", code: int | None = 0) -> dict[str, Any]:
+        """The report of an undo."""
+        words = ["replay", "undo", run, self.workspace.namespace, "--auto-approve", "--format", "json"]
+        done = self.workspace.run(*words, *more, code=code)
+        found: dict[str, Any] = json.loads(done.out) if done.out else {}
+        return found
+
+    def is_paused(self) -> bool:
+        """True if a live order stands."""
+        path = f"{self.workspace.path('orders')}/subscription/billing/properties"
+        return "kodo-steer" in (self.workspace.admin("GET", path) or {})
+
 
 def _ignored(*_: object) -> None:
     return
@@ -104,6 +122,44 @@ def test_a_plan_counts_what_runs_again_and_changes_nothing(replays: Replays) -> 
     text = replays.workspace.run(
         "replay", "plan", "topologies", "--topic", "orders", "--subscription", "billing", "--from", since
     ).out
-    print(text)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert replays.take() == Counter({12, 13})
+
+
+def test_exactly_the_messages_of_a_plan_come_again_whatever_was_handled_since(replays: Replays) -> None:
+    replays.send(range(10))
+    time.sleep(0.1)
+    since = moment()
+    replays.send(range(10, 30))
+    time.sleep(0.1)
+    until = moment()
+    replays.send(range(30, 40))
+    replays.take(keep={12, 13})
+    assert replays.plan("--from", since, "--until", until)["summary"]["again"] == 18
+    replays.send(range(40, 60))
+    assert replays.take(keep={13, 50}) == Counter({12, 13, *range(40, 60)})
+    report = replays.apply()
+    assert (report["complete"], report["entries"], report["problems"]) == (True, 18, [])
+    assert not replays.is_paused()
+    assert replays.take() == Counter({*range(10, 30), 50} - {12}), "12 was handled since the plan"
+    assert "was applied already" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+
+
+def test_an_undo_takes_back_what_has_not_come_again(replays: Replays) -> None:
+    replays.send(range(30))
+    replays.take(keep={7})
+    replays.plan("--from", "1h")
+    replays.apply()
+    replays.send(range(30, 35))
+    again = replays.take(keep={*range(20, 30), 7})
+    assert set(again) == set(range(35))
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["again_done"]) == (True, 10, 19)
+    assert replays.take() == Counter({7}), "what was open before the replay, and nothing else"
+    listed = replays.workspace.run("replay", "list", replays.workspace.namespace, "--format", "json").json()
+    assert [one["state"] for one in listed["replays"]] == ["undone"]
+    assert (
+        "every replay"
+        in replays.workspace.run("replay", "undo", "last", replays.workspace.namespace, "--auto-approve", code=64).text
+    )
+    replays.workspace.run("history", replays.workspace.namespace)
