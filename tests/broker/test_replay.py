@@ -11,8 +11,10 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message
 
 from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -163,3 +165,185 @@ def test_an_undo_takes_back_what_has_not_come_again(replays: Replays) -> None:
         in replays.workspace.run("replay", "undo", "last", replays.workspace.namespace, "--auto-approve", code=64).text
     )
     replays.workspace.run("history", replays.workspace.namespace)
+
+
+@pytest.mark.parametrize("store", ["", "sqlite"])
+def test_workers_leave_the_lane_and_handle_again_what_their_store_does_not_know(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
+    url = f"sqlite:///{replays.workspace.folder}/done.db" if store else ""
+    handled: Counter[int] = Counter()
+    place = replays.workspace.broker
+
+    def worker(environ: dict[str, str]) -> Consumer:
+        consumer = Consumer.load(
+            str(replays.workspace.folder / "topologies/trade.yaml"), topic="orders", subscription="billing",
+            admin_url=place.admin_url, broker_url=place.broker_url, environ=environ,
+        )  # fmt: skip
+
+        @consumer.handler
+        def handle(message: Message) -> None:
+            handled[message.json()["n"]] += 1
+
+        consumer.start()
+        return consumer
+
+    replays.send(range(20))
+    first = worker({})
+    eventually(lambda: len(handled) == 20)
+    first.stop()
+    replays.send(range(20, 50))
+    second = worker({"KODO_CONSUMER_STORE": url} if store else {})
+    try:
+        eventually(lambda: len(handled) == 50)
+        named = ["--store", url] if store else []
+        eventually(lambda: replays.plan("--from", "1h", *named)["summary"]["unfinished"] == 0)
+        summary = replays.plan("--from", "1h", *named)["summary"]
+        assert (summary["again"], summary["done"]) == ((20, 30) if store else (50, 0))
+        assert replays.apply("--wait", "30s")["complete"]
+        expected = Counter([*range(50), *range(20 if store else 50)])
+        eventually(lambda: handled == expected, within=30)
+        replays.send(range(50, 55))
+        eventually(lambda: set(range(50, 55)) <= set(handled), within=30)
+        assert handled == expected + Counter(range(50, 55))
+    finally:
+        second.stop()
+
+
+def test_a_lane_that_is_read_by_others_is_not_moved(replays: Replays) -> None:
+    replays.send(range(10))
+    replays.take()
+    replays.plan("--from", "1h")
+    with replays.workspace.client() as client:
+        client.subscribe(replays.workspace.full("orders"), "billing", pulsar.ConsumerType.Shared)
+        refused = replays.workspace.run("replay", "apply", "p.json", "--wait", "1s", code=4)
+        assert "still read" in refused.text
+        assert not replays.is_paused()
+    assert replays.take() == Counter()
+
+
+def test_a_replay_that_ended_in_the_middle_is_continued(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every call that changes something, one attempt after the other."""
+    from kodoctl.recall.send import replay_run
+
+    replays.send(range(20))
+    replays.take(keep={1, 2})
+    replays.plan("--from", "1h")
+    replays.send(range(20, 30))
+    replays.take(keep={1, 2})
+    real_move, real_acknowledge = replay_run._move, replay_run._acknowledge
+    moves: list[Any] = []
+
+    def move(*given: Any) -> None:
+        real_move(*given)
+        moves.append(given)
+        raise KeyboardInterrupt
+
+    def acknowledge(*given: Any) -> None:
+        real_acknowledge(*given)
+        if given[2]:
+            moves.append("acknowledged")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay_run, "_move", move)
+    replays.apply(code=130)
+    assert replays.is_paused()
+    monkeypatch.setattr(replay_run, "_acknowledge", acknowledge)
+    for _ in range(10):
+        if replays.apply(code=None).get("complete"):
+            break
+    else:
+        pytest.fail("never complete")
+    assert len([one for one in moves if one != "acknowledged"]) == 2, "each cursor moves once"
+    assert not replays.is_paused()
+    assert replays.take() == Counter(range(20))
+    assert replays.undo()["complete"]
+
+
+def test_batches_come_again_whole_and_a_message_names_the_begin(replays: Replays) -> None:
+    replays.send(range(12), batched=True)
+    assert replays.take() == Counter(range(12))
+    looked = replays.workspace.run(
+        "peek", f"{replays.workspace.namespace}/orders", "--format", "json", "--limit", "50"
+    ).json()
+    parts = {one["position"].split(":")[2] for one in looked["messages"]}
+    first = next(one for one in looked["messages"] if one["position"].split(":")[2] == min(parts))
+    plan = replays.plan("--message", first["position"])
+    assert [row["partition"] for row in plan["partitions"]] == [int(min(parts))]
+    assert replays.apply()["complete"]
+    again = replays.take()
+    assert sum(again.values()) == plan["summary"]["again"]
+    assert set(again.values()) == {1}
+    assert (
+        "K594"
+        in replays.workspace.run(
+            "replay",
+            "plan",
+            "topologies",
+            "--topic",
+            "orders",
+            "--subscription",
+            "billing",
+            "--message",
+            "1:2:0:-1",
+            code=64,
+        ).text
+    )
+
+
+def test_what_is_no_longer_stored_refuses_the_plan_and_nothing_is_changed(workspace: Workspace) -> None:
+    replays = Replays(workspace)
+    replays.send(range(10))
+    replays.take()
+    replays.plan("--from", "1h")
+    path = f"namespaces/{workspace.namespace}/retention"
+    for number in range(2):
+        workspace.admin("PUT", f"{workspace.path('orders')}-partition-{number}/unload")
+    workspace.broker.admin("DELETE", f"{workspace.path('orders')}/retention")
+    workspace.broker.admin("POST", path, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    replays.send(range(10, 14))
+    replays.take()
+    for number in range(2):
+        workspace.broker.admin("POST", f"{workspace.path('orders')}-partition-{number}/trim")
+    refused = eventually(lambda: _refusal(replays), within=60, every=2.0)
+    assert "no longer stored" in refused
+    assert not replays.is_paused()
+
+
+def _refusal(replays: Replays) -> str:
+    run = replays.workspace.run("replay", "apply", "p.json", code=None)
+    return run.text if run.code == 4 else ""
+
+
+def test_a_replay_beyond_the_backlog_quota_is_refused_and_what_would_expire_is_said(workspace: Workspace) -> None:
+    replays = Replays(workspace)
+    replays.send(range(10))
+    replays.take()
+    time.sleep(1.1)
+    ttl = f"{workspace.path('orders')}/messageTTL"
+    assert workspace.broker.admin("POST", ttl, messageTTL="1").ok
+    plan = eventually(lambda: (found := replays.plan("--from", "1h"))["summary"]["expiring"] and found, within=20)
+    assert plan["summary"]["expiring"] == plan["summary"]["again"]
+    quota = {"limitSize": 20, "limitTime": -1, "policy": "producer_exception"}
+    assert workspace.broker.admin("POST", f"{workspace.path('orders')}/backlogQuota", quota).ok
+
+    def refused() -> Any:
+        run = workspace.run(
+            "replay",
+            "plan",
+            "topologies",
+            "--topic",
+            "orders",
+            "--subscription",
+            "billing",
+            "--from",
+            "1h",
+            "--out",
+            "p.json",
+            code=None,
+        )
+        return run.code == 4 and run.text
+
+    assert "backlog quota" in eventually(refused, within=20)
+    assert "backlog quota" in replays.workspace.run("replay", "apply", "p.json", code=4).text

@@ -70,6 +70,7 @@ class ReplayCounts:
         if not acknowledged:
             self._counts["unfinished"] += 1
             self._counts["in_batches"] += letter.position.batch >= 0
+            self._counts["elsewhere"] += letter.identity in self._seen
             return False
         if letter.identity in self._seen:
             self._counts["copies"] += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
-from kodoctl.protocol.overrides import MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
+from kodoctl.protocol.overrides import LEAVE, MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
 from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.text.formatting import duration_text, time_text
 from kodoctl.topology.names import TopicName
@@ -39,16 +39,18 @@ _AGAIN: Final = "run the same command again, which ends the pause."
 
 
 class PauseWords(NamedTuple):
-    """Texts of a command that pauses lanes. `command`: its name, for the reason of the order; `messages`: the messages
-    that workers would handle although they must not.
+    """Command that pauses lanes. `command`: its name, for the reason of the order; `messages`: the messages that workers
+    would handle although they must not; `leave`: the lanes are ready lanes, which workers leave only if the order says
+    so (LEAVE), else "".
     """
 
     command: str
     messages: str
+    leave: str = ""
 
 
 WAITING_APPLY: Final = PauseWords("waiting apply", "messages a second time that were sent and are not acknowledged yet")
-REPLAY_APPLY: Final = PauseWords("replay apply", "messages again that the replay leaves out")
+REPLAY_APPLY: Final = PauseWords("replay apply", "messages again that the replay leaves out", LEAVE)
 
 
 class LaneToPause(Protocol):
@@ -181,7 +183,13 @@ class LanePause:
         """
         self._since = now = self._clock.now()
         order = Override(
-            OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane
+            OverrideKind.PAUSE,
+            now,
+            now + max(LASTS_MS, least),
+            self._who,
+            self._why,
+            lane=self._plan.lane,
+            to=self._words.leave,
         )
 
         def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
@@ -207,6 +215,9 @@ class LanePause:
         if standing.why.startswith(_BY) and is_run:
             detail = f"{lane} is paused by run {run} of {standing.who}: run its `{command}` again until it is complete, or resume the lane if it never will be; nothing was sent"
             raise LockedError(error("K563", "another recall is running", detail))
+        if self._words.leave and standing.to != self._words.leave:
+            detail = f"{lane} is paused by {standing.who}, and workers do not leave a ready lane for that: resume it first, `kodoctl {self._words.command}` pauses it by itself; nothing was changed"
+            raise RefusedError(error("K582", "the lane is still read", detail))
         if standing.until < until:
             detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; nothing was sent"
             raise RefusedError(error("K583", "a pause that ends too soon", detail))
@@ -249,6 +260,6 @@ def _still_read(plan: LaneToPause, readers: list[str], wait: int, *, first: bool
         f"{plan.lane} of {plan.topic} / {plan.subscription} was still read after {duration_text(wait)} by",
         *(f"  {name}" for name in readers[:_SHOWN]),
         *more,
-        f"{_REMEDY} {'Nothing was sent.' if first else 'This attempt sent nothing.'}",
+        f"{_REMEDY} {'Nothing was changed.' if first else 'This attempt changed nothing.'}",
     ]
     return RefusedError(error("K582", "the lane is still read", "\n".join(detail)))

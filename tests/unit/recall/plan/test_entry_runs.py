@@ -54,6 +54,7 @@ def test_after_a_move_exactly_what_is_to_stay_acknowledged_is_so(keep: set[tuple
         (Cursor((9, -1), ()), STORED),
         (Cursor((3, 1), (((3, 3), (3, 4)),)), (EntryRun(3, 0, 1), EntryRun(3, 3, 4))),
         (Cursor((3, 1), (((3, 8), (8, 2)),)), (EntryRun(3, 0, 1), EntryRun(3, 8, 9), EntryRun(5, 0, 4), EntryRun(8, 0, 2))),
+        (Cursor((2, 1), (((5, 3), (8, 0)),)), (EntryRun(5, 3, 4), EntryRun(8, 0, 0))),
         (Cursor((1, 1), (((2, 0), (2, 5)), ((8, 8), (8, 40)))), (EntryRun(8, 8, 9),)),
     ],
 )  # fmt: skip
