@@ -119,8 +119,8 @@ def _replays(given: Mapping[str, Any]) -> list[str]:
 
 
 def _journal_ids(given: Mapping[str, Any], ids: _Ids) -> list[str]:
-    """`last`, and what `ids` finds in the journals of the namespace that the line names, else of those of the files, if
-    the cluster answers in time.
+    """`last`, and the ids that `ids` reads from the journals of the namespace that the line names, else of those of the
+    files, if the cluster answers in time.
     """
     found = ["last"]
     spaces = [given["namespace"]] if given.get("namespace") else list(_namespaces(given))

@@ -78,7 +78,9 @@ def _created_again(resource: dict[str, Any]) -> str:
 
 
 def _coming(groups: Sequence[Sequence[ChangeRow]], returning: Mapping[str, int | None]) -> str:
-    """What comes again to the subscriptions of these changes; "" if they are not put back at the earliest message."""
+    """Number of messages that come again to the subscriptions of these changes, as text; "" if they are not put back at
+    the earliest message.
+    """
     counts = [
         returning[change["address"]] for changes in groups for change in changes if change["address"] in returning
     ]

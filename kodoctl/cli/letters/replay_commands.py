@@ -20,6 +20,7 @@ from kodoctl.errors import ExitCode, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.recall.message.stored_message import Position
+    from kodoctl.recall.plan.replay_counts import Span
 
 Whose = Annotated[str, typer.Option("--subscription", help="Whose messages.", metavar="NAME")]
 From = Annotated[
@@ -74,22 +75,12 @@ def plan(
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan.ready_lanes import replay_source
-    from kodoctl.recall.plan.replay_counts import Span
     from kodoctl.recall.plan.replay_plan import dumps
     from kodoctl.recall.replay_planner import ReplayRequest, prepare_replay
     from kodoctl.render.replay_text import replay_plan_lines
 
     now = int(time.time() * 1000)
-    if (from_ is None) is (message is None):
-        detail = "say --from TIME or --message POSITION, one of them"
-        raise UsageError(error("K597", "no beginning of the replay", detail))
-    span = Span(
-        None if from_ is None else parse_moment("--from", from_, now),
-        None if until is None else parse_moment("--until", until, now),
-    )
-    if span.since is not None and span.since >= (now if span.until is None else span.until):
-        detail = "--from is not before --until" if until else "--from is not in the past"
-        raise UsageError(error("K597", "no beginning of the replay", detail))
+    span = _span(from_, message, until, now)
     first = None if message is None else _position(message)
     pace = None if rate is None else parse_rate("--rate", rate)
     with target.session() as session:
@@ -112,6 +103,21 @@ def plan(
         tell(f"Plan written to {out}; carry it out with: kodoctl replay apply {out}")
     if made["refusals"]:
         finish(ExitCode.REFUSED)
+
+
+def _span(since: str | None, message: str | None, until: str | None, now: int) -> Span:
+    """Parses the times of the messages. Raises UsageError (K597) if the choice has no beginning, or is empty."""
+    from kodoctl.recall.plan.replay_counts import Span
+
+    if (since is None) is (message is None):
+        detail = "say --from TIME or --message POSITION, one of them"
+        raise UsageError(error("K597", "no beginning of the replay", detail))
+    begin = None if since is None else parse_moment("--from", since, now)
+    end = None if until is None else parse_moment("--until", until, now)
+    if begin is not None and begin >= (now if end is None else end):
+        detail = "--from is not before --until" if until else "--from is not in the past"
+        raise UsageError(error("K597", "no beginning of the replay", detail))
+    return Span(begin, end)
 
 
 def _position(text: str) -> Position:

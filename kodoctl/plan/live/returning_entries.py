@@ -1,6 +1,6 @@
 # adapter: reads the broker
-"""Reader of what comes again when an apply puts back subscriptions that somebody deleted: a subscription that begins at
-the earliest message gets everything that its topic stores.
+"""Reader of the messages that come again when an apply puts back subscriptions that somebody deleted: a subscription
+that begins at the earliest message gets everything that its topic stores.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PolicyUnreadableError(Exception):
-    """The broker did not say what policy is in force. The text is its answer."""
+    """The policy in force cannot be read. The text is the broker's answer."""
 
 
 def time_to_live(admin: Admin, topic: TopicName) -> int:

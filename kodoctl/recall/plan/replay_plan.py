@@ -98,8 +98,8 @@ class PartitionState(NamedTuple):
 
 
 class PartitionReplay(NamedTuple):
-    """What carrying out a plan does in one partition: the cursor moves to the entry `to` (None: it has moved already),
-    then the entries in `acknowledge` are acknowledged. After that, of the stored entries exactly those in `keep` are.
+    """Steps of a replay in one partition: the cursor moves to the entry `to` (None: it has moved already), then the
+    entries in `acknowledge` are acknowledged. After that, of the stored entries exactly those in `keep` are.
     """
 
     to: Place | None
@@ -108,7 +108,7 @@ class PartitionReplay(NamedTuple):
 
 
 def replay_of(partition: ReplayPartition, before: Runs, now: PartitionState) -> PartitionReplay:
-    """Decides what to do in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
+    """Decides the steps in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
     are those of `now` in a first attempt.
 
     If not all entries of the plan are acknowledged now, an attempt moved the cursor already, and what was handled since

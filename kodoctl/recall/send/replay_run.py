@@ -59,7 +59,7 @@ def lanes_of(plan: ReplayPlanDocument) -> list[ReplayLane]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork:
-    """What an attempt works with. `admin`: checks the lease before each write; `pauses`: one for each lane; `record`:
+    """Tools of an attempt. `admin`: checks the lease before each write; `pauses`: one for each lane; `record`:
     writes an entry into the journal, and returns when it is stored; `wait`: ms that workers may take to leave.
     """
 
@@ -123,14 +123,14 @@ class _Paused:
 
     def __init__(self, work: ReplayWork) -> None:
         self._work = work
-        self._begun: list[LanePause] = []
+        self._entered: list[LanePause] = []
         self.has_begun = self.is_complete = False
 
     def __enter__(self) -> Self:
         try:
             for pause in self._work.pauses:
                 pause.begin(self._work.wait)
-                self._begun.append(pause)
+                self._entered.append(pause)
         except BaseException:
             self._leave()
             raise
@@ -140,7 +140,7 @@ class _Paused:
         self._leave()
 
     def _leave(self) -> None:
-        for pause in self._begun:
+        for pause in self._entered:
             text = pause.finish() if self.is_complete else pause.keep() if self.has_begun else pause.give_up()
             if text:
                 self._work.tell(text)

@@ -308,7 +308,7 @@ class Engine:
         self.runs.apply_policy()
         for lane in self.lanes:
             lane.paused_by_override = lane.lane.index in resting
-            lane.cursor_moves = lane.lane.index in left
+        self.presence.rewound = left
         self.scheduler.apply_policy(policy, resting, paused, now := self._clock.now())
         self.queued_moves.begin(policy, before, self._clock.wall(), now)
         self.presence.update()

@@ -195,7 +195,7 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "cursor_moves", "in_flight", "key_queues", "lane",
+        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "in_flight", "key_queues", "lane",
         "older_entries", "paused_by_override", "paused_until", "recent_entries", "ring", "started",
     )  # fmt: skip
 
@@ -212,7 +212,6 @@ class LaneState:
         self.paused_until = float("-inf")
         self.blocked = False  # too much of it has nowhere to go
         self.paused_by_override = False  # an order paused it
-        self.cursor_moves = False  # the order is of a command that moves its cursor
         self.cannot_evacuate = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
