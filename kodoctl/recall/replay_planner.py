@@ -148,10 +148,7 @@ def _lane_rows(
     since = request.span.since
     if since is not None and begins and max(begins) > since:
         parts = f"{many(len(begins), 'partition')} of {lane.topic}" if lane.partitions else lane.topic
-        notes.gone.append(
-            f"{parts}: stored from {time_text(max(begins), seconds=True)} on; what was published from"
-            f" {time_text(since, seconds=True)} until then is no longer stored, or there was nothing"
-        )
+        notes.gone.append(f"{parts}: nothing published before {time_text(max(begins), seconds=True)}")
     return rows
 
 

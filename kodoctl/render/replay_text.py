@@ -43,7 +43,7 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str) -> Iterator[Lin
     yield from _counts(document)
     yield from _warnings(document)
     for title, lines, style in (
-        ("Not stored any more:", document["gone"], "yellow"),
+        ("Not stored (removed by retention, or never sent):", document["gone"], "yellow"),
         ("Stored, but no message can be read of it, so that it is not counted:", document["unread"], "yellow"),
         ("Not known:", document["unknown"], "yellow"),
         ("Cannot be carried out:", document["refusals"], "bold red"),

@@ -75,7 +75,7 @@ def test_the_duration_is_said_or_why_it_is_not_known(duration: dict[str, Any], w
 def test_what_is_gone_unread_unknown_or_refused_is_said() -> None:
     found = shown(made(gone=["old"], unread=["broken"], unknown=["ttl"], refusals=["quota"]))
     for words in (
-        "Not stored any more:\n    old",
+        "never sent):\n    old",
         "Stored, but no",
         "Not known:\n    ttl",
         "Cannot be carried out:\n    quota",

@@ -9,7 +9,9 @@ import pytest
 
 from kodoctl.documents.replay_document import ReplayPartition, ReplayPlanDocument
 from kodoctl.errors import InvalidFileError, RefusedError
+from kodoctl.plan import plan_file
 from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
+from kodoctl.recall.plan import recall_plan_file
 from kodoctl.recall.plan.entry_runs import Runs
 from kodoctl.recall.plan.replay_plan import (
     PartitionReplay,
@@ -121,3 +123,10 @@ def test_a_plan_of_another_state_is_stale(partitions: int | None, now: Partition
 
 def test_a_plan_is_one_line_for_each_key() -> None:
     assert json.loads(dumps(made()).splitlines()[1].rstrip(",").join("{}")) == {"format_version": 1}
+
+
+def test_other_commands_name_the_one_that_carries_it_out() -> None:
+    text = dumps(made())
+    for read in (plan_file.loads, recall_plan_file.loads):
+        with pytest.raises(InvalidFileError, match=r"it is a replay plan: `kodoctl replay apply r\.json`"):
+            read(text, "r.json")
