@@ -5,7 +5,7 @@ the acknowledged ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -69,7 +69,7 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
     if request.message is not None and not _has(source, request.message, cluster):
         detail = f"no ready lane of {source.ground} / {source.subscription} stores {request.message}"
         raise UsageError(error("K594", "message not found", f"{detail}: `kodoctl peek` shows positions"))
-    elsewhere = frozenset(_identities(source, cluster))
+    elsewhere = frozenset(_identities(source, cluster, notes))
     counts = ReplayCounts(source.subscription, request.span, elsewhere, request.done)
     rows: list[ReplayPartition] = []
     for lane in source.lanes:
@@ -105,11 +105,12 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
     )
 
 
-def _identities(source: ReplaySource, cluster: RecallCluster) -> Iterator[str]:
-    """Identities of the subscription's messages that wait or are dead letters now."""
+def _identities(source: ReplaySource, cluster: RecallCluster, notes: _Notes) -> Iterator[str]:
+    """Identities of the subscription's messages that wait or are dead letters now. Notes those that cannot be read."""
     for lane in source.elsewhere:
         with closing(held_letters(lane, cluster)) as letters:
             yield from (letter.identity for letter in letters)
+    notes.unknown += cluster.unread.lines()
     cluster.unread.runs.clear()  # they are not what is replayed
 
 
@@ -117,7 +118,8 @@ def _lane_rows(
     request: ReplayRequest, admin: Admin, cluster: RecallCluster, lane: ReadyLane, counts: ReplayCounts, notes: _Notes
 ) -> list[ReplayPartition]:
     ttl, quota_size, quota_age = _policies(admin, lane, notes)
-    rows, begins = [], []
+    rows: list[ReplayPartition] = []
+    begins: dict[int, int | None] = {}  # publish time of the oldest stored message, by partition
     for number in partition_numbers(lane.partitions):
         part = partition_name(lane.topic, number)
         if request.message is not None and request.message.partition != number:
@@ -127,11 +129,13 @@ def _lane_rows(
         if cursor is None:
             detail = f"{request.source.subscription} on {part}: `kodoctl apply FILE` creates it"
             raise ClusterError(error("K711", "subscription not found", detail))
+        if not facts.ledgers:
+            begins[number] = None
         found = PartitionCounts(cursor, counts, request.now - ttl if ttl else None)
         for stored in _messages(request, cluster, facts):
             letter = letter_of(stored, lane.topic, request.source.fair_by)
             if (stored.ledger, stored.entry) == _first(facts):
-                begins.append(letter.publish_time)
+                begins[number] = letter.publish_time
             found.add(letter)
         if quota_size and found.size > quota_size:
             notes.refusals.append(
@@ -145,11 +149,24 @@ def _lane_rows(
             )
         if (row := found.row(lane, number)) is not None:
             rows.append(row)
-    since = request.span.since
-    if since is not None and begins and max(begins) > since:
-        parts = f"{many(len(begins), 'partition')} of {lane.topic}" if lane.partitions else lane.topic
-        notes.gone.append(f"{parts}: nothing published before {time_text(max(begins), seconds=True)}")
+    notes.gone += _gone(lane, request.span.since, begins)
     return rows
+
+
+def _gone(lane: ReadyLane, since: int | None, begins: Mapping[int, int | None]) -> Iterator[str]:
+    """Lines about the part of the span that a lane does not store. `begins`: publish time of the oldest message, by
+    partition; None: nothing is stored.
+    """
+    if since is None:
+        return
+    late = [begin for begin in begins.values() if begin is not None and begin > since]
+    for count, what in (
+        (len(late), f"nothing published before {time_text(max(late, default=0), seconds=True)}"),
+        (sum(begin is None for begin in begins.values()), "nothing at all"),
+    ):
+        if count:
+            parts = f"{many(count, 'partition')} of {lane.topic}" if lane.partitions else lane.topic
+            yield f"{parts}: {what}"
 
 
 def _first(facts: PartitionFacts) -> tuple[int, int] | None:
