@@ -13,6 +13,8 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
+from kodoctl.errors import ClusterError, error
+from kodoctl.recall.send.lane_pause import LanePause
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
@@ -259,6 +261,26 @@ def test_a_replay_that_ended_in_the_middle_is_continued(replays: Replays, monkey
     assert not replays.is_paused()
     assert replays.take() == Counter(range(20))
     assert replays.undo()["complete"]
+
+
+def test_a_pause_that_could_not_be_ended_is_ended_by_the_same_command(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(5))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as broken:
+        broken.setattr(LanePause, "_take_back", _unreachable)
+        failed = replays.workspace.run("replay", "apply", "p.json", code=1)
+    assert "L1/ready stays paused until" in failed.text
+    assert replays.is_paused()
+    assert "was applied already" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert not replays.is_paused()
+    assert replays.take() == Counter(range(5))
+
+
+def _unreachable(*_: object) -> None:
+    raise ClusterError(error("K510", "the broker refused a request", "gone"))
 
 
 def test_batches_come_again_whole_and_a_message_names_the_begin(replays: Replays) -> None:

@@ -79,11 +79,13 @@ def apply(
         began = time.monotonic()
 
         def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
-            earlier = found.get(made["run"])
+            earlier, work = found.get(made["run"]), _work(session, lease, space, made, waits)
             if earlier is not None and earlier.state != "incomplete":
+                for pause in work.pauses:
+                    pause.finish()  # where only that failed in an earlier attempt
                 detail = f"{made['run']}, {time_text(earlier.began)}, by {earlier.who}: {earlier.state}; plan again to replay once more"
                 raise RefusedError(error("K533", "the plan was applied already", detail))
-            return apply_replay(_work(session, lease, space, made, waits), earlier)
+            return apply_replay(work, earlier)
 
         report = _under_lease(session, space, hash_of(made), locks, carry_out)
     _print(report, time.monotonic() - began, output)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kodoctl.documents.replay_document import ReplayReport
-from kodoctl.errors import ClusterError, RefusedError, UsageError, error
+from kodoctl.errors import ClusterError, KodoctlError, RefusedError, UsageError, error
 from kodoctl.pulsar.admin.admin import Admin, partition_path, path_part
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.recall.message.stored_message import Position
@@ -140,10 +140,16 @@ class _Paused:
         self._leave()
 
     def _leave(self) -> None:
+        failure: KodoctlError | None = None
         for pause in self._entered:
-            text = pause.finish() if self.is_complete else pause.keep() if self.has_begun else pause.give_up()
+            try:
+                text = pause.finish() if self.is_complete else pause.keep() if self.has_begun else pause.give_up()
+            except KodoctlError as problem:
+                failure, text = problem, pause.keep()
             if text:
                 self._work.tell(text)
+        if failure is not None:
+            raise failure
 
 
 def _end(work: ReplayWork, paused: _Paused, report: ReplayReport, phase: Phase) -> None:
