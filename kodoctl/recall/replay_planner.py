@@ -68,7 +68,9 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
     source, notes = request.source, _Notes()
     if request.message is not None and not _has(source, request.message, cluster):
         detail = f"no ready lane of {source.ground} / {source.subscription} stores {request.message}"
-        raise UsageError(error("K594", "message not found", f"{detail}: `kodoctl peek` shows positions"))
+        raise UsageError(
+            error("K594", "first message of the replay not found", f"{detail}: `kodoctl peek` shows positions")
+        )
     elsewhere = frozenset(_identities(source, cluster, notes))
     counts = ReplayCounts(source.subscription, request.span, elsewhere, request.done)
     rows: list[ReplayPartition] = []

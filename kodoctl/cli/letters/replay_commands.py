@@ -128,4 +128,4 @@ def _position(text: str) -> Position:
         return Position.parse(text if text.count(":") == 3 else f"{text}:-1")
     except ValueError:
         detail = f"{text!r} is no position: write ledger:entry:partition:batch, as `kodoctl peek` shows it"
-        raise UsageError(error("K594", "message not found", detail)) from None
+        raise UsageError(error("K594", "first message of the replay not found", detail)) from None

@@ -74,7 +74,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     "Replays": {
         "K592": Code("not a replay plan", "Write one with `kodoctl replay plan --out FILE`."),
         "K593": Code("replay that cannot be carried out", "Do as the detail says, then plan again."),
-        "K594": Code("message not found", "Name a position as `kodoctl peek` shows it, or a time with --from."),
+        "K594": Code("first message of the replay not found", "Name a position as `kodoctl peek` shows it, or a time with --from."),
         "K595": Code("the cluster changed since the replay plan", "Plan again, and review that plan."),
         "K596": Code("replay not found", "Name one that `kodoctl replay list TENANT/NAMESPACE` shows."),
         "K597": Code("no beginning of the replay", "Say --from TIME, or --message POSITION."),
