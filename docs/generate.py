@@ -32,6 +32,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallTableDocument
+from kodoctl.documents.replay_document import ReplayPlanDocument
 from kodoctl.errors import ExitCode
 from kodoctl.errors.codes import GROUPS, Code
 from kodoctl.plan.fleet_document import FleetDocument
@@ -327,6 +328,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     SCHEMAS / "recall-plan.v2.json": lambda: document_schema(
         RecallTableDocument, "A recall plan of kodoctl, format 2: its letters are in a file beside it"
     ),
+    SCHEMAS / "replay-plan.v1.json": lambda: document_schema(ReplayPlanDocument, "A replay plan of kodoctl, format 1"),
     SCHEMAS / "simulation.v1.json": lambda: document_schema(SimulationDocument, "A simulation of kodoctl, format 1"),
 }
 

@@ -22,7 +22,7 @@ class Commands(LazyGroup):
         "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph", "docs"),
         "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
         "Applies": ("history", "undo", "unlock"),
-        "Messages": ("status", "ui", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
+        "Messages": ("status", "ui", "send", "peek", "recall", "waiting", "replay", "pipeline", "exporter"),
         "Pull requests, clusters, development": ("review", "context", "dev"),
     }
     table = (
@@ -63,6 +63,12 @@ class Commands(LazyGroup):
             LazyCommand("plan", "kodoctl.cli.letters.waiting_commands:plan", "Choose waiting messages of a lane; makes a plan."),
             LazyCommand("apply", "kodoctl.cli.letters.waiting_apply:apply", "Carry out a plan: release, move or discard its messages."),
             LazyCommand("release", "kodoctl.cli.letters.waiting_release:release", "Release the waiting messages of some lanes in one run."),
+        )),
+        group("replay", "Handled messages: choose, review, deliver again, undo.", (
+            LazyCommand("plan", "kodoctl.cli.letters.replay_commands:plan", "Choose handled messages to deliver again; makes a plan."),
+            LazyCommand("apply", "kodoctl.cli.letters.replay_apply:apply", "Carry out a plan: its messages, and no others, come again."),
+            LazyCommand("undo", "kodoctl.cli.letters.replay_apply:undo", "Take a replay back: what has not come again comes no more."),
+            LazyCommand("list", "kodoctl.cli.letters.replay_apply:list_", "Show the replays of a namespace, oldest first."),
         )),
         group("pipeline", "What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.", (
             LazyCommand("run", "kodo_pipeline.run.run_command:run", "Ingest, roll up, audit and report in one Spark session."),

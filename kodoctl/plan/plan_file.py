@@ -86,6 +86,9 @@ def open_document(text: str, file: str) -> Json:
     if "dead_topic" in document:
         detail = f"it is a recall plan: `kodoctl recall apply {file}` carries it out"
         raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
+    if document.get("action") == "replay":
+        detail = f"it is a replay plan: `kodoctl replay apply {file}` carries it out"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
     if version != FORMAT_VERSION:
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"
         raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))

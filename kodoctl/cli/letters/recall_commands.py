@@ -115,7 +115,7 @@ def prepare_plan(
     named = run or run_id(now)
     edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
     everything = asked.again or action is RecallAction.DISCARD
-    with open_done_store(asked.store, family, again=everything) as done:
+    with open_done_store(asked.store, family.named_in_full, again=everything) as done:
         request = RecallRequest(
             action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
             done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
@@ -133,9 +133,10 @@ def run_id(now: int) -> str:
 
 
 @contextmanager
-def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Context with a function that says whether a letter is done already, by the workers' deduplication store: `store`,
-    or if that is None the value of KODO_CONSUMER_STORE.
+def open_done_store(store: str | None, subscription: str, *, again: bool = False) -> Iterator[Done | None]:
+    """Context with a function that says whether a message is done already, by the workers' deduplication store: `store`,
+    or if that is None the value of KODO_CONSUMER_STORE. `subscription`: its full name there, such as
+    `kodo/trade/orders:billing`.
 
     The context has None if neither names a store, if `again` is set, or if the variable is `memory`: no other process
     can read the workers' own memory. Raises KodoctlError.
@@ -148,7 +149,7 @@ def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> 
         yield None
         return
     opened: Callable[[Secret, str], AbstractContextManager[Done]] = load(DONE_STORE)
-    with opened(Secret(text), family.named_in_full) as done:
+    with opened(Secret(text), subscription) as done:
         done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
         yield done
 

@@ -71,6 +71,14 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K591": Code("another release is not finished",
                      "Run the command that it is of again, which finishes it; remove a file that you do not know."),
     },
+    "Replays": {
+        "K592": Code("not a replay plan", "Write one with `kodoctl replay plan --out FILE`."),
+        "K593": Code("replay that cannot be carried out", "Do as the detail says, then plan again."),
+        "K594": Code("first message of the replay not found", "Name a position as `kodoctl peek` shows it, or a time with --from."),
+        "K595": Code("the cluster changed since the replay plan", "Plan again, and review that plan."),
+        "K596": Code("replay not found", "Name one that `kodoctl replay list TENANT/NAMESPACE` shows."),
+        "K597": Code("no beginning of the replay", "Say --from TIME, or --message POSITION."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),

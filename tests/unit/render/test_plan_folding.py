@@ -154,7 +154,7 @@ def test_drift_says_alike_changes_once() -> None:
         if isinstance(found.resource, TopicResource)
     ]
     there = changed(live, *bare)
-    document = drift_json(split(planned(side, there), there, count_unmanaged=False))
+    document = drift_json(split(planned(side, there), there, count_unmanaged=False), {})
     shown = "\n".join(line.text for line in drift_lines(document, TARGET))
     assert shown.count("→ 1h") == 1
     assert "30 topics: ttl unset" in shown
