@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.source.positions import read_lsn
 
+from kodoctl.database.change_objects import IDENTITY
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.values.ledger import Ledger, encode
+from kodoctl.topology.names import NamespaceName
 from tests.brokers.broker import Broker
 from tests.brokers.source_run import SLOT, Setting
 from tests.brokers.topics import algorithms
@@ -199,6 +204,27 @@ def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None
     with setting.run() as process:
         assert process.wait(60) == 64
     assert "on cluster prod" in " ".join(setting.log.split()), "of the same topology on another cluster"
+
+
+def test_a_database_that_was_never_applied_gets_no_slot(setting: Setting) -> None:
+    """A variable that names another database than that of the last apply: the right name in the wrong place."""
+    namespace = NamespaceName(setting.tenant, "ns")
+    applied = Ledger("shop", namespace, digest="0" * 64, databases={"SHOP_DATABASE_URL": "7300000000000000001/16384"})
+    properties = {f"{LEDGER_PREFIX}shop": encode(applied)}
+    assert setting.broker.admin("PUT", f"namespaces/{namespace}/properties", properties).ok
+    setting.insert(0, 5)
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K440" in said
+    assert "was applied in 7300000000000000001/16384: nothing was sent" in said
+    assert not setting.has_slot()
+    assert setting.arrived() == []
+    [(here,)] = setting.sql(IDENTITY.lstrip())
+    properties = {f"{LEDGER_PREFIX}shop": encode(replace(applied, databases={"SHOP_DATABASE_URL": here}))}
+    assert setting.broker.admin("PUT", f"namespaces/{namespace}/properties", properties).ok
+    setting.finish()
+    assert len(setting.rows()) == 5
 
 
 def test_a_slot_of_another_database_is_told_before_any_row_is_sent(setting: Setting, logical_server: Postgres) -> None:

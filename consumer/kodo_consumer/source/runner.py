@@ -14,9 +14,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.adapters.pulsar.cluster_admin import tenant_uuid
+from kodo_consumer.adapters.pulsar.cluster_admin import applied_database, tenant_uuid
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
-from kodo_consumer.source.database import Event, Replication, SourceDatabase, snapshot_rows
+from kodo_consumer.source.database import Event, Replication, SourceDatabase, SourceOwner, identity_of, snapshot_rows
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, Truncate, read_message
 from kodo_consumer.source.positions import Position, lsn_text
 from kodo_consumer.source.progress import OpenTransaction, Progress
@@ -26,6 +26,7 @@ from kodoctl.database.postgres import DatabaseError
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import NamespaceName
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -113,9 +114,7 @@ class Source:
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
-        place = topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"
-        read_uuid = partial(tenant_uuid, connection, topology.spec.tenant)
-        self._database = SourceDatabase(source, place, environ, read_uuid, accepted_gap)
+        self._database = SourceDatabase(source, owner_of(topology, source, connection), environ, accepted_gap)
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
@@ -166,6 +165,7 @@ class Source:
         with ExitStack() as ends:
             queries = ends.enter_context(self._database.connect())
             replication = ends.enter_context(self._database.replicate())
+            self._database.check_identity(identity_of(queries), replication.identity())
             position = self._database.slot_position(queries)
             sender = SourceSender(
                 connection=self._connection,
@@ -508,6 +508,17 @@ class Source:
         for token in self._life.out:
             if token.number is not None:
                 token.sequencer.give_up(token.number)
+
+
+def owner_of(topology: LoadedTopology, source: ChangeSource, connection: Connection) -> SourceOwner:
+    """Owner of a source: its topology, and how the cluster is read."""
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    return SourceOwner(
+        topology.spec.name,
+        str(namespace),
+        partial(tenant_uuid, connection, topology.spec.tenant),
+        partial(applied_database, connection, namespace, topology.spec.name, source.spec.database),
+    )
 
 
 def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
