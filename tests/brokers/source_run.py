@@ -144,6 +144,17 @@ class Setting:
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
 
+    def verify(self, *more: str) -> tuple[int, str]:
+        """(exit code, output) of `source verify`, as one line."""
+        command = [
+            sys.executable, "source.py", "source", "verify", str(self.file), *more,
+            "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
+        ]  # fmt: skip
+        environ = {**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": ""}
+        done = subprocess.run(command, cwd=self.folder, env=environ, text=True, capture_output=True, check=False)
+        print(done.stdout, done.stderr)  # noqa: T201  # pytest shows it where a test fails
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
     def has_slot(self) -> bool:
         return bool(
             self.sql(
