@@ -103,6 +103,39 @@ def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step:
     assert setting.missing_numbers() == 0
 
 
+@pytest.mark.parametrize("how", ["forgot", "new names"])
+def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: Setting, how: str) -> None:
+    """It forgets them if nobody runs the source for six hours: here, because deduplication is off for a moment. And
+    another file, as of other routes, gives the producers other names.
+    """
+    setting.finish()
+    for batch in range(5):
+        setting.insert(batch * 100, 100)
+    with setting.run(KILL_AT="confirm", KILL_NTH="2") as process:
+        assert process.wait(60) == -signal.SIGKILL, setting.log
+    before = len(setting.rows())
+    assert before, "some are stored, and the slot does not know it"
+    assert not setting.is_confirmed()
+    path = f"persistent/{setting.tenant}/ns/orders-partition-0/internalStats"
+
+    def deduplicates() -> bool:
+        return "pulsar.dedup" in setting.broker.admin("GET", path).json()["cursors"]
+
+    if how == "forgot":
+        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", False).ok
+        eventually(lambda: not deduplicates(), within=60)
+        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", True).ok
+        eventually(deduplicates, within=60)
+    else:
+        file = setting.file.read_text(encoding="utf-8")
+        setting.file.write_text(file.replace("compression: lz4", "compression: zstd"), encoding="utf-8")
+    setting.insert(500, 10)
+    setting.finish()
+    assert setting.rows() == Counter({str(number): 1 for number in range(510)})
+    assert setting.missing_numbers() == 0
+    assert f"known {before}" in setting.log
+
+
 @pytest.mark.parametrize("step", ["sent.", "snapshot-sent", "slot-made."])
 def test_a_snapshot_that_is_killed_begins_anew(setting: Setting, step: str) -> None:
     setting.insert(0, 300)

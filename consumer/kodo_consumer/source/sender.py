@@ -19,10 +19,12 @@ from kodo_consumer.core.values.envelope import Level, Outgoing, wire_size
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.policy_builder import send_target_of
 from kodo_consumer.source.positions import Position, lsn_text, origin_of
+from kodo_consumer.source.stored_messages import id_prefix, stored_since
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import COVERED, FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY as NO_SUBSCRIPTION
 from kodoctl.protocol.sequence_numbers import new_run
+from kodoctl.pulsar.session import Session
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class SourceTopics:
         client: SequencedClient,
     ) -> None:
         self._connection, self._topology, self._client = connection, topology, client
-        self._id = f"{source.slot}:{system}"
+        self._prefix = id_prefix(source.slot, system)
         self._topics: dict[tuple[str, Level], ReadyTopic] = {}
         self.grounds = list(source.targets(topology.spec))
 
@@ -119,7 +121,7 @@ class SourceTopics:
             key=message.key,
             properties=message.properties,
             event_time=time_ms,
-            id=f"{self._id}:{position}",
+            id=f"{self._prefix}{position}",
         )
         table = ready.target.dispatch
         if table is not None:
@@ -179,6 +181,7 @@ class SourceSender:
         self._client = SequencedClient(connection)
         self._topics = SourceTopics(connection, topology, source, system.id, self._client)
         self._sendings: dict[str, _Sending] = {}
+        self._remembered: set[Position] = set()  # stored messages of which the broker has forgotten the numbers
         self._origin = ""
         self._coverage: SequencedProducer | None = None
         try:
@@ -205,9 +208,9 @@ class SourceSender:
         """Sends a message. Returns False if the broker had it before this sender was opened."""
         new, ready, partition = self._topics.place(message, position, time_ms)
         sending = self._sending(ready)
-        producer = self._producer(sending, partition, position)
+        producer = self._producer(sending, partition, position, time_ms)
         number = position.number
-        if producer.is_stored(number):
+        if producer.is_stored(number) or position in self._remembered:
             return False
         to = ready.partitions[partition]
         sequence = sending.sequencer.next(partition)
@@ -285,8 +288,10 @@ class SourceSender:
             self._sendings[topic] = _Sending(ready, self._numbering.of(topic))
         return self._sendings[topic]
 
-    def _producer(self, sending: _Sending, partition: int, position: Position) -> SequencedProducer:
-        """The producer under whose name the position is numbered."""
+    def _producer(self, sending: _Sending, partition: int, position: Position, time_ms: int) -> SequencedProducer:
+        """The producer under whose name the position is numbered. If the broker does not know the name, because it forgot
+        it or routes changed, the partition itself says what is stored of commits that an earlier process may have sent.
+        """
         group = position.group
         found = sending.producers.get(partition)
         if found is not None and found[0] == group:
@@ -297,6 +302,11 @@ class SourceSender:
         name, to = f"kodo-source-{self._source.slot}-{self._origin}-{group}", sending.ready.partitions[partition]
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
+        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._system.end:
+            with Session(self._connection) as session:
+                prefix = id_prefix(self._source.slot, self._system.id)
+                stored = stored_since(session, to, prefix, time_ms)
+                self._remembered.update(one for one in stored if isinstance(one, Position))
         sending.producers[partition] = group, producer
         return producer
 

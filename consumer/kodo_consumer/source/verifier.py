@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient
-from kodo_consumer.source.commit_proof import Expected, Place, Proof, Reading, Span, prove, read_span, without_copy
+from kodo_consumer.source.commit_proof import Expected, Place, Proof, Reading, Span, prove, without_copy
 from kodo_consumer.source.database import SourceDatabase, identity_of
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, read_message
-from kodo_consumer.source.positions import PLACES, Position, lsn_text, read_lsn, read_position
+from kodo_consumer.source.positions import PLACES, Position, lsn_text, read_lsn
 from kodo_consumer.source.row_mapping import GoneError
 from kodo_consumer.source.runner import owner_of
 from kodo_consumer.source.sender import SourceTopics
+from kodo_consumer.source.stored_messages import id_prefix, stored_since
 from kodo_consumer.source.table_mappings import TableMappings
 from kodoctl.database.postgres import DatabaseError
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.protocol.properties import COVERED, ID, ORIGIN_ID
 from kodoctl.pulsar.binary.message_reader import Unread, read_all, read_facts
 from kodoctl.pulsar.session import Session
 from kodoctl.topology import defaults
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _MOST: Final = 300_000  # rows of the log in one verification; a transaction is always read whole
 _FETCH: Final = 2_000  # of them at a time
 _POLL: Final = 0.2  # seconds between two looks at the position of the source
-_SKEW_MS: Final = 300_000  # that clocks of the database and of senders may differ
 _SLOT: Final = """
 SELECT confirmed_flush_lsn::text, wal_status IS NOT DISTINCT FROM 'lost',
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
@@ -114,7 +113,7 @@ class SourceVerifier:
             part = self._read_log(queries, topics)
             covered = self._await_covered(queries, max((one.end for one in part.expected.values()), default=0), wait)
             session = ends.enter_context(Session(self._connection))
-            stored = _Topics(session, topics, self._topology, f"{self._source.slot}:{system}:")
+            stored = _Topics(session, topics, self._topology, id_prefix(self._source.slot, system))
             proof = prove(stored.read(state.position, part, covered))
             self._advance(queries, state, proof.end)
             return Verification(state.position, part.end, proof, part.is_whole, self._state(queries) or state)
@@ -221,10 +220,10 @@ def _required(
 
 
 class _Topics:
-    """Stored messages of a source. `begin`: of the `kodo-id` of each of them."""
+    """Stored messages of a source. `prefix`: see `id_prefix`."""
 
-    def __init__(self, session: Session, topics: SourceTopics, topology: LoadedTopology, begin: str) -> None:
-        self._session, self._topics, self._topology, self._begin = session, topics, topology, begin
+    def __init__(self, session: Session, topics: SourceTopics, topology: LoadedTopology, prefix: str) -> None:
+        self._session, self._topics, self._topology, self._prefix = session, topics, topology, prefix
 
     def read(self, start: int, part: _LogPart, covered: int) -> Reading:
         """Reads the copies of the messages in a part of the log that begins at `start`. Without such messages no topic
@@ -232,9 +231,13 @@ class _Topics:
         """
         stored, spans = Counter[Place](), list[Span]()
         if part.expected:
-            since = min(one.time for one in part.expected.values()) - _SKEW_MS
+            since = min(one.time for one in part.expected.values())
             for partition in self._partitions():
-                self._read(partition, since, stored, spans)
+                for one in stored_since(self._session, partition, self._prefix, since):
+                    if isinstance(one, Span):
+                        spans.append(one)
+                    elif not one.is_snapshot:
+                        stored[Place(one.lsn, one.place)] += 1
         reading = Reading(start, part.end, part.expected, stored, covered, spans, {})
         oldest = {partition: self._oldest(partition) for partition in without_copy(reading)}
         return replace(reading, oldest=oldest)
@@ -243,19 +246,6 @@ class _Topics:
         for ground in self._topics.grounds:
             for level in defaults.active_levels(self._topology.spec.topics[ground]):
                 yield from self._topics.of(ground, level).partitions
-
-    def _read(self, partition: str, since: int, stored: Counter[Place], spans: list[Span]) -> None:
-        facts = read_facts(self._session.admin, partition)
-        unread = Unread(self._session.admin, self._session.client)
-        for message in read_all(self._session.client, facts, unread, since=since):
-            given = message.properties.get(ID, "")
-            if ORIGIN_ID not in message.properties and given.startswith(self._begin):
-                position = read_position(given.removeprefix(self._begin))
-                if position is not None and not position.is_snapshot:
-                    stored[Place(position.lsn, position.place)] += 1
-            elif (span := read_span(message.properties.get(COVERED, ""))) is not None:
-                spans.append(span)
-        unread.check()
 
     def _oldest(self, partition: str) -> int | None:
         """Time of the oldest stored message, in ms since the epoch; None: the partition stores none."""
