@@ -65,7 +65,7 @@ def test_a_commit_without_its_message_is_missing(setting: Setting) -> None:
     assert code == 5
     assert said.startswith("LOSS public.orders at ")
     assert "#0: missing, though a mark says that all up to" in said
-    assert "#0: missing, and no mark covers it: somebody moved the slot (K793)" in said
+    assert "#0: missing, and no stored mark covers it: was the slot moved (K793)?" in said
     assert "commits: 2 missing, 1 stored once" in said
     assert setting.verify()[0] == 5, "it is not forgotten"
     [(now,)] = setting.sql("SELECT pg_current_wal_flush_lsn()::text")

@@ -13,7 +13,7 @@ import typer
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
 from kodo_consumer.cli.outbox_commands import RowFormat
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodo_consumer.source.commit_proof import Fate
+from kodo_consumer.source.commit_proof import CommitStatus
 from kodoctl.cli.common.console import command, judging, say
 from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import working_folder
@@ -94,7 +94,8 @@ def verify(
 ) -> None:
     """Prove that each commit is stored as messages: read the database's log once more.
 
-    The first call makes a slot of its own, from which the log is read; run it again, and every few minutes from then on.
+    The first call makes a slot of its own; call it every few minutes from then on, because the slot keeps the log.
+
     Exits 0 if each commit since the last call is stored once, 5 if one is missing or stored twice, 6 for inconclusive.
     """
     from kodo_consumer.source.verifier import SourceVerifier
@@ -141,7 +142,7 @@ def _lines(source: ChangeSource, slot: str, found: Verification, verdict: str) -
         yield from (f"  {one.text}" for one in proof.findings[:_SHOWN])
         if len(proof.findings) > _SHOWN:
             yield f"  … and {many(len(proof.findings) - _SHOWN, 'more commit')}: --format json has them"
-        counts = ", ".join(f"{count:,} {fate}" for fate, count in proof.commits.items() if count)
+        counts = ", ".join(f"{count:,} {status}" for status, count in proof.commits.items() if count)
         yield f"source {source.name}, {start} to {end}: {f'commits: {counts}' if counts else 'no commits'}"
         yield f"messages that these commits require: {proof.messages:,}; proved up to {lsn_text(found.slot.position)}"
     if not found.is_whole:
@@ -160,9 +161,9 @@ def _document(source: ChangeSource, slot: str, found: Verification, verdict: str
         "to": lsn_text(found.end),
         "whole": found.is_whole,
         "proved": lsn_text(found.slot.position),
-        "commits": {fate.value: proof.commits[fate] if proof else 0 for fate in Fate},
+        "commits": {status.value: proof.commits[status] if proof else 0 for status in CommitStatus},
         "messages": proof.messages if proof else 0,
-        "findings": [{"fate": one.fate.value, "text": one.text} for one in (proof.findings if proof else ())],
+        "findings": [{"status": one.status.value, "text": one.text} for one in (proof.findings if proof else ())],
         "slot": {"name": slot, "kept_bytes": found.slot.kept, "lost": found.slot.is_lost},
     }
 

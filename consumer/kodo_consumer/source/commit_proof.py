@@ -22,8 +22,8 @@ MOST_FINDINGS: Final = 1_000
 _SPAN: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})\.\.([0-9A-F]{1,8}/[0-9A-F]{1,8})", re.ASCII)
 
 
-class Fate(StrEnum):
-    """Fate of a commit, and of each of its messages; the worst fate comes first."""
+class CommitStatus(StrEnum):
+    """Status of a commit, and of each of its messages; the worst comes first."""
 
     MISSING = "missing"
     TWICE = "twice"
@@ -32,17 +32,10 @@ class Fate(StrEnum):
     STORED = "stored once"
 
 
-class Place(NamedTuple):
-    """Place of a change's message in the log. `lsn`: of the commit; `place`: in the transaction."""
-
-    lsn: int
-    place: int
-
-
-class Expected(NamedTuple):
+class RequiredMessage(NamedTuple):
     """Message that a change in the log requires. `end`: position after its commit; `time`: of the commit, in ms since
-    the epoch; `table`: for people; `partition`: where it belongs; `doubt`: why it may rightly have no message, "": it has
-    to have one.
+    the epoch; `table`: for people; `partition`: where it belongs; `doubt`: why the change may rightly have no message,
+    "": it needs one.
     """
 
     end: int
@@ -66,52 +59,53 @@ def read_span(text: str) -> Span | None:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Both readings. The log was read from `start` up to `end`; `expected`: by place; `stored`: number of copies of each message, by place; `covered`: position up to which the source
-    reported everything as stored; `spans`: of its marks; `oldest`: time of the oldest stored message by partition, in ms
-    since the epoch, None: it stores nothing.
+class ProofInputs:
+    """Readings of the log, from `start` up to `end`, and of the topics. `expected`: by position; `stored`: number of
+    copies of each message, by position; `covered`: position up to which the source reported everything as stored;
+    `spans`: of its marks; `oldest`: time of the oldest stored message by partition, in ms since the epoch, None: it
+    stores nothing.
     """
 
     start: int
     end: int
-    expected: Mapping[Place, Expected]
-    stored: Mapping[Place, int]
+    expected: Mapping[Position, RequiredMessage]
+    stored: Mapping[Position, int]
     covered: int
     spans: Sequence[Span]
     oldest: Mapping[str, int | None]
 
 
-class Finding(NamedTuple):
-    """Fate of a commit, with the reason, for people; "" if each of its messages is stored once."""
+class CommitFinding(NamedTuple):
+    """Status of a commit, with the reason, for people; "" if each of its messages is stored once."""
 
-    fate: Fate
+    status: CommitStatus
     text: str
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of a verification. `commits`: number of commits with messages, by fate; `messages`: number of messages that
+    """Result of a verification. `commits`: number of commits with messages, by status; `messages`: number of messages that
     they require; `findings`: one for each other commit, the worst first, at most MOST_FINDINGS; `end`: position up to which each commit is stored
     once.
     """
 
-    commits: Mapping[Fate, int]
+    commits: Mapping[CommitStatus, int]
     messages: int
-    findings: Sequence[Finding]
+    findings: Sequence[CommitFinding]
     end: int
 
     @property
     def is_loss(self) -> bool:
         """True if a commit is missing, or stored twice."""
-        return bool(self.commits.get(Fate.MISSING) or self.commits.get(Fate.TWICE))
+        return bool(self.commits.get(CommitStatus.MISSING) or self.commits.get(CommitStatus.TWICE))
 
     @property
     def is_conclusive(self) -> bool:
         """True if each commit is stored once."""
-        return not any(count for fate, count in self.commits.items() if fate is not Fate.STORED)
+        return not any(count for status, count in self.commits.items() if status is not CommitStatus.STORED)
 
 
-def without_copy(reading: Reading) -> set[str]:
+def without_copy(reading: ProofInputs) -> set[str]:
     """Partitions of covered messages that have no copy: how far these reach back decides what the messages are."""
     return {
         one.partition
@@ -120,62 +114,62 @@ def without_copy(reading: Reading) -> set[str]:
     }
 
 
-def prove(reading: Reading) -> Proof:
-    """Decides the fate of each commit: the worst of its messages."""
-    rank = {fate: number for number, fate in enumerate(Fate)}
-    commits: dict[int, tuple[Finding, int]] = {}  # with the number of messages that have this fate
+def prove(reading: ProofInputs) -> Proof:
+    """Decides the status of each commit: the worst of its messages."""
+    rank = {status: number for number, status in enumerate(CommitStatus)}
+    commits: dict[int, tuple[CommitFinding, int]] = {}  # with the number of messages that have this status
     for lsn, finding in _judged(reading):
         before, count = commits.get(lsn, (finding, 0))
-        if finding.fate is before.fate:
+        if finding.status is before.status:
             commits[lsn] = before, count + 1
-        elif rank[finding.fate] < rank[before.fate]:
+        elif rank[finding.status] < rank[before.status]:
             commits[lsn] = finding, 1
-    counts = Counter(finding.fate for finding, _ in commits.values())
-    open_ = {lsn: found for lsn, found in commits.items() if found[0].fate is not Fate.STORED}
-    worst = sorted(open_.values(), key=lambda found: rank[found[0].fate])[:MOST_FINDINGS]
+    counts = Counter(finding.status for finding, _ in commits.values())
+    open_ = {lsn: found for lsn, found in commits.items() if found[0].status is not CommitStatus.STORED}
+    worst = sorted(open_.values(), key=lambda found: rank[found[0].status])[:MOST_FINDINGS]
     return Proof(
-        {fate: counts[fate] for fate in Fate},
+        {status: counts[status] for status in CommitStatus},
         len(reading.expected),
         [_with_others(finding, count - 1) for finding, count in worst],
         min(open_, default=reading.end),
     )
 
 
-def _with_others(finding: Finding, others: int) -> Finding:
+def _with_others(finding: CommitFinding, others: int) -> CommitFinding:
     more = f"; {many(others, 'more message')} of this commit likewise" if others else ""
     return finding._replace(text=finding.text + more)
 
 
-def _judged(reading: Reading) -> Iterator[tuple[int, Finding]]:
-    """Yields the commit and the fate of each message that the log requires, or that is stored without a change."""
+def _judged(reading: ProofInputs) -> Iterator[tuple[int, CommitFinding]]:
+    """Yields the commit and the status of each message that the log requires, or that is stored without a change."""
     for place, one in reading.expected.items():
-        fate, why = _fate(place, one, reading)
-        yield place.lsn, Finding(fate, why and f"{one.table} at {Position(*place)}: {fate}, {why}")
+        status, why = _status(place, one, reading)
+        yield place.lsn, CommitFinding(status, why and f"{one.table} at {place}: {status}, {why}")
     for place, copies in reading.stored.items():
         if place not in reading.expected and reading.start <= place.lsn < reading.end:
-            text = f"{Position(*place)}: unknown, it is stored {_times(copies)}, and the log has no such change"
-            yield place.lsn, Finding(Fate.UNKNOWN, text)
+            text = f"{place}: unknown, it is stored {_times(copies)}, and the log has no such change"
+            yield place.lsn, CommitFinding(CommitStatus.UNKNOWN, text)
 
 
-def _fate(place: Place, one: Expected, reading: Reading) -> tuple[Fate, str]:
+def _status(place: Position, one: RequiredMessage, reading: ProofInputs) -> tuple[CommitStatus, str]:
     copies = reading.stored.get(place, 0)
     if copies == 1:
-        return Fate.STORED, ""
+        return CommitStatus.STORED, ""
     if copies:
-        return Fate.TWICE, f"it is stored {_times(copies)}"
+        return CommitStatus.TWICE, f"it is stored {_times(copies)}"
     if one.end > reading.covered:
-        return Fate.NOT_COVERED, f"committed at {time_text(one.time, seconds=True)}"
+        return CommitStatus.NOT_COVERED, f"committed at {time_text(one.time, seconds=True)}"
     if one.doubt:
-        return Fate.UNKNOWN, one.doubt
+        return CommitStatus.UNKNOWN, one.doubt
     if any(not span.start and one.end <= span.end for span in reading.spans):
-        return Fate.UNKNOWN, "a snapshot came later, and has the rows as they were then"
+        return CommitStatus.UNKNOWN, "a snapshot came later, and has the rows as they were then"
     if (oldest := reading.oldest.get(one.partition)) is None:
-        return Fate.UNKNOWN, f"{one.partition} stores nothing any more"
+        return CommitStatus.UNKNOWN, f"{one.partition} stores nothing any more"
     if oldest > one.time:
-        return Fate.UNKNOWN, f"{one.partition} stores messages since {time_text(oldest, seconds=True)} only"
+        return CommitStatus.UNKNOWN, f"{one.partition} stores messages since {time_text(oldest, seconds=True)} only"
     if not any(span.start <= place.lsn < span.end for span in reading.spans):
-        return Fate.MISSING, "and no mark covers it: somebody moved the slot (K793)"
-    return Fate.MISSING, f"though a mark says that all up to {lsn_text(one.end)} is stored"
+        return CommitStatus.MISSING, "and no stored mark covers it: was the slot moved (K793)?"
+    return CommitStatus.MISSING, f"though a mark says that all up to {lsn_text(one.end)} is stored"
 
 
 def _times(copies: int) -> str:

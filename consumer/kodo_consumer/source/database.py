@@ -77,9 +77,9 @@ class System(NamedTuple):
 
 
 class SourceOwner(NamedTuple):
-    """Topology of a source, and what the cluster keeps about it. `read_uuid`: returns the UUID of its Pulsar tenant, None:
-    it has none; `read_identity`: returns the identity of the database at the last apply, None: no apply wrote one. Both
-    raise ClusterError.
+    """Topology of a source, and the facts about it that the cluster keeps. `read_uuid`: returns the UUID of its Pulsar
+    tenant, None: it has none; `read_identity`: returns the identity of the database at the last apply, None: no apply
+    wrote one. Both raise ClusterError.
     """
 
     topology: str

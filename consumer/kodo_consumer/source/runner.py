@@ -60,8 +60,8 @@ class _Life:
     monotonic, but for `time`.
 
     `mappings`: None: no sender is open yet; `unpublished`: why changes of a table do not come, "": all come. `covered`:
-    position that a stored mark names, and that alone is reported to the server; `covering`: the next such mark is on its
-    way; `moved`: there were changes since.
+    position that a stored mark names, and that alone is reported to the server; `covering`: the next such mark is on
+    its way; `moved`: there were changes since.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -83,6 +83,10 @@ class _Life:
     answered_at: float = field(default_factory=monotonic)
     replication: Replication | None = None
     asked: threading.Event = field(default_factory=threading.Event)
+
+    def map_tables(self, mappings: TableMappings) -> None:
+        """Takes the mappings of this life."""
+        self.mappings = mappings
 
     def on_sign_of_life(self, end: int) -> None:
         """The server has sent everything up to a position."""
@@ -176,7 +180,7 @@ class Source:
                 settle=self._settle,
             )
             ends.callback(sender.close)
-            self._life.mappings = TableMappings(self._source, self._database, queries, sender.target)
+            self._life.map_tables(TableMappings(self._source, self._database, queries, sender.target))
             made = self._make_slot(replication, queries, sender) if position is None else None
             replication.start()
             covered = sender.open_coverage()

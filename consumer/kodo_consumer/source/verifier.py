@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient
-from kodo_consumer.source.commit_proof import Expected, Place, Proof, Reading, Span, prove, without_copy
+from kodo_consumer.source.commit_proof import Proof, ProofInputs, RequiredMessage, Span, prove, without_copy
 from kodo_consumer.source.database import SourceDatabase, identity_of
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, read_message
 from kodo_consumer.source.positions import PLACES, Position, lsn_text, read_lsn
@@ -76,7 +76,7 @@ class _LogPart(NamedTuple):
     """The log up to `end`: the messages that it requires. `is_whole`: it has no more changes than one reading takes."""
 
     end: int
-    expected: dict[Place, Expected]
+    expected: dict[Position, RequiredMessage]
     is_whole: bool
 
 
@@ -92,16 +92,16 @@ class SourceVerifier:
 
     def verify(self, wait: float, accepted: int | None = None) -> Verification:
         """Reads the log and the topics, and moves the verifier's slot up to where each commit is stored once. Makes the
-        slot if there is none. `wait`: seconds to wait for what the source has not reported as stored; `accepted`: position
-        up to which commits that are not stored once were accepted, None: none.
+        slot if there is none. `wait`: seconds to wait for commits that the source has not reported as stored;
+        `accepted`: position up to which commits that are not stored once were accepted, None: none.
         """
         with ExitStack() as ends:
             queries = ends.enter_context(self._connected())
             if (state := self._state(queries)) is None:
                 self._make(queries)
-                begun = self._state(queries)
-                assert begun is not None
-                return Verification(begun.position, begun.position, None, is_whole=True, slot=begun)
+                made = self._state(queries)
+                assert made is not None
+                return Verification(made.position, made.position, None, is_whole=True, slot=made)
             if state.is_lost:
                 return Verification(state.position, state.position, None, is_whole=False, slot=state)
             if accepted is not None:
@@ -169,8 +169,8 @@ class SourceVerifier:
         """Reads the messages that the log requires, up to its present end."""
         tables = TableMappings(self._source, self._database, queries, lambda ground: topics.of(ground).target)
         end = read_lsn(queries.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
-        expected: dict[Place, Expected] = {}
-        open_: dict[Place, Expected] = {}
+        expected: dict[Position, RequiredMessage] = {}
+        open_: dict[Position, RequiredMessage] = {}
         lsn = place = at = rows = last = 0
         for data in self._changes(end):
             rows += 1
@@ -181,7 +181,7 @@ class SourceVerifier:
                     tables.on_relation(relation)
                 case RowChange() as change:
                     for number, one in enumerate(_required(tables, topics, change, Position(lsn, place), at)):
-                        open_[Place(lsn, place + number)] = one
+                        open_[Position(lsn, place + number)] = one
                     place += PLACES
                 case Commit(last):
                     expected |= {where: one._replace(end=last) for where, one in open_.items()}
@@ -203,7 +203,7 @@ class SourceVerifier:
 
 def _required(
     tables: TableMappings, topics: SourceTopics, change: RowChange, position: Position, time_ms: int
-) -> Iterator[Expected]:
+) -> Iterator[RequiredMessage]:
     """Yields the messages that a change requires. What has to be known of a message for that is its partition."""
     if (found := tables.of(change)) is None:
         return
@@ -211,12 +211,12 @@ def _required(
     try:
         for message in mapping.messages(change):
             placed = topics.place(message, position, time_ms)
-            yield Expected(0, time_ms, name, placed.ready.partitions[placed.partition])
+            yield RequiredMessage(0, time_ms, name, placed.ready.partitions[placed.partition])
             position = position._replace(place=position.place + 1)
     except GoneError:
-        yield Expected(0, time_ms, name, "", "its row was deleted by a later commit, and a large value with it")
+        yield RequiredMessage(0, time_ms, name, "", "its row was deleted by a later commit, and a large value with it")
     except UsageError as problem:
-        yield Expected(0, time_ms, name, "", f"the topic refuses it: {problem.diagnostics[0].detail}")
+        yield RequiredMessage(0, time_ms, name, "", f"the topic refuses it: {problem.diagnostics[0].detail}")
 
 
 class _Topics:
@@ -225,11 +225,11 @@ class _Topics:
     def __init__(self, session: Session, topics: SourceTopics, topology: LoadedTopology, prefix: str) -> None:
         self._session, self._topics, self._topology, self._prefix = session, topics, topology, prefix
 
-    def read(self, start: int, part: _LogPart, covered: int) -> Reading:
+    def read(self, start: int, part: _LogPart, covered: int) -> ProofInputs:
         """Reads the copies of the messages in a part of the log that begins at `start`. Without such messages no topic
         is read.
         """
-        stored, spans = Counter[Place](), list[Span]()
+        stored, spans = Counter[Position](), list[Span]()
         if part.expected:
             since = min(one.time for one in part.expected.values())
             for partition in self._partitions():
@@ -237,8 +237,8 @@ class _Topics:
                     if isinstance(one, Span):
                         spans.append(one)
                     elif not one.is_snapshot:
-                        stored[Place(one.lsn, one.place)] += 1
-        reading = Reading(start, part.end, part.expected, stored, covered, spans, {})
+                        stored[one] += 1
+        reading = ProofInputs(start, part.end, part.expected, stored, covered, spans, {})
         oldest = {partition: self._oldest(partition) for partition in without_copy(reading)}
         return replace(reading, oldest=oldest)
 
