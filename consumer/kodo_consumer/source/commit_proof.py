@@ -85,8 +85,8 @@ class CommitFinding(NamedTuple):
 @dataclass(frozen=True)
 class Proof:
     """Result of a verification. `commits`: number of commits with messages, by status; `messages`: number of messages that
-    they require; `findings`: one for each other commit, the worst first, at most MOST_FINDINGS; `end`: position up to which each commit is stored
-    once.
+    they require; `findings`: one for each other commit, the worst first, at most MOST_FINDINGS; `end`: position up to
+    which each commit is stored once.
     """
 
     commits: Mapping[CommitStatus, int]
