@@ -105,6 +105,7 @@ def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:
     code, said = setting.verify("--end")
     assert (code, "is dropped" in said) == (0, True)
     assert setting.verify("--accept", "x")[0] == 64
+    assert setting.verify("--accept", "0/1", "--end")[0] == 64
     setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
     code, said = setting.verify()
     assert (code, "K794" in said) == (1, True)

@@ -102,6 +102,8 @@ def verify(
 
     surroundings = Environment.of(**place)
     accepted = None if accept is None else _position("--accept", accept)
+    if end and accepted is not None:
+        raise UsageError(error("K004", "wrong value", "--accept goes on with the proof, and --end ends it: name one"))
     loaded = surroundings.topology(topology)
     chosen = _choose(loaded, source)
     _check_database(chosen, surroundings)
