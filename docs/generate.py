@@ -139,7 +139,11 @@ def codes_page() -> str:
         "INTERRUPTED": "interrupted; what was running was finished and reported",
     }
     rows = {value: meanings[name] for name, value in names.items()}
-    rows |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in rows}
+    rows |= {
+        code: f"`pipeline audit`, `source verify`: {outcome}"
+        for outcome, code in EXIT_CODES.items()
+        if code not in rows
+    }
     lines += [f"| {value} | {rows[value]} |" for value in sorted(rows)]
     lines += [
         "",

@@ -223,6 +223,12 @@ class Worker:
         with self._or_broken(), self._event():
             self.engine.receipts(receipts)
 
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """Name of the hook for acknowledged messages that runs now, and the seconds since it was called; None: none runs."""
+        observer = self._observers.acknowledged
+        return None if observer is None else observer.running_hook
+
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
         """Takes results of acknowledgements by their tickets, and has the hooks called with the confirmed messages. See
         LaneSink.

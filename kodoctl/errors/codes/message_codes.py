@@ -205,6 +205,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
         "K793": Code("changes of a source were passed over",
                      "Drop the slot, and the next run sends all rows again; or name its position: --accept-gap LSN."),
+        "K794": Code("source cannot be verified", "Do what the detail says, and verify it again: nothing was changed."),
     },
     "What the pipeline tells": {
         "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),

@@ -268,6 +268,9 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):
             yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
+    for source in evidence.sources:
+        text = "that each commit became a message is proved by `kodo-consumer source verify`"
+        yield f"source {source}: its messages are judged from their numbers on; {text}"
     if evidence.numbered_twice:
         yield f"{many(evidence.numbered_twice, 'message')} stored twice with one producer's number"
     if evidence.unnumbered:

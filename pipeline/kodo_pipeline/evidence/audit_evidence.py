@@ -188,4 +188,5 @@ class AuditEvidence:
     strays: tuple[Misaddressed, ...] = ()
     removed_before: int | None = None
     write_offs: tuple[str, ...] = ()  # a note of each
+    sources: tuple[str, ...] = ()  # names of the sources of change data
     unbooked: str = ""  # of kodo_pipeline.audit.unbooked_recalls: what was sent again without an entry in the ledger
