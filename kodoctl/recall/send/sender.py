@@ -84,6 +84,7 @@ class RecallSender:
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0
         self._met: set[Position] = set()
+        self._delegated: set[Position] = set()  # of the segment: recorded by helpers, and counted in the report
 
     def run(self) -> SendReport:
         """Sends or discards the messages, acknowledges them, and returns the result. Ends early, with `interrupted` in
@@ -109,6 +110,7 @@ class RecallSender:
         self._chosen = {one.position: one for one in segment.letters}
         self._further = {one.letter.position: one for one in segment.unsent}
         self._met.clear()
+        self._delegated.clear()
         numbers = self._partitions.open(stack, (*self._chosen, *self._further))
         self._ledger.select(segment)
         own = [one for one in segment.letters if self._ledger.settled(one)]
@@ -162,22 +164,19 @@ class RecallSender:
         without = self._partitions.acknowledged_in_batches(unsettled)
         needed = self._needed_lanes(without)
         check_lanes(self._plan, self._cluster, needed)
-        before = sum(self._ledger.settled(one) for one in letters)
         part = replace(self._plan, letters=letters, table=None)
-        found = helpers(part, needed, without, self._ledger.highest_booked()) if needed else SendReport()
+        had_already = helpers(part, needed, without, self._ledger.highest_booked()) if needed else 0
         self._ledger.read()
-        recorded = sum(self._ledger.settled(one) for one in letters) - before
-        sent, had_already = (recorded, 0) if found.interrupted else (found.sent, found.had_already)
-        self.report.sent += sent
+        self._delegated = {one.position for one in letters if one.position in unsettled and self._ledger.settled(one)}
+        self.report.sent += len(self._delegated) - had_already
         self.report.had_already += had_already
-        self.report.before -= sent + had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
         """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._ledger.settled(one):
-                    self.report.before += 1
+                    self.report.before += position not in self._delegated
                 elif why := self._partitions.why_missing(position):
                     self.report.elsewhere.append(f"{position}: {why}")
                 else:
@@ -280,7 +279,7 @@ class RecallSender:
             return None
         status = self._ledger.statuses.get(chosen.recall_id)
         if status is not None and status.settled:
-            self.report.before += 1
+            self.report.before += chosen.position not in self._delegated
             self._partitions.acknowledge(chosen.position, stored.token)
             self._progress()
             return None
