@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from enum import StrEnum
@@ -209,7 +210,7 @@ def init(
         text = example(chosen, shape.value, schema.line)
     except InvalidNameError as problem:
         raise UsageError(error("K101", "name that Pulsar refuses or that would be ambiguous", str(problem))) from None
-    if path.exists():
+    if os.path.lexists(path):
         detail = f"{path} is there already and stays as it is: name another file, or remove it"
         raise UsageError(error("K021", "file exists", detail))
     try:
