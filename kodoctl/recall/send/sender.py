@@ -73,7 +73,6 @@ class RecallSender:
     ) -> None:
         """`source`: source of the messages; None: the dead-letter topic."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
-        self._sends = plan.action.sends
         self._segment = PlanSegment((), ())
         self._chosen: dict[Position, PlannedLetter] = {}
         self._further: dict[Position, UnsentCopy] = {}
@@ -120,14 +119,14 @@ class RecallSender:
         if self._helpers is not None and self._needed_lanes():
             self._delegate(self._helpers)
         with ExitStack() as lanes:
-            if self._sends:
+            if self._plan.action.sends:
                 self._batches.open(self._needed_lanes(), lanes)
             with COLLECTOR_REST if self._plan.edit is None else nullcontext():
                 for number in numbers:
                     self._partition(number)
         if self._options.holds and not self.report.interrupted:
             self._count_unmet()
-            if self._sends:
+            if self._plan.action.sends:
                 self._find_duplicates(numbers)
 
     def _find_duplicates(self, numbers: Collection[int]) -> None:
@@ -184,7 +183,7 @@ class RecallSender:
 
     def _needed_lanes(self, without: Container[Position] = frozenset()) -> set[int]:
         """Lanes of letters that are neither settled nor at positions `without`; none if the plan sends nothing."""
-        if not self._sends:
+        if not self._plan.action.sends:
             return set()
         return {
             one.lane for one in self._segment.letters if not self._ledger.settled(one) and one.position not in without
@@ -287,10 +286,10 @@ class RecallSender:
             self._progress()
             return None
         own = status is not None and status.run == self._plan.run  # its number is taken, so the broker may be asked
-        if not own and self._sends and self._batches.passed(chosen):
+        if not own and self._plan.action.sends and self._batches.passed(chosen):
             self._leave(chosen, "a later message was already sent on this partition: plan again")
             return None
-        if self._sends and self._options.signer is None and headers.SIGNATURE in letter.properties:
+        if self._plan.action.sends and self._options.signer is None and headers.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
         return InFlightMessage(chosen, stored.token, letter, letter.payload)
