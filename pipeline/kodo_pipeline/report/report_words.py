@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         FailureCount,
         LaneLatency,
         ReportDocument,
+        ReportTenant,
         TopicFairness,
         TrafficCounts,
         WaitingLane,
@@ -248,6 +249,13 @@ def tenant_name(tenant: str | None, limit: int = NAME) -> str:
     if tenant == UNKNOWN:
         return "messages whose tenant cannot be read"
     return "messages without a tenant" if tenant in (None, "", NOBODY) else safe_name(tenant, limit)
+
+
+def tenant_label(document: ReportDocument, row: ReportTenant, limit: int = NAME) -> str:
+    """Name of a tenant in a table or a chart: `mega`, or `orders: mega` if the report has tenants of several topics."""
+    name = safe_name(row["tenant"], limit)
+    has_several = len({one["topic"] for one in document["tenants"]}) > 1
+    return f"{safe_name(row['topic'], limit)}: {name}" if has_several else name
 
 
 def span(document: ReportDocument) -> str:
