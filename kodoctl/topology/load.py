@@ -42,26 +42,37 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
     problems: list[Diagnostic] = []
     for text in paths:
         path = FilePath(text)
-        if path.is_dir():
-            inside = sorted(_below(path, problems))
-            if not inside:
-                detail = "no *.yaml and no *.yml below this folder; `kodoctl init` writes an example"
-                problems.append(error("K016", "no topology files", detail, Where(str(path))))
-            for one in inside:
+        try:
+            for one in _files_of(path, problems):
                 found.setdefault(realpath(one), one)
-        elif path.exists():
-            found.setdefault(realpath(path), path)
-        else:
-            problems.append(error("K016", "cannot read file", _why_missing(text, path), Where(text)))
+        except OSError as problem:  # such as of a path below a folder that may not be entered
+            problems.append(error("K016", "cannot read file", problem.strerror or "it cannot be read", Where(text)))
     if problems:
         raise UsageError(*problems)
     return [read_source(path) for path in found.values()]
 
 
-def _why_missing(text: str, path: FilePath) -> str:
+def _files_of(path: FilePath, problems: list[Diagnostic]) -> list[FilePath]:
+    """Returns a file, or the topology files below a folder in a stable order. What a path lacks is added to `problems`."""
+    if path.is_dir():
+        known = len(problems)
+        inside = sorted(_below(path, problems))
+        if not inside and len(problems) == known:
+            detail = "no *.yaml and no *.yml below this folder; `kodoctl init` writes an example"
+            problems.append(error("K016", "no topology files", detail, Where(str(path))))
+        return inside
+    if path.exists():
+        return [path]
+    problems.append(error("K016", "cannot read file", _why_missing(path), Where(str(path))))
+    return []
+
+
+def _why_missing(path: FilePath) -> str:
     """Reason why a path names nothing, with the most similar path in its folder, if there is one."""
-    if text == STANDARD_INPUT:
+    if str(path) == STANDARD_INPUT:
         return "only `lint` reads standard input: name a file or a folder"
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}, which does not exist"
     folder = path.parent
     try:
         names = sorted(one.name for one in folder.iterdir() if is_topology_file(one.name) or one.is_dir())

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.topology.path_guard import why_outside_repository
@@ -42,9 +43,11 @@ def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
 
 
 def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
-    if problem := why_outside_repository(folder, path):
-        return PayloadFile(kind, path, None, problem)
     try:
+        if problem := why_outside_repository(folder, path):
+            return PayloadFile(kind, path, None, problem)
+        if not S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            return PayloadFile(kind, path, None, "it is not a regular file")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as failed:

@@ -19,7 +19,6 @@ from kodo_pipeline.recall.send_job import SendTask
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from kodoctl.documents.recall_document import SendReport
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
@@ -165,29 +164,39 @@ def _send(recalls: Recalls, local: str, marks: list[Any]) -> None:
         producer.close()
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize("batch", [1, 4])
-def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace: Workspace, batch: int) -> None:
-    """Of a batch that is acknowledged in part the admin API tells nothing."""
+def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(
+    workspace: Workspace, batch: int, interrupted: bool
+) -> None:
+    """Of a batch that is acknowledged in part the admin API tells nothing. Ctrl-C may come while helpers send."""
     recalls = Recalls(workspace, TOPICS)
     recalls.die(range(12), batch=batch)
     plan = loads(json.dumps(recalls.plan("payload.n < 10")), "p.json")
     recalls.let_go(1, 2, 5)
     connection = Connection(admin_url=workspace.broker.admin_url, broker_url=workspace.broker.broker_url)
     helped: list[int] = []
+    stop = threading.Event()
 
     def helpers(
         part: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
-    ) -> SendReport:
+    ) -> int:
         reports = [
             SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, booked=booked).run()
             for crew in partition_plan(part, lanes, 2, without)
         ]
         helped.append(sum(one.sent for one in reports))
-        return SendReport(sent=sum(one.sent for one in reports))
+        if interrupted:
+            stop.set()
+        return 0
 
-    orders = SendOptions(RateLimit(5_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
+    orders = SendOptions(RateLimit(5_000), "me", lambda: NOW, stop, lambda *_: None)
     with Session(connection) as session:
         report = RecallSender(plan, RecallCluster(session), DeltaLedger(".kodoctl/recall"), None, orders, helpers).run()
-    assert (helped, report.sent, report.gone, report.acknowledged, report.complete) == ([7], 7, 3, 7, True)
+    assert (helped, report.sent, report.before) == ([7], 7, 0)
     assert recalls.arrived(RETRYING) == Counter([0, 3, 4, 6, 7, 8, 9])
-    assert recalls.held() == {10, 11}
+    if interrupted:
+        assert (report.interrupted, report.gone, report.acknowledged) == (True, 0, 0)
+    else:
+        assert (report.gone, report.acknowledged, report.complete) == (3, 7, True)
+        assert recalls.held() == {10, 11}

@@ -15,7 +15,7 @@ from typing import IO, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
+from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, Where, error
 from kodoctl.host.host_facts import working_folder
 from kodoctl.host.private_files import write_whole
 
@@ -226,6 +226,10 @@ def _run_command(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int
     except Exception as problem:
         if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
             raise
+        if isinstance(problem, PermissionError) and problem.filename is not None:  # the user's to repair
+            found = error("K016", "cannot read file", problem.strerror or str(problem), Where(str(problem.filename)))
+            _report_failure([found], ExitCode.USAGE, kwargs)
+            return ExitCode.USAGE
         _report_failure([defect(problem)], ExitCode.ERROR, kwargs)
         return ExitCode.ERROR
     return ExitCode.OK

@@ -23,13 +23,12 @@ class RewriteRefusal:
 
 @dataclass(frozen=True)
 class Formatted:
-    """Result for a file that can be formatted: its text `before` and `after`, and warnings."""
+    """Result for a file that can be formatted: its text `before` and `after`."""
 
     path: Path
     name: str
     before: str
     after: str
-    findings: tuple[Diagnostic, ...] = ()
 
     def diff(self) -> str:
         """Returns the changes as a unified diff; "" if the file is formatted already."""

@@ -55,11 +55,20 @@ def write_plan_text(text: str, out: str) -> None:
 
 
 def _refuse_other(out: str) -> None:
-    """Raises UsageError if `out` is a file that is neither empty nor a plan: a plan replaces plan files alone."""
-    with suppress(OSError), Path(out).open("rb") as there:
-        if (begin := there.read(_BEGIN)) and not (begin.startswith(b"{") and _OURS in begin):
-            detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
-            raise UsageError(error("K021", "file exists", detail, Where(out)))
+    """Raises UsageError if `out` is there and neither empty nor a plan: a plan replaces plan files alone. A pipe is not
+    read, because a writer would be waited for.
+    """
+    path, is_other = Path(out), False
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as there:
+                begin = there.read(_BEGIN)
+            is_other = begin != b"" and not (begin.startswith(b"{") and _OURS in begin)
+        else:
+            is_other = path.is_fifo()
+    if is_other:
+        detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
+        raise UsageError(error("K021", "file exists", detail, Where(out)))
 
 
 def scratch_file(out: str | None) -> Path:

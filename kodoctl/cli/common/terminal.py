@@ -29,7 +29,7 @@ def show_lines(lines: Iterable[Line]) -> None:
     dumb = sys.stdout.isatty() and os.environ.get("TERM") == "dumb"
     styled = is_screen() and not dumb and not os.environ.get("NO_COLOR")
     for line in lines:
-        codes = ";".join(_STYLES[word] for word in line.style.split()) if styled else ""
+        codes = ";".join(_STYLES[word] for word in line.style.split() if word in _STYLES) if styled else ""
         for part in fold(line.text, width, line.hang):
             say(f"\x1b[{codes}m{part}\x1b[0m" if codes else part, styled=styled)
 

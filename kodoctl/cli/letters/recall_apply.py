@@ -27,12 +27,11 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
     signing_keys,
 )
-from kodoctl.documents.recall_document import AnyRecallPlan
+from kodoctl.documents.recall_document import AnyRecallPlan, SendReport
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import SendReport
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
@@ -82,6 +81,8 @@ class ApprovedPlan:
         from kodoctl.recall.send.sender import RecallSender
         from kodoctl.recall.send.sends_in_flight import SendOptions
 
+        if self.plan.empty:
+            return SendReport()
         with (
             interruptible("waiting for the receipts of what was sent", _after_the_end(self.plan)) as stop,
             ExitStack() as stack,
@@ -117,11 +118,9 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
 
 def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
     """Carries out a plan of dead or lost messages, prints its report, and ends the command with the report's exit code.
-    A plan without messages has no report. `parallel`: as in `ApprovedPlan.send`.
+    `parallel`: as in `ApprovedPlan.send`.
     """
     with approved_plan(target, asked, output) as approved:
-        if approved is None:
-            return
         began = time.monotonic()
         report = approved.send(parallel)
         seconds = time.monotonic() - began
@@ -131,10 +130,10 @@ def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, paralle
 @contextmanager
 def approved_plan(
     target: TargetOptions, asked: ApplyFlags, output: Format, *, waiting: bool = False
-) -> Iterator[ApprovedPlan | None]:
+) -> Iterator[ApprovedPlan]:
     """Context with a plan that may be carried out: it has been read, compared with the topology file and the cluster,
-    shown (as text), and confirmed. None if the plan has no messages, in which case nothing is confirmed. `waiting`:
-    True accepts only plans of waiting messages, False only others. Raises KodoctlError.
+    shown (as text), and, unless it has no messages, confirmed. `waiting`: True accepts only plans of waiting messages,
+    False only others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan import recall_plan_file
@@ -151,10 +150,8 @@ def approved_plan(
         check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
-        if plan.empty:
-            yield None
-            return
-        _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
+        if not plan.empty:
+            _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         ledger = ledger_named(asked.ledger, plan.landing)
         yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, source)
 

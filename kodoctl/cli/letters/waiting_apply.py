@@ -35,8 +35,6 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     """
     pace = SendPace.of(asked.wait, asked.rate)
     with approved_plan(target, asked, output, waiting=True) as approved:
-        if approved is None:
-            return
         done = send_paused(approved, pace)
     print_report(done.report, approved.plan, done.seconds, output)
     if done.stays_paused:
@@ -73,7 +71,7 @@ class PausedSend(NamedTuple):
 
 def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
     """Carries out a plan of waiting messages: pauses their lane, sends or discards them, and ends the pause unless the
-    report says that another attempt is needed.
+    report says that another attempt is needed. A plan without messages pauses nothing.
 
     An error at the end of the pause is printed and not raised, because the report of the sent messages must not be
     lost. Raises KodoctlError; if a message may have been sent then, the lane stays paused, and the same command, run
@@ -85,6 +83,8 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
     from kodoctl.topology.names import TopicName
 
     plan, session = approved.plan, approved.session
+    if plan.empty:
+        return PausedSend(approved.send(), 0.0)
     ledger = DeltaLedger(approved.ledger)  # before anything is paused: it may be missing
     ground = TopicName(TopicName.parse(plan.source_topic).namespace, plan.topic).full
     store = OverrideStore(session.admin, ground, plan.subscription, Random())  # noqa: S311  # spreads tries

@@ -231,10 +231,7 @@ class _LaneRelease:
     def _attempt(self, file: Path, row: LaneReleaseRow) -> None:
         flags = ApplyFlags(str(file), self._rate, self._ledger, max_age=_RESUMED, confirm_name=self._names)
         with approved_plan(self._target, flags, Format.JSON, waiting=True) as approved:
-            done = send_paused(approved, self._pace) if approved is not None else None
-        if done is None:
-            file.unlink(missing_ok=True)
-            return
+            done = send_paused(approved, self._pace)
         report = done.report
         row.released += report.sent + report.had_already + report.already
         row.problems += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]

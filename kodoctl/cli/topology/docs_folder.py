@@ -18,7 +18,8 @@ _FORMAT: Final = "kodoctl docs 1"
 
 def check_folder(folder: Path) -> list[str]:
     """The pages of an earlier catalogue in a folder, which may be missing or empty. Raises UsageError (K033) for a
-    folder with files of somebody else and for a path that is no folder, and before anything is written.
+    folder with files of somebody else or that cannot be listed, and for a path that is no folder, before anything is
+    written.
     """
     if not os.path.lexists(folder):
         return []
@@ -30,7 +31,11 @@ def check_folder(folder: Path) -> list[str]:
         mark = None
     if isinstance(mark, dict) and mark.get("format") == _FORMAT and isinstance(mark.get("pages"), list):
         return [page for page in mark["pages"] if isinstance(page, str) and _is_page(page)]
-    if any(folder.iterdir()):
+    try:
+        has_files = any(folder.iterdir())
+    except OSError as problem:
+        raise _refusal(f"{folder} cannot be listed ({problem.strerror})") from None
+    if has_files:
         raise _refusal(f"{folder} has files, and no {MARK} that says kodoctl made them")
     return []
 

@@ -57,7 +57,7 @@ def editor_schema(file: Path) -> EditorSchema:
 def _places(folder: Path) -> list[Path]:
     """The folder and those above it up to the root of its repository; outside of a repository only the folder itself."""
     above = [folder, *folder.parents]
-    root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
+    root = next((number for number, place in enumerate(above) if os.path.lexists(place / ".git")), 0)
     return above[: root + 1]
 
 

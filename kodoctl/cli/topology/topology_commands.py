@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from enum import StrEnum
@@ -155,12 +156,13 @@ def fmt(
 
     Example: kodoctl fmt --check topologies/
     """
-    from kodoctl.cli.common.file_rewrite import Formatted, format_file, replace_file
+    from kodoctl.cli.common.file_rewrite import Formatted, RewriteRefusal, format_file, replace_file
     from kodoctl.topology.load import read_files
 
     results = [format_file(file) for file in read_files(paths_or_default(paths))]
-    for result in results:
-        report(result.findings)
+    refusals = [result for result in results if isinstance(result, RewriteRefusal)]
+    for refusal in refusals:
+        report(refusal.findings)
     changed = [result for result in results if isinstance(result, Formatted) and result.before != result.after]
     for result in changed:
         if diff:
@@ -170,10 +172,9 @@ def fmt(
         else:
             replace_file(result.path, result.after)
             say(f"{result.name} formatted")
-    refused = sum(bool(result.findings) for result in results)
     would = "would change" if check or diff else "formatted"
-    tell(f"{many(len(results), 'file')}: {len(changed)} {would}, {refused} left alone.")
-    if refused or (check and changed):
+    tell(f"{many(len(results), 'file')}: {len(changed)} {would}, {len(refusals)} left alone.")
+    if refusals or (check and changed):
         finish(ExitCode.ERROR)
 
 
@@ -209,7 +210,7 @@ def init(
         text = example(chosen, shape.value, schema.line)
     except InvalidNameError as problem:
         raise UsageError(error("K101", "name that Pulsar refuses or that would be ambiguous", str(problem))) from None
-    if path.exists():
+    if os.path.lexists(path):
         detail = f"{path} is there already and stays as it is: name another file, or remove it"
         raise UsageError(error("K021", "file exists", detail))
     try:

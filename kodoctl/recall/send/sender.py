@@ -73,7 +73,6 @@ class RecallSender:
     ) -> None:
         """`source`: source of the messages; None: the dead-letter topic."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
-        self._sends = plan.action.sends
         self._segment = PlanSegment((), ())
         self._chosen: dict[Position, PlannedLetter] = {}
         self._further: dict[Position, UnsentCopy] = {}
@@ -84,6 +83,7 @@ class RecallSender:
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0
         self._met: set[Position] = set()
+        self._delegated: set[Position] = set()  # of the segment: recorded by helpers, and counted in the report
 
     def run(self) -> SendReport:
         """Sends or discards the messages, acknowledges them, and returns the result. Ends early, with `interrupted` in
@@ -109,6 +109,7 @@ class RecallSender:
         self._chosen = {one.position: one for one in segment.letters}
         self._further = {one.letter.position: one for one in segment.unsent}
         self._met.clear()
+        self._delegated.clear()
         numbers = self._partitions.open(stack, (*self._chosen, *self._further))
         self._ledger.select(segment)
         own = [one for one in segment.letters if self._ledger.settled(one)]
@@ -118,14 +119,14 @@ class RecallSender:
         if self._helpers is not None and self._needed_lanes():
             self._delegate(self._helpers)
         with ExitStack() as lanes:
-            if self._sends:
+            if self._plan.action.sends:
                 self._batches.open(self._needed_lanes(), lanes)
             with COLLECTOR_REST if self._plan.edit is None else nullcontext():
                 for number in numbers:
                     self._partition(number)
         if self._options.holds and not self.report.interrupted:
             self._count_unmet()
-            if self._sends:
+            if self._plan.action.sends:
                 self._find_duplicates(numbers)
 
     def _find_duplicates(self, numbers: Collection[int]) -> None:
@@ -162,22 +163,19 @@ class RecallSender:
         without = self._partitions.acknowledged_in_batches(unsettled)
         needed = self._needed_lanes(without)
         check_lanes(self._plan, self._cluster, needed)
-        before = sum(self._ledger.settled(one) for one in letters)
         part = replace(self._plan, letters=letters, table=None)
-        found = helpers(part, needed, without, self._ledger.highest_booked()) if needed else SendReport()
+        had_already = helpers(part, needed, without, self._ledger.highest_booked()) if needed else 0
         self._ledger.read()
-        recorded = sum(self._ledger.settled(one) for one in letters) - before
-        sent, had_already = (recorded, 0) if found.interrupted else (found.sent, found.had_already)
-        self.report.sent += sent
+        self._delegated = {one.position for one in letters if one.position in unsettled and self._ledger.settled(one)}
+        self.report.sent += len(self._delegated) - had_already
         self.report.had_already += had_already
-        self.report.before -= sent + had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
         """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._ledger.settled(one):
-                    self.report.before += 1
+                    self.report.before += position not in self._delegated
                 elif why := self._partitions.why_missing(position):
                     self.report.elsewhere.append(f"{position}: {why}")
                 else:
@@ -185,7 +183,7 @@ class RecallSender:
 
     def _needed_lanes(self, without: Container[Position] = frozenset()) -> set[int]:
         """Lanes of letters that are neither settled nor at positions `without`; none if the plan sends nothing."""
-        if not self._sends:
+        if not self._plan.action.sends:
             return set()
         return {
             one.lane for one in self._segment.letters if not self._ledger.settled(one) and one.position not in without
@@ -280,7 +278,7 @@ class RecallSender:
             return None
         status = self._ledger.statuses.get(chosen.recall_id)
         if status is not None and status.settled:
-            self.report.before += 1
+            self.report.before += chosen.position not in self._delegated
             self._partitions.acknowledge(chosen.position, stored.token)
             self._progress()
             return None
@@ -288,10 +286,10 @@ class RecallSender:
             self._progress()
             return None
         own = status is not None and status.run == self._plan.run  # its number is taken, so the broker may be asked
-        if not own and self._sends and self._batches.passed(chosen):
+        if not own and self._plan.action.sends and self._batches.passed(chosen):
             self._leave(chosen, "a later message was already sent on this partition: plan again")
             return None
-        if self._sends and self._options.signer is None and headers.SIGNATURE in letter.properties:
+        if self._plan.action.sends and self._options.signer is None and headers.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
         return InFlightMessage(chosen, stored.token, letter, letter.payload)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kodoctl.documents.recall_document import SendReport
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 
 if TYPE_CHECKING:
@@ -77,8 +76,9 @@ class SendBatch:
         self.size += message.letter.size
 
 
-ParallelSend = Callable[["RecallPlan", Collection[int], Container[Position], Mapping[str, int]], SendReport]
+ParallelSend = Callable[["RecallPlan", Collection[int], Container[Position], Mapping[str, int]], int]
 """Sends letters in other processes and records them in the ledger. Arguments: the plan or a segment of it, the lanes
-whose letters are sent, positions that are left out, the numbers of PlanLedger.highest_booked. The caller sends the
-rest.
+whose letters are sent, positions that are left out, the numbers of PlanLedger.highest_booked. Returns the number of
+letters that the broker dropped because it had stored them before, 0 after an interruption. The caller counts by the
+ledger what was sent, and sends the rest.
 """

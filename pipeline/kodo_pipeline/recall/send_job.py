@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -106,10 +106,10 @@ class ParallelSender:
 
     def __call__(
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
-    ) -> SendReport:
-        """Sends the letters for `lanes` (numbers of partitions), except those in `without`, and returns the report, of
-        which only `sent` and `had_already` are filled, when all tasks have ended. An interrupted attempt returns at
-        once, with counts of 0 whatever was sent. Raises KodoctlError.
+    ) -> int:
+        """Sends the letters for `lanes` (numbers of partitions), except those in `without`. Returns, when all tasks have
+        ended, the number of letters that the broker dropped because it had stored them before; after an interruption 0,
+        at once. What was sent is in the ledger. Raises KodoctlError.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -126,7 +126,7 @@ class ParallelSender:
                 return _total(_reports(spark, errands))
             except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
                 if self.orders.stop.is_set():
-                    return SendReport(interrupted=True)
+                    return 0
                 text = str(problem)
                 detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
                 otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
@@ -212,7 +212,5 @@ def _reports(spark: SparkSession, errands: list[SendTask]) -> list[SendReport]:
     return [SendReport(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
 
 
-def _total(reports: list[SendReport]) -> SendReport:
-    return replace(
-        SendReport(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports)
-    )
+def _total(reports: list[SendReport]) -> int:
+    return sum(one.had_already for one in reports)

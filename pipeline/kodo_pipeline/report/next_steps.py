@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodo_pipeline.audit.command_hint import resend_commands
+from kodo_pipeline.ingest.events import UNKNOWN
+from kodo_pipeline.report.report_words import tenant_name
 from kodoctl.recall.filter.condition import literal
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import duration_text, lane_text, many
@@ -210,14 +212,14 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
     """Yields a step for each of the tenants whose runs of handlers all failed, at most `_MOST`."""
     tenants = [one for one in document["tenants"] if one["failed"] >= _LEAST_RUNS and not one["done"]]
     for one in sorted(tenants, key=lambda one: -one["failed"])[:_MOST]:
-        name = _name(one["tenant"])
+        name = tenant_name(one["tenant"])
         why = (
             f"{many(one['failed'], 'run')} of handlers failed on {one['topic']} for {name}, and none ended well: something "
             "of this customer is broken, not its messages one by one. See what fails, and repair that first; the messages "
             "are tried again until their attempts are used up."
         )
         of = f"{words['file']} --topic {shlex.quote(one['topic'])}"
-        where = f" --where {_quote(f'tenant = {literal(name)}')}" if _nameable(one["tenant"]) else ""
+        where = f" --where {_quote(condition)}" if (condition := _condition_of(one["tenant"])) else ""
         commands = (f"kodoctl waiting list {of}{where} --by cause",)
         yield NextStep(f"Find out why every run of {name} fails", why, commands)
 
@@ -236,7 +238,7 @@ def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterat
         why = (
             f"{many(number, 'message')} {'waits' if number == 1 else 'wait'} in {lane_text(one['level'], one['state'])} of "
             f"{one['topic']} / {one['subscription']}, the oldest for {duration_text(one['oldest_ms'])}. A limit sent messages "
-            f"of this topic aside {many(times, 'time')}, most often those of {_name(most['tenant'])}. They come back by "
+            f"of this topic aside {many(times, 'time')}, most often those of {tenant_name(most['tenant'])}. They come back by "
             "themselves when the limit has room. If that is too late, raise the limit in the file and plan, or for a while "
             "with `kodo-consumer limit --release`."
         )
@@ -245,13 +247,13 @@ def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterat
         yield NextStep("Decide about messages that a limit holds back", why, commands)
 
 
-def _name(tenant: str | None) -> str:
-    return one_line(tenant, _SHOWN) if tenant else "messages without a tenant"
-
-
-def _nameable(tenant: str | None) -> bool:
-    """True if a condition in a command can name the tenant."""
-    return bool(tenant) and _name(tenant) == tenant
+def _condition_of(tenant: str | None) -> str:
+    """Condition that selects the messages of a tenant, "" if none can: `waiting list` takes a tenant that cannot be read
+    for a missing one.
+    """
+    if not tenant or tenant == UNKNOWN or one_line(tenant, _SHOWN) != tenant:
+        return ""
+    return f"tenant = {literal(tenant)}"
 
 
 def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:

@@ -129,14 +129,14 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that each of the first ten tenants in the document sent, and the time until they were done;
-    None if there are no tenants.
+    """Chart of the messages that each of the ten tenants who sent most on any topic sent, and the time until they were
+    done; None if there are no tenants.
     """
-    rows = document["tenants"][:_TENANTS]
+    rows = sorted(document["tenants"], key=lambda one: (-one["arrivals"], -one["done"]))[:_TENANTS]
     if not rows:
         return None
     bars = [
-        (words.safe_name(one["tenant"], 22), float(one["arrivals"]), f"{one['arrivals']:,} · {100 * one['share']:.0f} %",
+        (words.tenant_label(document, one, 22), float(one["arrivals"]), f"{one['arrivals']:,} · {100 * one['share']:.0f} %",
          style.states[1] if one["noisy"] else style.states[0])
         for one in rows
     ]  # fmt: skip

@@ -154,7 +154,7 @@ def _tenants(document: ReportDocument) -> Json:
         "part, is noisy; it is fair when the others do not wait for it."
     )
     rows = [
-        [words.safe_name(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
+        [words.tenant_label(document, one) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
          f"{one['done']:,}", f"{one['failed']:,}", f"{one['over_limit']:,}",
          *(duration_text(one["latency_ms"][share]) if one["latency_ms"] else "–" for share in ("p50", "p95", "p99"))]
         for one in document["tenants"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kodo_pipeline.ingest.events import NOBODY, UNKNOWN
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import duration_text, lane_text, many, window_text
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         FailureCount,
         LaneLatency,
         ReportDocument,
+        ReportTenant,
         TopicFairness,
         TrafficCounts,
         WaitingLane,
@@ -162,7 +164,7 @@ def _failing_tenants(document: ReportDocument) -> str:
         return ""
     share, worst = found[0]
     which = "every run" if share == 1 else f"{100 * share:.0f} % of the runs"
-    name = safe_name(worst["tenant"], 24) or "messages without a tenant"
+    name = tenant_name(worst["tenant"], 24)
     more = f", and half or more of those of {many(len(found) - 1, 'other')}" if len(found) > 1 else ""
     return f"{which} of {name} failed ({worst['failed']:,}){more}"
 
@@ -170,7 +172,7 @@ def _failing_tenants(document: ReportDocument) -> str:
 def _noise(one: TopicFairness) -> str:
     if one["noisy"] is None:
         return ""
-    names = [safe_name(name, 24) for name in one["noisy"]["names"]]
+    names = [tenant_name(name, 24) for name in one["noisy"]["names"]]
     who = names[0] if len(names) == 1 else f"{len(names)} tenants"
     sent = f"{who} sent {100 * one['noisy']['share']:.0f} % of what arrived on {safe_name(one['topic'])}"
     quiet, loud = one["quiet"]["latency_ms"], one["noisy"]["latency_ms"]
@@ -238,6 +240,22 @@ def safe_name(text: str | None, limit: int = NAME) -> str:
     None.
     """
     return one_line(text or "", limit)
+
+
+def tenant_name(tenant: str | None, limit: int = NAME) -> str:
+    """Name of a tenant in a sentence, as `safe_name` makes it, or the messages without a tenant, or without one that can
+    be read. A tenant that really has the name of these is counted among them everywhere. None: a forged record.
+    """
+    if tenant == UNKNOWN:
+        return "messages whose tenant cannot be read"
+    return "messages without a tenant" if tenant in (None, "", NOBODY) else safe_name(tenant, limit)
+
+
+def tenant_label(document: ReportDocument, row: ReportTenant, limit: int = NAME) -> str:
+    """Name of a tenant in a table or a chart: `mega`, or `orders: mega` if the report has tenants of several topics."""
+    name = safe_name(row["tenant"], limit)
+    has_several = len({one["topic"] for one in document["tenants"]}) > 1
+    return f"{safe_name(row['topic'], limit)}: {name}" if has_several else name
 
 
 def span(document: ReportDocument) -> str:

@@ -99,12 +99,12 @@ def _plan(
     from kodo_pipeline.audit.verdict import decide_verdict
     from kodo_pipeline.audit.write_offs import MESSAGE, WriteOffs, WrittenOff, standing, without_messages
     from kodo_pipeline.recall.lost_planning import choice_uri
-    from kodo_pipeline.write_off.write_off_plan import MOST, WriteOffPlan, choose_items
+    from kodo_pipeline.write_off.write_off_plan import MORE, MOST, WriteOffPlan, choose_items
 
     evidence = audited.evidence()
     known = audited.bookings.write_offs
-    places = audited.places(*chosen_of, MOST)
-    messages = [WrittenOff(MESSAGE, topic, int(name.split(":")[2]), reader, name) for topic, reader, name in places]
+    places = audited.places(*chosen_of, MOST + 1)
+    messages = [WrittenOff(MESSAGE, of, int(name.split(":")[2]), reader, name) for of, reader, name in places[:MOST]]
     grounds = {one.name.full: one.ground for one in expansion.topics}
     doubts = choose_items(standing(evidence, known), *chosen_of, grounds)
     items = (*messages, *doubts)
@@ -119,7 +119,7 @@ def _plan(
         reason,
         decide_verdict(known.applied(evidence)).outcome.value,
         items,
-        tuple(one.text for one in left.reasons),
+        (*[MORE] * (len(places) > MOST), *(one.text for one in left.reasons)),
     )
 
 

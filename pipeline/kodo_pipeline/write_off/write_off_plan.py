@@ -18,6 +18,9 @@ from kodoctl.errors import UsageError, Where, error
 
 FORMAT_VERSION: Final = 1
 MOST: Final = 100_000  # messages of a plan
+MORE: Final = (
+    f"more messages are lost, or not proved done: a plan names {MOST:,} at most; book this one, then plan again"
+)
 HASH: Final = 12  # digits that are shown, and typed
 
 
@@ -25,7 +28,8 @@ HASH: Final = 12  # digits that are shown, and typed
 class WriteOffPlan:
     """Plan of a write-off. `landing`: address of the landing of the topology and environment, in which it is booked;
     `made_at`: ms since the epoch; `verdict`: verdict of the audit from which it was made; `items`: losses and doubts to
-    accept, among them MOST messages at most; `stays`: texts of reasons that no write-off can remove.
+    accept, among them MOST messages at most; `stays`: texts of the reasons that remain when the plan is booked, first
+    MORE if there are more than MOST messages.
     """
 
     run: str

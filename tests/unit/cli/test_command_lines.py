@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -285,6 +286,39 @@ def test_a_file_that_may_not_be_read_is_named_with_the_systems_reason(
           at topologies/trade.yaml
           Permission denied
         """))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("init closed/new.yaml", "K020"), ("fmt closed/a.yaml", "K016"), ("show closed/a.yaml", "K016")]
+)
+def test_a_folder_that_may_not_be_entered_is_no_defect(line: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stat", "open"):
+        monkeypatch.setattr(Path, name, _closed(getattr(Path, name)))
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    ran = run_main(*line.split())
+    assert (ran.code, ran.out) == (64, "")
+    assert f"[{code}]" in ran.err
+    assert "Permission denied" in ran.err
+
+
+def _closed(real: Any) -> Any:
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if "closed" in path.parts[:-1]:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *arguments, **options)
+
+    return refuse
+
+
+def test_a_file_of_the_user_that_may_not_be_used_is_no_defect_wherever_it_is_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "closed/a")
+
+    monkeypatch.setattr("kodoctl.topology.load.read_files", surprise)
+    ran = run_main("fmt", "shop.yaml")
+    assert (ran.code, ran.err) == (64, "Error: cannot read file [K016]\n  at closed/a\n  Permission denied\n")
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:

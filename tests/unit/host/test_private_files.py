@@ -146,3 +146,10 @@ def test_a_plan_replaces_plan_files_alone(name: str, text: str, tmp_path: Path) 
     with pytest.raises(UsageError, match="K021"):
         write_plan_text("{}", str(tmp_path / name))
     assert (tmp_path / name).read_text(encoding="utf-8") == text
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_is_no_plan_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="K021"):
+        write_plan_text("{}", str(tmp_path / "pipe"))

@@ -104,6 +104,37 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatc
     }
 
 
+def test_a_file_below_a_folder_that_may_not_be_entered_is_named_with_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **options)
+
+    (tmp_path / "linked.yaml").symlink_to("gone.yaml")
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as problem:
+        read_files(["closed/a.yaml", "linked.yaml"])
+    assert [(str(finding.where), finding.detail) for finding in problem.value.diagnostics] == [
+        ("closed/a.yaml", "Permission denied"),
+        ("linked.yaml", "it is a link to gone.yaml, which does not exist"),
+    ]
+
+
+def test_a_folder_that_may_not_be_listed_is_not_called_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> object:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UsageError) as problem:
+        read_files([str(tmp_path)])
+    assert [finding.summary for finding in problem.value.diagnostics] == ["cannot read folder"]
+
+
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (file,) = read_files([str(tmp_path / "pipe.yaml")])

@@ -1,6 +1,7 @@
 """Payload schemas of a change under review against those before it: the rule, fed by hand."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,11 @@ def test_a_file_names_nothing_outside_of_its_repository(tmp_path: Path) -> None:
         assert read(name) == STRAY.format(repository), name
     assert read("secret.json", tmp_path) is None  # no repository: whoever runs kodoctl there put it there
     assert read(str(outside), Path("/")) is None
+
+
+@pytest.mark.timeout(10)
+def test_a_schema_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    text = f"{HEAD}topics: {{a: {{payload: {{type: json, schema: pipe}}}}}}\n"
+    loaded = load_set([source_of(text.encode(), str(tmp_path / "t.yaml"))], None)
+    assert loaded.topologies[0].payloads["a"].problem == "it is not a regular file"

@@ -100,6 +100,15 @@ def test_no_color_is_honoured_by_the_process_too(files: Path) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
+def test_a_style_that_no_terminal_knows_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show_lines([Line("one", "bold mauve"), Line("two", "mauve")])
+    assert capsys.readouterr().out == "\x1b[1mone\x1b[0m\ntwo\n"
+
+
 @pytest.mark.parametrize("columns", ["1", "10", "40"])
 @pytest.mark.parametrize("arguments", [("expand",), ("lint",), ("graph", "--topic", NAMES[0]), ("plan",), ("--help",)])
 def test_a_narrow_terminal_breaks_nothing(

@@ -97,6 +97,19 @@ def test_a_folder_of_somebody_else_is_refused(out: str) -> None:
     assert found(".") == []
 
 
+def test_a_folder_that_may_not_be_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("catalogue").mkdir()
+
+    def deny(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", deny)
+    ran = kodoctl("docs", "--env", "prod")
+    assert (ran.code, ran.out) == (64, "")
+    assert "catalogue cannot be listed (Permission denied)" in ran.err
+    assert "[K033]" in ran.err
+
+
 def test_a_page_of_somebody_else_is_not_replaced() -> None:
     Path("topologies/depot.yaml").rename("depot.yaml")
     made()

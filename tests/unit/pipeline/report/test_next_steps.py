@@ -94,6 +94,20 @@ def test_a_customer_whose_every_run_fails_is_named():
     assert "--where" not in steps[2]["commands"][0]
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "where"),
+    [
+        ("(none)", "messages without a tenant", "tenant = '(none)'"),  # as conditions name them
+        ("(unknown)", "messages whose tenant cannot be read", ""),  # which conditions do not tell from the others
+    ],
+)
+def test_messages_without_a_tenant_are_no_customer_of_that_name(name, said, where):
+    (step,) = [one for one in with_tenants(tenant(name, 9, 0, None, failed=9)) if "every run" in one["title"]]
+    assert step["title"] == f"Find out why every run of {said} fails"
+    line = shlex.split(step["commands"][0])
+    assert (line[line.index("--where") + 1] if "--where" in line else "") == where
+
+
 @pytest.mark.parametrize("name", [EVIL, 'it\'s $HOME `id` "x" \\ !', "a" * 200])
 def test_no_name_of_a_customer_becomes_a_command_of_its_own(name):
     (step,) = [one for one in with_tenants(tenant(name, 9, 0, None, failed=9)) if "every run" in one["title"]]

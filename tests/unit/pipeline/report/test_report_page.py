@@ -94,6 +94,18 @@ def test_tenants_without_latencies_are_drawn_by_what_they_sent():
     assert "anna" in drawing(pictures.tenants, made(busy(counted=counted)), charts.NARROW)
 
 
+def test_the_tenants_who_sent_most_are_drawn_whatever_their_topic():
+    small = [{**tenant(f"small-{number}", number, 0, None), "topic": "alerts"} for number in range(1, 13)]
+    tenants = [*small, tenant("mega", 500, 0, None)]
+    sent = {(one["topic"], one["tenant"]): one["arrivals"] for one in tenants}
+    document = made(busy(counted={**busy().counted, "tenants": tenants}, sent=sent))
+    drawn = drawing(pictures.tenants, document, charts.NARROW)
+    assert "orders: mega" in drawn
+    assert "alerts: small-12" in drawn
+    assert "small-3 " not in drawn
+    assert "orders: mega" in report_html(document)
+
+
 @pytest.mark.parametrize("minutes", [2, 4, 10, 75, 91, 100, 119, 120, 150, 1440, 2880, 20_000])
 @pytest.mark.parametrize("style", [charts.LIGHT, charts.NARROW])
 def test_a_clock_of_any_span_is_drawn_without_a_warning(minutes, style):

@@ -69,6 +69,10 @@ def test_who_is_noisy():
     )
     two = [{**loud, "names": ["mega", "giga"], "latency_ms": None}, still]
     assert words.noisy(made(busy(groups=two, **well))) == "2 tenants sent 86 % of what arrived on orders"
+    nobody = [{**loud, "names": ["(none)"], "latency_ms": None}, still]
+    assert words.noisy(made(busy(groups=nobody, **well))) == (
+        "messages without a tenant sent 86 % of what arrived on orders"
+    )
     assert words.noisy(made(busy(groups=[still], **well))) == "No tenant stands out"
     assert words.noisy(made(quiet())) == "No message says whose it is"
 
@@ -83,10 +87,10 @@ def test_no_tenant_that_fails_is_called_one_that_does_not_stand_out():
     told = words.noisy(made(busy(groups=calm, counted=every)))
     assert told == "No tenant sends too much, but every run of acme failed (15)"
     assert words.noisy(made(busy(counted=every))).endswith("4.5 min); every run of acme failed (15)")
-    nameless = {**busy().counted, "tenants": [tenant(None, 5, 0, None, failed=1)]}
-    assert words.noisy(made(busy(groups=calm, counted=nameless))).endswith(
-        "every run of messages without a tenant failed (1)"
-    )
+    nobody = "messages without a tenant"
+    for name, said in ((None, nobody), ("(none)", nobody), ("(unknown)", "messages whose tenant cannot be read")):
+        nameless = {**busy().counted, "tenants": [tenant(name, 5, 0, None, failed=1)]}
+        assert words.noisy(made(busy(groups=calm, counted=nameless))).endswith(f"every run of {said} failed (1)")
 
 
 def test_lanes_are_named_as_short_as_they_can_be():

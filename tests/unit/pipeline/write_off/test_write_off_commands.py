@@ -5,15 +5,20 @@ from __future__ import annotations
 import getpass
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kodo_pipeline.audit.audit_inputs import booked_write_offs
-from kodo_pipeline.audit.write_offs import MESSAGE, WrittenOff
+from kodo_pipeline.audit.write_offs import MESSAGE, NO_BOOKINGS, WrittenOff
+from kodo_pipeline.evidence.audit_evidence import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals
 from kodo_pipeline.landing.landing_commits import LandingCommit
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.landing.recorded_tables import WRITE_OFFS
 from kodo_pipeline.landing.tables import CURSORS, TABLES
-from kodo_pipeline.write_off.write_off_plan import WriteOffPlan
+from kodo_pipeline.write_off import write_off_plan
+from kodo_pipeline.write_off.write_off_commands import _plan
+from kodo_pipeline.write_off.write_off_plan import MORE, WriteOffPlan
 
 from tests.brokers.workspace import Run, run_main
 from tests.unit.pipeline.landings import anew, batch, stored
@@ -65,3 +70,20 @@ def test_a_landing_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(made.document()), encoding="utf-8")
     found = apply(tmp_path, "--hash", made.document()["hash"])
     assert (found.code, "K801" in found.err) == (64, True), found.text
+
+
+@pytest.mark.parametrize(("lost", "stays"), [(2, ()), (3, (MORE,))])
+def test_a_plan_says_that_it_does_not_name_all_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, stays: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(write_off_plan, "MOST", 2)
+    places = [(LOST.topic, LOST.subscription, f"7:{number}:0:-1") for number in range(lost)]
+    tally = SubscriptionTotals("orders", "billing", "wait", {MessageStatus.LOST: lost})
+    audited: Any = SimpleNamespace(
+        evidence=lambda: AuditEvidence((PartitionCoverage(LOST.topic, 0),), (tally,)),
+        places=lambda _topic, _subscription, most: places[:most],
+        bookings=NO_BOOKINGS,
+    )
+    expansion: Any = SimpleNamespace(name="trade", topics=(), topology=SimpleNamespace(environment=None))
+    made = _plan(audited, expansion, (None, None), "w1", str(tmp_path), "sent by hand")
+    assert (made.verdict, [one.name for one in made.items], made.stays) == ("loss", ["7:0:0:-1", "7:1:0:-1"], stays)
