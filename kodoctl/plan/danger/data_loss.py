@@ -313,7 +313,7 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
         if found.messages:
             count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
             count += " and marks of producers" if found.unseen_marks else ""
-        elif found.marks and found.messages == 0:
+        elif found.marks and found.messages == 0 and not found.at_least:
             count = f"no unread message, {many(found.marks, 'mark')} of producers"
         else:
             count = many(entries, "unread entry", "unread entries")

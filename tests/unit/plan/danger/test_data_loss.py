@@ -57,6 +57,7 @@ def _deleted(
         (TopicFacts(storage_bytes=3 * MB, backlog_bytes=2 * MB), Evidence(entries=7), ["7 unread entries (2MiB)", "1MiB of kept messages"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=1000), ["1,000 unread messages (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=1000, at_least=True), ["at least 1,000 unread messages"]),
+        (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=0, marks=1, at_least=True), ["2 unread entries"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=2000, unseen_marks=True), ["2,000 unread messages and marks of producers (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=1, messages=0, marks=1, oldest=None), ["no unread message, 1 mark of producers (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, oldest=NOW - 3 * HOUR), ["the oldest 3 h old"]),
