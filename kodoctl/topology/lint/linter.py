@@ -70,9 +70,18 @@ def rules_of(code: str) -> list[Rule]:
 def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
     """(expansions, findings of loading and of every rule) of one environment. Allow-comments are not applied."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
-    scope = LintScope(expansions, earlier or {})
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
-    return expansions, [*loading, *(judged for rule in RULES for judged in rule.run(scope))]
+    return expansions, [*loading, *_run_rules(expansions, earlier or {})]
+
+
+def _run_rules(expansions: Sequence[Expansion], earlier: Earlier) -> list[LintFinding]:
+    scope = LintScope(tuple(expansions), earlier)
+    return [judged for rule in RULES for judged in rule.run(scope)]
+
+
+def check_expanded(expansions: Sequence[Expansion]) -> list[Diagnostic]:
+    """Findings of every rule for all topologies of one environment, allow-comments applied."""
+    return _apply_allow_comments(_run_rules(expansions, {}), [one.topology.source for one in expansions])
 
 
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
