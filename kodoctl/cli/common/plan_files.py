@@ -1,10 +1,11 @@
-"""Reader and writer of plan files of every kind: of applies and of recalls."""
+"""Reader and writer of plan files of every kind: of applies, recalls and write-offs."""
 
 from __future__ import annotations
 
 import atexit
 import json
 import os
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Final
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.host.private_files import write_private
 
-_BEGIN: Final = 200  # bytes: every plan has the key _OURS among its first, even if the rest was never stored
-_OURS: Final = b'"kodoctl_version"'
+_BEGIN: Final = 200  # bytes: every plan has its kind's key among its first three, even if the rest was never stored
+_RECALL: Final = "a recall"
+_KINDS: Final = {b"cluster": "an apply", b"refused": "an apply", b"action": _RECALL, b"made_at": "a write-off"}
+"""Kind of a plan by the third key of its file."""
 
 
 def is_plan_file(path: str) -> bool:
@@ -45,30 +48,39 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written, or if it is there and no plan.
+    UsageError if the file cannot be written, or if it is there and no plan of the same kind.
     """
-    _refuse_other(out)
+    _refuse_other(out, _kind_of(text[:_BEGIN].encode()))
     try:
         write_private(Path(out), text)
     except OSError as problem:
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
 
 
-def _refuse_other(out: str) -> None:
-    """Raises UsageError if `out` is a file that is neither empty nor a plan: a plan replaces plan files alone."""
+def _refuse_other(out: str, kind: str) -> None:
+    """Raises UsageError if `out` is a file that is neither empty nor a plan of this kind, such as "a recall"."""
     with suppress(OSError), Path(out).open("rb") as there:
-        if (begin := there.read(_BEGIN)) and not (begin.startswith(b"{") and _OURS in begin):
-            detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
+        if (begin := there.read(_BEGIN)) and ((other := _kind_of(begin)) != kind or not other):
+            which = f"it is the plan of {other}" if other else "it is no plan file"
+            detail = (
+                f"{which}; a plan replaces plan files of its own kind alone. For JSON on standard output: --format json"
+            )
             raise UsageError(error("K021", "file exists", detail, Where(out)))
 
 
+def _kind_of(begin: bytes) -> str:
+    """Kind of the plan in a file that begins with these bytes; "" for another file."""
+    keys = re.findall(rb'"(\w+)":', begin)[:3] if begin.startswith(b"{") else []
+    return _KINDS.get(keys[2], "") if len(keys) == 3 and keys[0] == b"format_version" else ""
+
+
 def scratch_file(out: str | None) -> Path:
-    """Path of a temporary file that the caller may create: in the folder of `out`, or in the system's folder for
+    """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the system's folder for
     temporary files if `out` is None. The file is removed when the process ends, unless `keep_scratch` renames it.
-    Raises UsageError if there is no folder for temporary files, or if `out` is another file than a plan.
+    Raises UsageError if there is no folder for temporary files, or if `out` is another file than a recall's plan.
     """
     if out is not None:
-        _refuse_other(out)
+        _refuse_other(out, _RECALL)
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
     else:
         try:
