@@ -68,6 +68,20 @@ def _refuse_other(out: str, kind: str) -> None:
             raise UsageError(error("K021", "file exists", detail, Where(out)))
 
 
+def check_replaceable(out: str) -> None:
+    """Raises UsageError if `out` is a YAML file with content, or a plan: what can be made again, such as a drawing or a
+    page, replaces other files alone.
+    """
+    from kodoctl.topology.load import is_topology_file
+
+    with suppress(OSError), Path(out).open("rb") as there:
+        begin = there.read(_BEGIN)
+        kind = _kind_of(begin)
+        if kind or (begin and is_topology_file(out)):
+            what = f"the plan of {kind}" if kind else "a YAML file"
+            raise UsageError(error("K021", "file exists", f"it is {what}: name another with --out", Where(out)))
+
+
 def _kind_of(begin: bytes) -> str:
     """Kind of the plan in a file that begins with these bytes; "" for another file."""
     keys = re.findall(rb'"(\w+)":', begin)[:3] if begin.startswith(b"{") else []

@@ -219,6 +219,9 @@ def schema(output: Output = None) -> None:
 
     Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
+    from kodoctl.cli.common.plan_files import check_replaceable
     from kodoctl.topology.json_schema.file_schema import schema_text
 
+    if output is not None:
+        check_replaceable(output)
     write_output(schema_text(), output)

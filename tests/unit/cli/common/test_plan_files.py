@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from kodo_pipeline.report.report_command import _writable
 from kodo_pipeline.write_off.write_off_plan import WriteOffPlan
 
 from kodoctl.cli.common.plan_files import scratch_file, write_plan_text
@@ -48,6 +49,14 @@ def test_a_plan_replaces_no_plan_of_another_kind(kind: str, tmp_path: Path) -> N
                 ):
                     write_plan_text(another, str(file))
         if kind != "a recall":
-            with pytest.raises(UsageError, match=f"K021.*the plan of {kind}"):
+            with pytest.raises(UsageError, match=rf"K021.*the plan of {kind}"):
                 scratch_file(str(file))
         assert file.read_text(encoding="utf-8") == text
+
+
+def test_a_report_replaces_its_page_but_no_topology(tmp_path: Path) -> None:
+    for name in ("report.html", "trade.yaml"):
+        (tmp_path / name).write_text("text", encoding="utf-8")
+    _writable(str(tmp_path / "report.html"), None)
+    with pytest.raises(UsageError, match=r"K021.*a YAML file"):
+        _writable(str(tmp_path / "trade.yaml"), None)
