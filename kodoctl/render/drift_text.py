@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.render.plan_folding import alike
-from kodoctl.render.plan_text import change_lines, finding_lines, topic_lines
+from kodoctl.render.plan_text import finding_lines, group_changes, group_lines, topic_lines
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
 from kodoctl.text.line import Line
@@ -44,11 +44,13 @@ def _changes(
     if not changes:
         return
     yield Line(title, style)
-    for groups in alike([[change] for change in changes]):
-        [change] = groups[0]
-        yield from change_lines(change, len(groups))
+
+    def notes(change: ChangeRow) -> Iterator[Line]:
         if by_hand and change["action"] == "create":
             yield Line(f"      {_created_again(change['after'] or {})}", hang=6)
+
+    for groups in alike(group_changes(changes)):
+        yield from group_lines(groups[0], len(groups), notes)
         yield from topic_lines(groups, verbose=verbose)
     if any(change["action"] == "update" for change in changes):
         yield Line("  (what is there now → what the next apply writes)", "dim")
