@@ -33,7 +33,8 @@ class _Killed(BaseException):
 class Kill:
     """One run of all messages in which the process was killed once, started again, and went on to the end.
 
-    `step`: the place of the kill, "" for a run without one. `runs`: number of handler starts, by payload. `dead_letters`: messages that died.
+    `step`: the place of the kill, "" for a run without one. `runs`: number of handler starts, by payload.
+    `dead_letters`: messages that died.
     """
 
     step: str
@@ -57,10 +58,11 @@ def kills(
             ledger.clear()
 
     The first run is without a kill, and counts the steps: its effects are checked and removed as those of the others,
-    whose messages have the same identities. Raises AssertionError if a message never ends. An exception kills the handler, and is raised
-    again at every further line of that file, so that neither `except` nor `finally` there continues. Objects that the
-    handler opened are gone with it. Objects of the module survive, unlike in a real crash: a connection of the module
-    may still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    whose messages have the same identities. Raises AssertionError if a message never ends. An exception kills the
+    handler, and is raised again at every further line of that file, so that neither `except` nor `finally` there
+    continues. Objects that the handler opened are gone with it. Objects of the module survive, unlike in a real crash:
+    a connection of the module may still have its transaction open. Debuggers and coverage see nothing of the handler
+    meanwhile.
     """
     whole = _Life(consumer, payloads, key, properties, fatal=None).play()
     yield whole.kill

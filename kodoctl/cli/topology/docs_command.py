@@ -57,8 +57,9 @@ def docs(
     Every topology with its topics, policies and where each comes from, limits, routes, subscriptions, payload schemas,
     roles, and the flow of its messages. The pages need no server and ask none: open index.html, or publish the folder.
 
-    Drawings need Graphviz (the package `graphviz`); without it, the flow is a list. A cluster is read with --live only:
-    exits 1 when some of its topics cannot be read, which the pages then show as unknown. What lint refuses is a warning.
+    Drawings need Graphviz (the package `graphviz`); without it, the flow is a list. What lint refuses is a warning.
+
+    A cluster is read with --live only: exits 1 when some of its topics cannot be read, which the pages show as unknown.
 
     Example: kodoctl docs topologies/ --env prod --against origin/main --out site
     """
