@@ -89,9 +89,10 @@ def _kind_of(begin: bytes) -> str:
 
 
 def scratch_file(out: str | None) -> Path:
-    """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the system's folder for
-    temporary files if `out` is None. The file is removed when the process ends, unless `keep_scratch` renames it.
-    Raises UsageError if there is no folder for temporary files, or if `out` is another file than a recall's plan.
+    """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the
+    system's folder for temporary files if `out` is None. The file is removed when the process ends, unless
+    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is another file
+    than a recall's plan.
     """
     if out is not None:
         _refuse_other(out, _RECALL)
