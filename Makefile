@@ -47,7 +47,7 @@ COSTS := .costs
 # Long runs of the engine are played compiled, in a tenth of the time, where there is a compiled core of these sources (test-compiled).
 INTERPRETED = $(BIN)/python -c 'from kodo_consumer.core import COMPILED; print("not full" + " and not simulated" * COMPILED.compiled)'
 
-.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,11 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 docs: $(READY) ## Write docs/reference and schemas anew from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/kodoctl schema --out schemas/topology.v1.json
+	$(BIN)/kodoctl schema rules --out schemas/kodoctl-rules.v1.json
+
+site: ## The documentation as a site with search, in site/; SOURCE_URL=https://github.com/OWNER/NAME/blob/main for links to code
+	@$(PYTHON) -m venv .venv-site && .venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/site.txt
+	NO_MKDOCS_2_WARNING=1 SOURCE_URL="$(SOURCE_URL)" .venv-site/bin/mkdocs build --strict --quiet --site-dir site
 
 demo: $(READY) ## The main job on a real broker, in three minutes
 	$(BIN)/python examples/demo/run.py
@@ -164,9 +169,9 @@ format: $(READY) ## Rewrite sources as the style asks
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
-	set -e; for group in build audit release; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra ui --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
+	set -e; for group in build audit release site; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
 	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .venv-site site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

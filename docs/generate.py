@@ -32,6 +32,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallTableDocument
+from kodoctl.documents.replay_document import ReplayPlanDocument
 from kodoctl.errors import ExitCode
 from kodoctl.errors.codes import GROUPS, Code
 from kodoctl.plan.fleet_document import FleetDocument
@@ -39,6 +40,8 @@ from kodoctl.plan.plan_document import PlanDocument
 from kodoctl.status.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.field_help import type_words, value_words
 from kodoctl.topology.json_schema.file_schema import topology_schema
+from kodoctl.topology.json_schema.rules_schema import rules_schema
+from kodoctl.topology.team_rules.rule_reader import SETS, shipped_set
 
 HERE = Path(__file__).parent / "reference"
 SCHEMAS = Path(__file__).parents[1] / "schemas"
@@ -49,13 +52,37 @@ NOTE = (
 
 def topology_page() -> str:
     """Every key of the file: type, default, meaning, example."""
-    schema = topology_schema()
-    lines = ["# The topology file, key by key", ""]
-    lines += [
+    lines = [
+        "# The topology file, key by key",
+        "",
         "`kodoctl schema` prints the JSON Schema this page is made from; editors complete and explain from it.",
         "`kodoctl explain topics.orders.policies.retention` explains one key, and says where it is inherited from.",
-        "",
     ]
+    return _keys_page(lines, topology_schema())
+
+
+def rules_page() -> str:
+    """Every key of a rules file, and the shipped sets."""
+    lines = [
+        "# The rules file, key by key",
+        "",
+        "`kodoctl schema rules` prints the JSON Schema this page is made from. [team-rules.md](../how-to/team-rules.md) shows how to",
+        "write and use `kodoctl-rules.yaml`.",
+    ]
+    sets = ["## Shipped sets"]
+    for name in SETS:
+        sets += ["", f"### {name}", "", "| rule | reason | judges |", "|---|---|---|"]
+        for rule, one in shipped_set(name).rules.items():
+            judged = (
+                f"findings {one.code}" if one.code else f"{one.of}: {', '.join(f'`{path}`' for path in one.require)}"
+            )
+            sets.append(f"| `{name}/{rule}` | {one.because} | {judged} |")
+    return _keys_page(lines, rules_schema()) + "\n".join(sets) + "\n"
+
+
+def _keys_page(lines: list[str], schema: dict[str, Any]) -> str:
+    """A page with a table of keys for the file and for each map in it. `lines`: the beginning of the page."""
+    lines = [*lines, ""]
     for title, model in [("The file", schema), *sorted(schema["$defs"].items())]:
         if model.get("type") == "object" and model.get("properties") and not title.startswith("Patch"):
             lines += list(_model(title, model, schema))
@@ -112,7 +139,11 @@ def codes_page() -> str:
         "INTERRUPTED": "interrupted; what was running was finished and reported",
     }
     rows = {value: meanings[name] for name, value in names.items()}
-    rows |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in rows}
+    rows |= {
+        code: f"`pipeline audit`, `source verify`: {outcome}"
+        for outcome, code in EXIT_CODES.items()
+        if code not in rows
+    }
     lines += [f"| {value} | {rows[value]} |" for value in sorted(rows)]
     lines += [
         "",
@@ -288,6 +319,7 @@ def document_schema(document: Any, title: str) -> str:
 
 PAGES: dict[Path, Callable[[], str]] = {
     HERE / "topology.md": topology_page,
+    HERE / "rules.md": rules_page,
     HERE / "codes.md": codes_page,
     HERE / "commands.md": cli_page,
     HERE / "metrics.md": metrics_page,
@@ -300,6 +332,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     SCHEMAS / "recall-plan.v2.json": lambda: document_schema(
         RecallTableDocument, "A recall plan of kodoctl, format 2: its letters are in a file beside it"
     ),
+    SCHEMAS / "replay-plan.v1.json": lambda: document_schema(ReplayPlanDocument, "A replay plan of kodoctl, format 1"),
     SCHEMAS / "simulation.v1.json": lambda: document_schema(SimulationDocument, "A simulation of kodoctl, format 1"),
 }
 

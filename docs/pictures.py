@@ -9,15 +9,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from kodo_pipeline.report.report_charts import for_chat
 from kodo_pipeline.report.report_html import report_html
 from kodo_pipeline.simulate import simulation_charts
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
+from kodoctl.ui.application import console
+from kodoctl.ui.web_server import ConsoleServer
 from tests.samples.catalogues import DEPOT, ROOT
+from tests.samples.consoles import data_of
 from tests.samples.reports import made, tried
 
 HERE = Path(__file__).parent / "images"
@@ -46,9 +50,22 @@ def main() -> None:
                 page.wait_for_function("[...document.images].every((one) => one.complete)")
                 page.screenshot(path=str(HERE / f"{title}-{name}.png"))
                 page.close()
+        _draw_console(browser)
         browser.close()
     for picture in HERE.glob("*-*.png"):
         Image.open(picture).convert("RGB").quantize(96).save(picture, optimize=True)
+
+
+def _draw_console(browser: Browser) -> None:
+    """The first screen of `kodoctl ui` at night."""
+    with closing(ConsoleServer(console(data_of()))) as server:
+        for name, width in (("light", 1300), ("dark", 1300), ("phone", 390)):
+            scheme = "dark" if name == "dark" else "light"
+            page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(server.address)
+            page.wait_for_selector("#live")
+            page.screenshot(path=str(HERE / f"console-{name}.png"))
+            page.close()
 
 
 def _catalogue(folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.database.change_objects import IDENTITY, read_comment, read_publication, read_slot
 from kodoctl.database.postgres import DatabaseError, connection_of
@@ -13,12 +13,18 @@ from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.values.live_objects import PublicationFacts
 from kodoctl.pulsar.values.publication_marker import PublicationMarker, with_marker
+from kodoctl.topology.change_sources import verification_slot
 from kodoctl.topology.resources import DatabaseResource, PublicationResource, SlotResource
 
 if TYPE_CHECKING:
     from psycopg.sql import Composed
 
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
+
+
+_DROP_VERIFICATION: Final = """
+SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
+"""
 
 
 class SourceWriter:
@@ -48,14 +54,15 @@ class SourceWriter:
             connection.execute(_statement("ALTER PUBLICATION {name} SET ({options})", after))
 
     def delete_publication(self, before: PublicationResource, owner: str) -> None:
-        """Drops a publication; one that is gone is no error. Raises WriteFailedError if it is not as planned, or if its
-        slot is still there.
+        """Drops a publication, and the slot by which it was verified; one that is gone is no error. Raises
+        WriteFailedError if it is not as planned, or if its slot is still there.
         """
         with self._locked(before) as connection:
             if (now := self._read(connection, before)) is not None:
                 self._refuse_other(now, before, owner)
                 _refuse_slot(connection, before, "it cannot be read without its publication, and keeps WAL for ever")
                 connection.execute(_statement("DROP PUBLICATION {name}", before))
+                connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
 
     def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
         """Sets the marker of a publication to `owner`, or removes ours (None). A publication that our role may not

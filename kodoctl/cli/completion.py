@@ -23,6 +23,7 @@ _SAFE: Final = re.compile(r"[\w./=@+-]+")
 _FILES: Final = ("paths", "path", "topology", "file")
 """Names of parameters whose values are topology files."""
 _JOURNAL_S: Final = 3.0  # seconds in which a cluster has to answer a shell
+_Ids = Callable[[Iterable[dict[str, Any]], str], Iterable[str]]
 
 
 def completer(command: str, parameter: Any) -> Callable[[Any, Any, str], list[str]] | None:
@@ -104,23 +105,37 @@ def _full_topics(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _applies(given: Mapping[str, Any]) -> list[str]:
-    """`last`, and the ids in the journals of the namespace that the line names, else of those of the files, if the
-    cluster answers in time.
+    """`last`, and the ids of applies in the journals."""
+    from kodoctl.plan.history import read_history
+
+    return _journal_ids(given, lambda entries, _: [one.id for one in read_history(entries).applies])
+
+
+def _replays(given: Mapping[str, Any]) -> list[str]:
+    """`last`, and the runs of replays in the journals."""
+    from kodoctl.recall.plan.replay_history import read_replays
+
+    return _journal_ids(given, lambda entries, space: list(read_replays(entries, space)))
+
+
+def _journal_ids(given: Mapping[str, Any], ids: _Ids) -> list[str]:
+    """`last`, and the ids that `ids` reads from the journals of the namespace that the line names, else of those of the
+    files, if the cluster answers in time.
     """
     found = ["last"]
     spaces = [given["namespace"]] if given.get("namespace") else list(_namespaces(given))
-    reading = threading.Thread(target=_read_applies, args=(given, spaces, found), daemon=True)
+    reading = threading.Thread(target=_read_ids, args=(given, spaces, ids, found), daemon=True)
     reading.start()
     reading.join(_JOURNAL_S)
     return list(found)
 
 
-def _read_applies(given: Mapping[str, Any], spaces: Iterable[str], found: list[str]) -> None:
-    """Adds the ids of the applies in the namespaces `spaces` to `found`."""
+def _read_ids(given: Mapping[str, Any], spaces: Iterable[str], ids: _Ids, found: list[str]) -> None:
+    """Adds the ids in the journals of the namespaces `spaces` to `found`."""
     from dataclasses import fields
 
     from kodoctl.cli.common.command_target import TargetOptions, parse_namespace
-    from kodoctl.plan.history import parse, read_history
+    from kodoctl.plan.history import parse
     from kodoctl.pulsar.control.journal import read_journal
 
     flags = {one.name: given.get(one.name) for one in fields(TargetOptions)}
@@ -129,7 +144,7 @@ def _read_applies(given: Mapping[str, Any], spaces: Iterable[str], found: list[s
     with contextlib.suppress(Exception), TargetOptions(**{**flags, "context": first}).session() as session:
         for space in spaces:
             entries = read_journal(session.admin, session.client, parse_namespace(space))
-            found.extend(one.id for one in read_history(map(parse, entries)).applies)
+            found.extend(ids(map(parse, entries), space))
 
 
 Source = Callable[[Mapping[str, Any]], Iterable[str]]
@@ -148,6 +163,7 @@ _BY_COMMAND: Final[Mapping[tuple[str, str], Source]] = {
     ("dev", "--name"): _instances,
     ("history", "--id"): _applies,
     ("undo", "apply_id"): _applies,
+    ("replay", "run"): _replays,
     ("peek", "topics"): _full_topics,
     ("send", "topic"): _full_topics,
 }

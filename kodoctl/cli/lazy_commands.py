@@ -82,7 +82,9 @@ class LazyGroup(TyperGroup):
         return name, _load_command(command), rest
 
     def load_all(self) -> Mapping[str, Any]:
-        """Imports all commands and returns them by name, for reference pages and tests."""
+        """Imports the commands of this group, and returns them by name, with its groups as they are, for reference
+        pages and tests.
+        """
         return {name: _load_command(command) for name, command in self.commands.items()}
 
 

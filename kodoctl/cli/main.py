@@ -22,14 +22,14 @@ class Commands(LazyGroup):
         "Topology files": ("init", "lint", "fmt", "schema", "explain", "expand", "graph", "docs"),
         "Plan and apply": ("plan", "apply", "show", "drift", "import", "destroy", "forget"),
         "Applies": ("history", "undo", "unlock"),
-        "Messages": ("status", "send", "peek", "recall", "waiting", "pipeline", "exporter"),
+        "Messages": ("status", "ui", "send", "peek", "recall", "waiting", "replay", "pipeline", "exporter"),
         "Pull requests, clusters, development": ("review", "context", "dev"),
     }
     table = (
         LazyCommand("lint", "kodoctl.cli.topology.topology_commands:lint", "Check topology files: every finding at once, with its place."),
         LazyCommand("fmt", "kodoctl.cli.topology.topology_commands:fmt", "Put keys in one order and indentation at two; comments stay."),
         LazyCommand("init", "kodoctl.cli.topology.topology_commands:init", "Write a commented example and the schema for editors."),
-        LazyCommand("schema", "kodoctl.cli.topology.topology_commands:schema", "Print the JSON Schema of topology files, for editors."),
+        LazyCommand("schema", "kodoctl.cli.topology.topology_commands:schema", "Print the JSON Schema of a file, for editors."),
         LazyCommand("explain", "kodoctl.cli.topology.explain_command:explain", "Explain a code such as K410, or a key of the topology file."),
         LazyCommand("expand", "kodoctl.cli.topology.expansion_commands:expand", "Show the Pulsar objects that files declare."),
         LazyCommand("graph", "kodoctl.cli.topology.expansion_commands:graph", "Draw lanes and the ways messages take between them."),
@@ -45,6 +45,7 @@ class Commands(LazyGroup):
         LazyCommand("undo", "kodoctl.cli.apply.history_commands:undo", "Take an apply back: plan it backwards, show, ask, carry out."),
         LazyCommand("unlock", "kodoctl.cli.apply.history_commands:unlock", "Take the lease of a namespace from an apply that hangs."),
         LazyCommand("status", "kodoctl.cli.status.status_command:status", "Show levels and states and their waiting messages."),
+        LazyCommand("ui", "kodoctl.cli.ui.ui_command:ui", "Serve a console of this cluster to the browser of this machine."),
         LazyCommand("exporter", "kodoctl.cli.status.exporter_command:exporter", "Export depth and age of all lanes as Prometheus metrics."),
         LazyCommand("send", "kodo_consumer.cli.send_command:send", "Send a message, or each line of a file as one."),
         LazyCommand("peek", "kodoctl.cli.letters.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),
@@ -62,6 +63,12 @@ class Commands(LazyGroup):
             LazyCommand("plan", "kodoctl.cli.letters.waiting_commands:plan", "Choose waiting messages of a lane; makes a plan."),
             LazyCommand("apply", "kodoctl.cli.letters.waiting_apply:apply", "Carry out a plan: release, move or discard its messages."),
             LazyCommand("release", "kodoctl.cli.letters.waiting_release:release", "Release the waiting messages of some lanes in one run."),
+        )),
+        group("replay", "Handled messages: choose, review, deliver again, undo.", (
+            LazyCommand("plan", "kodoctl.cli.letters.replay_commands:plan", "Choose handled messages to deliver again; makes a plan."),
+            LazyCommand("apply", "kodoctl.cli.letters.replay_apply:apply", "Carry out a plan: its messages, and no others, come again."),
+            LazyCommand("undo", "kodoctl.cli.letters.replay_apply:undo", "Take a replay back: what has not come again comes no more."),
+            LazyCommand("list", "kodoctl.cli.letters.replay_apply:list_", "Show the replays of a namespace, oldest first."),
         )),
         group("pipeline", "What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.", (
             LazyCommand("run", "kodo_pipeline.run.run_command:run", "Ingest, roll up, audit and report in one Spark session."),

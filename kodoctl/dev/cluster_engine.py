@@ -70,7 +70,7 @@ class ClusterEngine:
         """Downloads jars if they are missing, and returns a function that starts the cluster.
 
         Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The returned function raises
-        K608 and K609 if a node does not start, after it has ended all nodes; it returns None.
+        K604 (port taken), K608 and K609 if a node does not start, after it has ended all nodes; it returns None.
         """
         folder = self.homes.folder(instance.name)
         if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):

@@ -108,7 +108,9 @@ def write_process(folder: Folder, started: Process | None) -> None:
 
 
 def stop(folder: Folder, *, patience: float) -> bool:
-    """Ends a node in order, and by force after `patience` seconds. Returns False if it still runs."""
+    """Ends a node in order, and by force after `patience` seconds. Returns False if it still runs. A node that had died
+    counts as stopped from then on.
+    """
     known = process_of(folder)
     if known is None or state(folder) in (NodeState.STOPPED, NodeState.KILLED):
         return True

@@ -16,7 +16,9 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 
 def is_foreign(context: Context | None) -> bool:
-    """True if the context is for another cluster, because one of its addresses is not on 127.0.0.1. False for None."""
+    """True if the context is for another cluster, because one of its addresses does not begin with http://127.0.0.1:.
+    False for None.
+    """
     return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
 

@@ -204,7 +204,7 @@ class DockerEngine(BrokerEngine):
         return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None
 
     def wipe(self, instance: Instance) -> None:
-        """Deletes container and volume."""
+        """Deletes container and volume. A refusal of Docker to delete one of them is ignored."""
         self._try(["rm", "--force", container(instance.name)])
         self._try(["volume", "rm", "--force", container(instance.name)])
 

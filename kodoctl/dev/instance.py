@@ -83,7 +83,9 @@ class Folder:
 
     @property
     def logs(self) -> Path:
-        """Folder of logs: `broker.log` (the broker's own log) and `console.log` (other output of Java)."""
+        """Folder of logs: the broker's or the node's own log, such as `broker.log`, and `console.log` (other output of
+        Java).
+        """
         return self.path / "logs"
 
     @property

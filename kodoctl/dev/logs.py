@@ -102,8 +102,8 @@ def _is_replaced(file: Path, source: TextIO) -> bool:
 
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
-    """Lines that explain a failure, `limit` at most: errors and causes, each once, then the last lines of the log.
-    Stack frames are left out.
+    """Lines that explain a failure, `limit` at most: errors and causes, each once (of too many, the first and the
+    last), then the last lines of the log. Stack frames are left out.
     """
     readable = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
     errors = _once(line for line in readable if _MATTERS.search(line))

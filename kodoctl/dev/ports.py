@@ -87,10 +87,11 @@ def is_free(port: int) -> bool:
 
 def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) -> Ports:
     """Chooses the ports of a new instance: each is the port in `asked`, else the preferred one, else the next free one
-    above it. `claims`: port -> name of another instance that uses it.
+    above it. `claims`: port -> name of another instance that uses or used it; only a port in `asked` may be one of
+    these, if it is free now.
 
     Raises UsageError (K605) for ports that are out of range or equal, KodoctlError (K604) if a port in `asked` is
-    taken.
+    taken, or no other port up to HIGHEST is free.
     """
     _check(asked)
     chosen: dict[Role, int] = {}

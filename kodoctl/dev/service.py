@@ -136,8 +136,8 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
-    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K620 (it
-    does not end).
+    """Stops the broker of an instance and keeps its data. Returns True if it ran. Raises KodoctlError: K615, K618
+    (Docker), K620 (it does not end).
     """
     instance = find_instance(homes, name)
     with disk_errors(homes.data), record.lock(homes, name, tell):
@@ -186,5 +186,5 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
 
 
 def best_engine(environ: Mapping[str, str]) -> EngineName:
-    """Docker if its daemon answers, else Java."""
+    """Docker if its daemon answers within 10 s, else Java."""
     return EngineName.DOCKER if docker.answers(environ) else EngineName.JAVA

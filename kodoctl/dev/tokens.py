@@ -72,7 +72,9 @@ def mint(key: bytes, role: str) -> Secret:
 
 
 def token(folder: Folder, instance: Instance, role: str) -> Secret:
-    """Makes a token for a role of an instance. Raises KodoctlError (K616) if the instance has no authentication."""
+    """Makes a token for a role of an instance, and the signing key if that is missing. Raises KodoctlError: K616 if the
+    instance has no authentication, and as `ensure_key` and `mint`.
+    """
     if instance.auth is not Auth.TOKEN:
         start = dev_command("up --auth token", instance.name)
         detail = f"anybody may connect to `{instance.name}`; to change that: {dev_command('down', instance.name)}, then {start}"

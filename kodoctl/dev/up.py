@@ -71,7 +71,8 @@ def up(
     paused nodes of its cluster are started; its settings must be those in `asked`.
 
     Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has then been stopped again;
-    one that ran before still runs. Data is kept.
+    one that ran before still runs. Data is kept, except that of an instance that was never ready, which the next start
+    deletes.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with disk_errors(homes.data), record.lock(homes, asked.name, tell):

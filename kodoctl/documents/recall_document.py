@@ -164,9 +164,11 @@ class SendReport:
 
     `had_already`: sent, and dropped by the broker's deduplication because it had stored the letter before; `before`:
     settled by earlier attempts or recalls, `already` of them by this plan; `gone`: acknowledged by somebody else, with
-    no entry in this ledger; `in_doubt`: sent without a receipt, which the next attempt decides; `elsewhere`: letters
-    that this plan cannot send; `duplicates`: second copies that a broker stored and this attempt acknowledged;
-    `stored_twice`: those that it cannot acknowledge.
+    no entry in this ledger; `in_doubt`: sent without a receipt, which the next attempt decides; `refused`: not sent,
+    because the broker or the patch does not permit it; `unclear`: nobody can tell whether they are stored;
+    `unacknowledged`: dealt with, but their acknowledgement may be lost; `elsewhere`: letters that this plan cannot
+    send; `duplicates`: second copies that a broker stored and this attempt acknowledged; `stored_twice`: those that it
+    cannot acknowledge.
     """
 
     sent: int = 0
@@ -205,9 +207,9 @@ class ControlProperty(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """A stored message. `published`, `event_time`: ms since the epoch; `properties`: those that are not in `control`;
-    `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload cannot be read, else "";
-    `preview`: beginning of the payload.
+    """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `properties`: those that
+    are not in `control`; `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload
+    cannot be read, else ""; `preview`: beginning of the payload.
     """
 
     topic: str

@@ -89,8 +89,9 @@ def has_errors(findings: Iterable[Diagnostic]) -> bool:
 
 
 class ExitCode:
-    """Exit codes of every command. CHANGES: a plan has changes; DRIFT: drift was found; LOCKED: another apply holds the
-    lease. They are public API, because CI scripts depend on them.
+    """Exit codes of every command; an audit has two more, 5 for a loss and 6 for inconclusive. CHANGES: a plan has
+    changes; DRIFT: drift was found; LOCKED: another command has the lock or the lease that this one needs. They are
+    public API, because CI scripts depend on them.
     """
 
     OK = 0
@@ -132,13 +133,13 @@ class RefusedError(KodoctlError):
 
 
 class LockedError(KodoctlError):
-    """Another apply holds the lease (exit 7)."""
+    """Another command has the lock or the lease that this one needs, or committed before it (exit 7)."""
 
     exit_code = ExitCode.LOCKED
 
 
 class StoppedError(KodoctlError):
-    """The user interrupted the command before it wrote anything (exit 130)."""
+    """The user, or a signal, stopped the command between two steps; completed steps stay (exit 130)."""
 
     exit_code = ExitCode.INTERRUPTED
 

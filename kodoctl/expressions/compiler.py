@@ -64,6 +64,12 @@ def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
     steps = _steps(faults, tree)
     if steps is None:
         return POISON
+    if vocabulary.resolve is not None:
+        name = ".".join(map(str, steps))
+        try:
+            return ast.Field(name, vocabulary.resolve(name))
+        except ValueError as problem:
+            return faults.add(tree, str(problem), "K552", "unknown fact")
     (root, *path) = steps
     name = str(root)
     if name.lower() == "properties":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """The facts that a condition may name. `kinds`: name -> kind; `payload`: it may also read values in the JSON
-    payload; `hidden`: prefix of properties that it may not read, "" if it may read all.
+    payload; `hidden`: prefix of properties that it may not read, "" if it may read all. `resolve`: returns the kind of
+    the fact at a path such as `policies.ttl`, in place of `kinds`; it raises ValueError with the reason if there is
+    none.
     """
 
     kinds: Mapping[str, ValueKind]
     payload: bool = True
     hidden: str = ""
+    resolve: Callable[[str], ValueKind] | None = None
 
 
 class Subject(Protocol):

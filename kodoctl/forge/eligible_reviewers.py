@@ -30,7 +30,8 @@ class Contributors:
     """Accounts (logins in lower case) that opened a pull request, pushed to its branch, or wrote or committed one of
     its commits.
 
-    `unnamed`: a text for each contributor without a known account; several may be the same person.
+    `unnamed`: a text for each contributor without a known account, and for each bot that pushed; several may be the
+    same person.
     """
 
     accounts: frozenset[str]

@@ -50,8 +50,10 @@ class Repository:
 
 class Forge:
     """Client of one repository. Methods return the forge's JSON, send HTTP requests, and raise ClusterError (K546) for
-    a failure. A request fails after 30 s without data, and is tried up to 4 times with pauses, except `post`. The
-    client is a context manager that closes its connections.
+    a failure. A request fails after 30 s without data, and is tried up to 4 times with pauses if the network fails or
+    the forge is busy, except `post` and the download of `archive`. Methods that return an iterator send requests, and
+    raise, while it is read; more than 5,000 items are an error. The client is a context manager that closes its
+    connections.
     """
 
     def __init__(self, place: Repository, *, pause: Callable[[float], None] = time.sleep) -> None:
@@ -204,10 +206,13 @@ class Forge:
 
     def _bytes(self, answer: requests.Response) -> bytes:
         found = b""
-        for chunk in answer.iter_content(65_536):
-            found += chunk
-            if len(found) > _MAX_BYTES:
-                raise self._request_error("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
+        try:
+            for chunk in answer.iter_content(65_536):
+                found += chunk
+                if len(found) > _MAX_BYTES:
+                    raise self._request_error("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
+        except requests.RequestException as problem:  # the connection was lost in the middle
+            raise self._request_error("GET", "an artifact", type(problem).__name__) from None
         return found
 
     def _reason(self, answer: requests.Response) -> str:

@@ -45,7 +45,9 @@ def absolute_uri(place: str) -> str:
 
 
 def user_name() -> str:
-    """Login name of the user of this process; `uid NUMBER` if the machine has no name for the user."""
+    """Login name of the user of this process: the value of LOGNAME or a similar variable, which the user can set, else
+    that in the machine's list of users; `uid NUMBER` without both.
+    """
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -96,8 +96,8 @@ FieldUpdate = FieldChange | PolicyChange
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Attributes that all changes have besides their values. `owner`: the topology; `reason`: text for people;
-    `evidence`: the JSON of an `EvidenceRow`, {} if nothing was read.
+    """Context that each change has as `about`. `owner`: name of the topology; `reason`: text for people; `evidence`: an
+    `EvidenceRow` as JSON, or a `SlotEvidence` for a replication slot; {} if nothing was read.
     """
 
     owner: str

@@ -69,8 +69,8 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Result of a comparison: the changes, the conflicts, the number of `unchanged` objects, and the live objects that
-    no topology manages.
+    """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
+    `unmanaged`: sorted addresses of live topics, and of live subscriptions on declared topics, that no ledger has.
     """
 
     changes: tuple[Change, ...]

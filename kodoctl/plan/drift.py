@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -99,8 +100,8 @@ def _group(change: Change, applied: set[Address], *, file_changed: bool) -> str:
 FORMAT_VERSION: Final = 1
 
 
-def to_json(drift: Drift) -> DriftDocument:
-    """The drift as JSON, from which the text is rendered."""
+def to_json(drift: Drift, returning: Mapping[str, int | None]) -> DriftDocument:
+    """The drift as JSON, from which the text is rendered. `returning`: see DriftDocument."""
 
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]
@@ -115,4 +116,5 @@ def to_json(drift: Drift) -> DriftDocument:
         beyond_repair=[serialization.diagnostic_to_json(finding) for finding in drift.beyond_repair],
         conflicts=[serialization.diagnostic_to_json(finding) for finding in drift.conflicts],
         counts_unmanaged=drift.count_unmanaged,
+        returning=dict(returning),
     )

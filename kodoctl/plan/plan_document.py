@@ -112,7 +112,8 @@ class PlanDocument(TypedDict):
 
 class DriftDocument(TypedDict):
     """The JSON of drift, by the groups of `kodoctl.plan.drift.Drift`. `stale_topologies`: topologies whose file changed
-    since their last apply.
+    since their last apply; `returning`: stored entries (a batch counts as one) that come again to a subscription when
+    the next apply puts it back, by its address, null: unknown.
     """
 
     format_version: Literal[1]
@@ -126,3 +127,4 @@ class DriftDocument(TypedDict):
     unmanaged: list[str]
     counts_unmanaged: bool
     stale_topologies: list[str]
+    returning: dict[str, int | None]

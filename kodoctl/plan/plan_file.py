@@ -60,7 +60,7 @@ def summary(plan: Plan) -> PlanSummary:
 
 
 def dumps(plan: Plan) -> str:
-    """Text of the plan file of one plan."""
+    """The plan as the JSON text of its file, with its seal; `loads` reads the text."""
     return json.dumps(to_json(plan), indent=1)
 
 
@@ -85,6 +85,9 @@ def open_document(text: str, file: str) -> Json:
         ) from None
     if "dead_topic" in document:
         detail = f"it is a recall plan: `kodoctl recall apply {file}` carries it out"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
+    if document.get("action") == "replay":
+        detail = f"it is a replay plan: `kodoctl replay apply {file}` carries it out"
         raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
     if version != FORMAT_VERSION:
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"

@@ -24,6 +24,7 @@ MAX_TEXT: Final = 200  # characters of any text in an order
 MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
 MAX_AHEAD: Final = 3_600_000  # ms by which the clock of whoever gave an order may be ahead of the reader's
 STAY: Final = "stay"  # of a move: what waits already stays on its level
+LEAVE: Final = "leave"  # of the pause of a lane: workers also leave a ready lane, whose cursor is about to move
 
 
 class OverrideKind(StrEnum):
@@ -42,10 +43,11 @@ class InvalidOverridesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A live order, in force from `since` to `until` (ms since the epoch). `who` gave it because of `why`. Unused
-    fields are "".
+    """A live order. `since`: when it was given and begins, because no order can be scheduled; `until`: when it ends.
+    Both are ms since the epoch. `who` gave it because of `why`. Unused fields are "".
 
-    pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`. weight: a `tenant` gets `to` turns while
+    pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`; with `to` LEAVE workers also leave a ready
+    lane, and forget which of its messages they have acknowledged. weight: a `tenant` gets `to` turns while
     others get one. limit: the file's limit of kind `limit` (rate, concurrency, quota), property `by` ("": one limit for
     all) and lanes `within` (such as `L2/retrying`; "": all) becomes `to`, for one `value` of the property or ("") for
     all without a limit of their own. slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`)
@@ -77,7 +79,8 @@ class Override:
     def __str__(self) -> str:
         match self.what:
             case OverrideKind.PAUSE:
-                return f"lane {self.lane} paused" if self.lane else f"tenant {self.tenant} paused"
+                left = " and left" if self.to else ""
+                return f"lane {self.lane} paused{left}" if self.lane else f"tenant {self.tenant} paused"
             case OverrideKind.WEIGHT:
                 return f"tenant {self.tenant} weighs {self.to}"
             case OverrideKind.LIMIT:
@@ -182,7 +185,11 @@ def why_invalid(order: Override) -> str:
         return f"{', '.join(long)}: longer than {MAX_TEXT} characters, which workers do not read"
     match order.what:
         case OverrideKind.PAUSE:
-            return "" if bool(order.lane) != bool(order.tenant) else "name a lane or a tenant"
+            if bool(order.lane) == bool(order.tenant):
+                return "name a lane or a tenant"
+            return (
+                "" if order.to == "" or (order.to == LEAVE and order.lane) else "a pause of a lane goes to nothing else"
+            )
         case OverrideKind.WEIGHT:
             fits = order.tenant and not order.lane and _is_number(order.to, 1_000)
             return "" if fits else "name a tenant and a weight from 1 to 1000"

@@ -19,7 +19,7 @@ from kodoctl.render.catalogue_words import (
     setting_value_text,
     topic_facts,
 )
-from kodoctl.render.expansion import origin, policy_facts
+from kodoctl.render.expansion import label_words, origin, policy_facts, responsibility_facts
 from kodoctl.render.html_page import page
 from kodoctl.render.inline_svg import inline_svg
 from kodoctl.text.escaping import printable
@@ -176,7 +176,7 @@ def _index(document: Json) -> Json:
 
 def _row(entry: Json, live: Json | None) -> Json:
     return {
-        **{name: entry[name] for name in ("name", "url", "description", "namespace", "production")},
+        **{name: entry[name] for name in ("name", "url", "description", "owners", "namespace", "production")},
         "topics": len(entry["topics"]),
         "subscriptions": sum(len(topic["subscriptions"]) for topic in entry["topics"]),
         "badge": _badge(entry.get("changes", [])),
@@ -193,11 +193,14 @@ def _badge(changes: list[Any] | None) -> str:
 def _entries(entry: Json) -> list[list[str]]:
     """Entries of the search: [kind, name, topology, address, description, other words to be found by]."""
     found = [
-        ["topology", entry["name"], "", entry["url"], entry["description"], f"{entry['namespace']} {entry['file']}"]
-    ]
+        [
+            "topology", entry["name"], "", entry["url"], entry["description"],
+            " ".join([entry["namespace"], entry["file"], *_responsibility_words(entry)]),
+        ]
+    ]  # fmt: skip
     for topic in entry["topics"]:
         lanes = [lane["topic"] for lane in _all_lanes(topic)]
-        words = [*lanes, *topic["producers"], *topic["message_properties"]]
+        words = [*lanes, *topic["producers"], *topic["message_properties"], *_responsibility_words(topic)]
         about = [topic["name"], entry["name"], f"{entry['url']}#{anchor(topic['name'])}"]
         found.append(["topic", *about, topic["description"], " ".join(words)])
         for reader in topic["subscriptions"]:
@@ -210,6 +213,10 @@ def _entries(entry: Json) -> list[list[str]]:
     return found
 
 
+def _responsibility_words(entry: Json) -> list[str]:
+    return [*entry["owners"], *label_words(entry["labels"])]
+
+
 def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Json:
     """Values of a topology's page. `pictures`: ground topic -> drawing of its lanes, "" -> the flow."""
     changes = entry.get("changes", [])
@@ -217,6 +224,7 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         **entry,
         "flow": inline_svg(pictures[""], f"Flow of {entry['name']}") if pictures[""] else "",
         "lines": [] if pictures[""] else [*_flow_lines(entry)],
+        "facts": [*responsibility_facts(entry)],
         "badge": _badge(changes),
         "changes": [(path, change_text(before, after)) for path, before, after in changes or []],
         "policies": [_origin_row(*fact) for fact in policy_facts(entry["namespace_policies"])]

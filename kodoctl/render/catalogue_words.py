@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kodoctl.render.expansion import responsibility_facts
 from kodoctl.render.plan_words import setting_text
 from kodoctl.text.formatting import age_text, duration_text, many, value_text
 from kodoctl.topology.expansion_json import AUDIT
@@ -22,6 +23,7 @@ def change_text(before: Any, after: Any) -> str:
 
 def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
     """Yields (name, value) of the facts about a ground topic."""
+    yield from responsibility_facts(topic)
     yield "levels", ", ".join(topic["levels"])
     for level, names in topic["exclusive_levels"].items():
         yield f"only in {level}", ", ".join(names)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.render.plan_folding import alike
@@ -24,7 +25,8 @@ def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) 
     yield Line()
     by_hand = "Changed by hand (the next apply puts it back):"
     either = "Different, by hand or by the file, which changed since its last apply:"
-    yield from _changes(by_hand, document["by_hand"], "bold red", verbose=verbose, by_hand=True)
+    returning = document["returning"]
+    yield from _changes(by_hand, document["by_hand"], "bold red", verbose=verbose, by_hand=True, returning=returning)
     yield from _changes(either, document["either"], "bold yellow", verbose=verbose)
     yield from _changes("File not applied yet:", document["not_applied"], "bold", verbose=verbose)
     beyond = "Changed by hand, and no apply can put it back:"
@@ -39,17 +41,19 @@ def drift_lines(document: DriftDocument, target: str, *, verbose: bool = False) 
 
 
 def _changes(
-    title: str, changes: list[ChangeRow], style: str, *, verbose: bool, by_hand: bool = False
+    title: str,
+    changes: list[ChangeRow],
+    style: str,
+    *,
+    verbose: bool,
+    by_hand: bool = False,
+    returning: Mapping[str, int | None] = {},
 ) -> Iterator[Line]:
     if not changes:
         return
     yield Line(title, style)
-
-    def notes(change: ChangeRow) -> Iterator[Line]:
-        if by_hand and change["action"] == "create":
-            yield Line(f"      {_created_again(change['after'] or {})}", hang=6)
-
     for groups in alike(group_changes(changes)):
+        notes = partial(_notes, groups, returning, by_hand=by_hand)
         yield from group_lines(groups[0], len(groups), notes)
         yield from topic_lines(groups, verbose=verbose)
     if any(change["action"] == "update" for change in changes):
@@ -57,17 +61,45 @@ def _changes(
     yield Line()
 
 
+def _notes(
+    groups: Sequence[Sequence[ChangeRow]], returning: Mapping[str, int | None], change: ChangeRow, *, by_hand: bool
+) -> Iterator[Line]:
+    """Lines below a change of the first group: what its return means, for the same changes of all groups."""
+    place = groups[0].index(change)
+    coming = _coming([[group[place]] for group in groups], returning)
+    if by_hand and change["action"] == "create":
+        yield Line(f"      {_created_again(change['after'] or {})}{coming}", hang=6)
+    elif change["address"] in returning:
+        yield Line(f"      created there again from earliest{coming}", hang=6)
+
+
 def _created_again(resource: dict[str, Any]) -> str:
     """Consequence for an object that somebody deleted and that the next apply creates again."""
     match resource:
         case {"kind": "subscription", "start": "earliest"}:
-            return "deleted by hand; created again from earliest: every stored message comes to it again"
+            return "deleted by hand; created again from earliest"
         case {"kind": "subscription"}:
             return "deleted by hand; created again: what was sent until then never comes to it"
         case {"kind": "topic"}:
             return "deleted by hand with its messages; created again empty"
         case _:
             return "deleted by hand; created again"
+
+
+def _coming(groups: Sequence[Sequence[ChangeRow]], returning: Mapping[str, int | None]) -> str:
+    """Number of messages that come again to the subscriptions of these changes, as text; "" if they are not put back at
+    the earliest message.
+    """
+    counts = [
+        returning[change["address"]] for changes in groups for change in changes if change["address"] in returning
+    ]
+    if not counts:
+        return ""
+    if None in counts:
+        return ": every stored message comes to it again (how many there are cannot be read)"
+    if not (count := sum(filter(None, counts))):
+        return ": nothing is stored that could come again"
+    return f": about {many(count, 'stored message')} come{'s' * (count == 1)} again (a batch counts as one)"
 
 
 def _findings(title: str, findings: list[FindingRow], style: str) -> Iterator[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -61,11 +61,26 @@ def totals(document: Json) -> str:
     return f"{', '.join(parts)}." if parts else "Nothing."
 
 
+def label_words(labels: Mapping[str, str]) -> list[str]:
+    """Labels as texts `key=value`, in the order of the file."""
+    return [f"{name}={value}" for name, value in labels.items()]
+
+
+def responsibility_facts(entry: Json) -> Iterator[tuple[str, str]]:
+    """Yields (name, value) of the owners and of the labels of a topology or a ground topic, if there are any."""
+    if entry["owners"]:
+        yield "owners", ", ".join(entry["owners"])
+    if entry["labels"]:
+        yield "labels", ", ".join(label_words(entry["labels"]))
+
+
 def _head(document: Json, topology: Json) -> Iterator[str]:
     place = f"{topology['file']}, {_environment(document['environment'])}"
     yield f"{topology['name']}: {topology['namespace']} ({place}{', production' if topology['production'] else ''})"
     if topology["description"]:
         yield f"│  {topology['description']}"
+    for name, value in responsibility_facts(topology):
+        yield f"│  {name}: {value}"
 
 
 def _environment(name: str) -> str:

@@ -42,7 +42,8 @@ def text(report: LintReport) -> str:
     for f in report.findings:
         severity = f"allowed ({f.allowed_because})" if f.allowed_because else f.severity.value
         # one finding is one line, whatever the names in it hold: a line break in a name cannot forge a second finding
-        lines.append(one_line(f"{f.where or '-'} {f.code} {severity} {f.summary}: {f.detail}", limit=4_000))
+        detail = "; ".join(f.detail.split("\n"))
+        lines.append(one_line(f"{f.where or '-'} {f.code} {severity} {f.summary}: {detail}", limit=4_000))
     return "\n".join([*lines, summary(report)])
 
 
@@ -103,7 +104,9 @@ def summary(report: LintReport) -> str:
     allowed = len(report.findings) - len(open_findings)
     parts += [f"{allowed} allowed"] if allowed else []
     verdict = ", ".join(parts) if parts else "no findings"
-    return f"{many(report.files, 'file')}, {many(report.ground_topics, 'ground topic')}: {verdict}."
+    rules = sum(one.checked for one in report.rules)
+    judged = f", {many(len(report.rules), 'rule')} ({many(rules, 'check')})" if report.rules else ""
+    return f"{many(report.files, 'file')}, {many(report.ground_topics, 'ground topic')}{judged}: {verdict}."
 
 
 def as_json_text(report: LintReport) -> str:
@@ -113,6 +116,17 @@ def as_json_text(report: LintReport) -> str:
         "files": report.files,
         "ground_topics": report.ground_topics,
         "failed": report.failed,
+        "rules": [
+            {
+                "name": one.name,
+                "file": one.where.file,
+                "line": one.where.line,
+                "checked": one.checked,
+                "refused": one.refused,
+                "exempt": one.exempt,
+            }
+            for one in report.rules
+        ],
         "findings": [as_json(f) for f in report.findings],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)

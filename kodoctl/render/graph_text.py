@@ -112,8 +112,8 @@ def _name(lane: GraphNode) -> str:
 
 
 def dot(graph: Graph[GraphNode]) -> str:
-    """Text of a DOT digraph: a frame for each ground topic and level, boxes coloured by state, arrows by the reason of
-    a move.
+    """Text of a DOT digraph: a frame for each ground topic, with one for each level in it; boxes coloured by state. An
+    arrow is for all moves from one box to another, and has the colour of the first.
     """
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["digraph topology {", *_DOT_DEFAULTS]

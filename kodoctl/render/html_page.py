@@ -22,7 +22,7 @@ def page(template: str, *more: str, package: str = PACKAGE, **values: Any) -> st
     (`.js`) besides the common ones. `package`: has template and styles in its folder `templates`, and may use those of
     this package.
     """
-    loaded = _environment(package)
+    loaded = page_templates(package)
     texts = {name: loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)}  # type: ignore[union-attr]
     script, style = ("".join(text for name, text in texts.items() if name.endswith(end)) for end in (".js", ".css"))
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
@@ -34,7 +34,8 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _environment(package: str) -> Environment:
+def page_templates(package: str) -> Environment:
+    """Templates in the folder `templates` of a package, and those of this package; they escape every value."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(name, "templates") for name in dict.fromkeys((package, PACKAGE))])

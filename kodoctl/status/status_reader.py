@@ -58,9 +58,9 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> t
 def read_lanes(
     admin: Admin, expansion: Expansion, over: Callable[[], bool]
 ) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """Reads the lanes of a topology alone, without exact counts, undeclared subscriptions and replication. Returns
-    (status, topics that could not be read with the reason). `over`: returns True when time is up; topics whose reading
-    has not begun by then count as unread. Never raises because of the cluster.
+    """Reads only the lanes of a topology: no exact counts, no undeclared subscriptions, no replication. Returns (status,
+    unread topics, each with its reason). `over`, called by several threads, returns True when time is up; topics whose
+    reading has not begun by then count as unread. Never raises because of the cluster.
     """
 
     def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:

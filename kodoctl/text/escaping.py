@@ -49,5 +49,5 @@ def markdown(value: object, limit: int = MAX_SHOWN) -> str:
 
 
 def code(value: object) -> str:
-    """A value as a code span of Markdown; its backticks become `'`."""
+    """A value as a code span of Markdown, escaped and cut as by `one_line`; its backticks become `'`."""
     return "`" + one_line(value).replace("`", "'") + "`"

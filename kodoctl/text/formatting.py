@@ -24,7 +24,9 @@ def size_text(number: int) -> str:
 
 
 def age_text(ms: int, *, short: bool = False) -> str:
-    """Milliseconds in the largest unit that fits, rounded down: `3 h`, `5 min`; short: `3h`, `5m`."""
+    """Milliseconds in the largest unit that fits, rounded down: `3 h`, `5 min`; short: `3h`, `5m`. Less than a second,
+    also a negative age, is `0 s`.
+    """
     for unit, letter, size in _AGES:
         if ms >= size:
             return f"{ms // size}{letter}" if short else f"{ms // size} {unit}"
@@ -85,8 +87,9 @@ def many(number: int, noun: str, plural: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas. An object with the one key
-    `foreign` (a value that kodoctl cannot express) is printed as the text in it.
+    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas, an empty list is `none`; texts
+    are cut as by `one_line`. An object with the one key `foreign` (a value that kodoctl cannot express) is printed as
+    the text in it.
     """
     match value:
         case None:

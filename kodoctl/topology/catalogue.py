@@ -30,7 +30,7 @@ _WAITS: Final = ("retrying", "pending", "blocking", "backup")
 
 
 def catalogue_document(expansions: Iterable[Expansion], environment: str | None) -> Json:
-    """The document of a catalogue: `environment`, and `topologies`, sorted by name and file.
+    """The document of a catalogue: `environment` (`base` if None), and `topologies`, sorted by name and file.
 
     An origin is a place (`file`, `line`, `column`), or `derived` with the reason, as in `kodoctl expand --explain`.
     """
@@ -65,6 +65,8 @@ def _topology(expansion: Expansion, namespace: Json | None) -> Json:
         "file": topology.source.name,
         "formerly": list(spec.formerly),
         "description": spec.description,
+        "owners": list(spec.owners),
+        "labels": dict(spec.labels),
         "namespace": str(expansion.namespace),
         "production": topology.production,
         "namespace_policies": namespace,
@@ -86,6 +88,8 @@ def _topic(expansion: Expansion, name: str, family: list[FamilyTopic], namespace
     return {
         "name": name,
         "description": ground.description,
+        "owners": list(defaults.owners(expansion.topology.spec, ground)),
+        "labels": defaults.labels(expansion.topology.spec, ground),
         "where": _where(expansion, "topics", name),
         "levels": [level.value for level in defaults.read_levels(ground)],
         "exclusive_levels": {level.value: list(names) for level, names in ground.exclusive_levels.items()},

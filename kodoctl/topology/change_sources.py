@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -85,6 +86,13 @@ def slot_name(topology: str, source: str) -> str:
     character that is not allowed in the name of a slot.
     """
     return _NO_SLOT_NAME.sub("_", f"kodo_{topology}_{source}".lower())
+
+
+def verification_slot(slot: str) -> str:
+    """Name of the slot from which `kodo-consumer source verify` reads the log a second time. The name has a digest of
+    `slot`, because a name with more text could be that of another source, or too long.
+    """
+    return f"kodo_verify_{hashlib.sha256(slot.encode()).hexdigest()[:16]}"
 
 
 def sourced_grounds(topology: Topology) -> frozenset[str]:

@@ -95,6 +95,16 @@ def partitions(topology: Topology, ground: GroundTopic) -> int:
     return (ground.partitions or topology.defaults.partitions) if ground.partitioned else 0
 
 
+def owners(topology: Topology, ground: GroundTopic) -> tuple[str, ...]:
+    """Owners of a ground topic: its own, else those of the file."""
+    return ground.owners or topology.owners
+
+
+def labels(topology: Topology, ground: GroundTopic) -> dict[str, str]:
+    """Labels of a ground topic: those of the file, with its own over them."""
+    return {**topology.labels, **ground.labels}
+
+
 def dead_letter_partitions(dead: DeadLetter) -> int:
     """Number of partitions of a dead letter topic; 0 for a plain topic."""
     return dead.partitions if dead.partitioned else 0

@@ -56,6 +56,8 @@ def _topology(expansion: Expansion) -> Json:
         "name": spec.name,
         "file": expansion.topology.source.name,
         "description": spec.description,
+        "owners": list(spec.owners),
+        "labels": dict(spec.labels),
         "namespace": str(expansion.namespace),
         "production": expansion.topology.production,
         "topics": {name: ground.description for name, ground in spec.topics.items()},

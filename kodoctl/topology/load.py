@@ -25,6 +25,8 @@ from kodoctl.topology.yaml.validation_errors import from_validation
 
 BASE = "base"
 STANDARD_INPUT: Final = "-"
+RULES_FILE: Final = "kodoctl-rules.yaml"
+"""Name of a file with team rules, which is no topology."""
 _NO_FILE = "it does not exist; `kodoctl init` writes an example"
 MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics of the largest shape need
 # a ground topic is validated within a file, because building a validator of its own costs 0.1 s a start
@@ -53,7 +55,7 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
             problems.append(error("K016", "cannot read file", _why_missing(text, path), Where(text)))
     if problems:
         raise UsageError(*problems)
-    return [_read_file(path) for path in found.values()]
+    return [read_source(path) for path in found.values()]
 
 
 def _why_missing(text: str, path: FilePath) -> str:
@@ -70,12 +72,14 @@ def _why_missing(text: str, path: FilePath) -> str:
 
 
 def is_topology_file(name: str) -> bool:
-    """True for a file name that a folder stands for (`*.yaml`, `*.yml`), on disk and in a commit alike."""
-    return name.lower().endswith((".yaml", ".yml"))
+    """True for a file name that a folder stands for (`*.yaml`, `*.yml`, but no rules file), on disk and in a commit
+    alike.
+    """
+    return name.lower().endswith((".yaml", ".yml")) and name != RULES_FILE
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
-    """Yields the topology files of a folder, including files that are not regular: `_read_file` reports those.
+    """Yields the topology files of a folder, including files that are not regular: `read_source` reports those.
 
     Folders that cannot be read are added to `problems`, because nobody would notice that their files are not
     judged. A link to a folder inside `folder` is no problem, because that folder is read itself.
@@ -95,7 +99,8 @@ def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:
         yield from (FilePath(place, name) for name in names if is_topology_file(name))
 
 
-def _read_file(path: FilePath) -> SourceFile:
+def read_source(path: FilePath) -> SourceFile:
+    """Reads and parses one file. Faults, also that it cannot be read, are in its `findings`."""
     try:
         if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
@@ -204,6 +209,11 @@ def _load(
         return None, [unknown]
     if {"format_version", "seal"} <= root.value.keys():
         detail = f"this is a plan file, not a topology; to carry it out: kodoctl apply {file.name}"
+        return None, [error("K004", "wrong value", detail, root.where)]
+    if file.path.name == RULES_FILE:
+        detail = (
+            "this is a rules file: `lint` and `plan` read it with the topologies at and below its folder; name those"
+        )
         return None, [error("K004", "wrong value", detail, root.where)]
     if len(root.value) > 1 and root.value.keys().isdisjoint(Topology.model_fields):
         kind = "a Kubernetes object, not a topology" if "apiVersion" in root.value else "no topology"

@@ -56,6 +56,8 @@ def inherited_from(path: Sequence[str]) -> tuple[str, ...]:
             return ("defaults.partitions",)
         case ["topics", _, "payloads", *_]:
             return ("payloads",)
+        case ["topics", _, "owners" | "labels" as key, *label]:
+            return (".".join((key, *label)),)
         case ["topics", name, "replication"]:
             return _base(name, "replication")[1:]
         case ["topics", name, "policies", policy, *member]:

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from kodoctl.topology.change_sources import verification_slot
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
@@ -138,6 +139,7 @@ def test_a_source_that_is_taken_out_loses_slot_and_publication(shop: Shop) -> No
     shop.workspace.apply()
     shop.make_slot()
     shop.declare()
+    shop.all(f"SELECT pg_copy_logical_replication_slot('{NAME}', '{verification_slot(NAME)}')")
     document = shop.workspace.plan_json(code=4)
     assert [(change["action"], change["address"]) for change in document["changes"]][:2] == [
         ("delete", shop.address("slot")),
@@ -146,6 +148,9 @@ def test_a_source_that_is_taken_out_loses_slot_and_publication(shop: Shop) -> No
     assert document["changes"][0]["evidence"]["active_pid"] is None
     shop.workspace.apply("--allow-destroy", shop.address("slot"))
     assert (shop.slots, shop.publication) == (0, (set(), ()))
+    assert not shop.all("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"), (
+        "nor does the slot of `source verify` keep the log"
+    )
     shop.workspace.assert_settled()
 
 

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.source.positions import read_lsn
 
+from kodoctl.database.change_objects import IDENTITY
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.values.ledger import Ledger, encode
+from kodoctl.topology.names import NamespaceName
 from tests.brokers.broker import Broker
 from tests.brokers.source_run import SLOT, Setting
 from tests.brokers.topics import algorithms
@@ -96,6 +101,39 @@ def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step:
     assert setting.rows() - Counter(map(str, range(2_050))) == Counter()
     assert Counter(map(str, range(2_050))) - setting.rows() == Counter()
     assert setting.missing_numbers() == 0
+
+
+@pytest.mark.parametrize("how", ["forgot", "new names"])
+def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: Setting, how: str) -> None:
+    """It forgets them if nobody runs the source for six hours: here, because deduplication is off for a moment. And
+    another file, as of other routes, gives the producers other names.
+    """
+    setting.finish()
+    for batch in range(5):
+        setting.insert(batch * 100, 100)
+    with setting.run(KILL_AT="confirm", KILL_NTH="2") as process:
+        assert process.wait(60) == -signal.SIGKILL, setting.log
+    before = len(setting.rows())
+    assert before, "some are stored, and the slot does not know it"
+    assert not setting.is_confirmed()
+    path = f"persistent/{setting.tenant}/ns/orders-partition-0/internalStats"
+
+    def deduplicates() -> bool:
+        return "pulsar.dedup" in setting.broker.admin("GET", path).json()["cursors"]
+
+    if how == "forgot":
+        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", False).ok
+        eventually(lambda: not deduplicates(), within=60)
+        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", True).ok
+        eventually(deduplicates, within=60)
+    else:
+        file = setting.file.read_text(encoding="utf-8")
+        setting.file.write_text(file.replace("compression: lz4", "compression: zstd"), encoding="utf-8")
+    setting.insert(500, 10)
+    setting.finish()
+    assert setting.rows() == Counter({str(number): 1 for number in range(510)})
+    assert setting.missing_numbers() == 0
+    assert f"known {before}" in setting.log
 
 
 @pytest.mark.parametrize("step", ["sent.", "snapshot-sent", "slot-made."])
@@ -199,6 +237,27 @@ def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None
     with setting.run() as process:
         assert process.wait(60) == 64
     assert "on cluster prod" in " ".join(setting.log.split()), "of the same topology on another cluster"
+
+
+def test_a_database_that_was_never_applied_gets_no_slot(setting: Setting) -> None:
+    """A variable that names another database than that of the last apply: the right name in the wrong place."""
+    namespace = NamespaceName(setting.tenant, "ns")
+    applied = Ledger("shop", namespace, digest="0" * 64, databases={"SHOP_DATABASE_URL": "7300000000000000001/16384"})
+    properties = {f"{LEDGER_PREFIX}shop": encode(applied)}
+    assert setting.broker.admin("PUT", f"namespaces/{namespace}/properties", properties).ok
+    setting.insert(0, 5)
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K440" in said
+    assert "was applied in 7300000000000000001/16384: nothing was sent" in said
+    assert not setting.has_slot()
+    assert setting.arrived() == []
+    [(here,)] = setting.sql(IDENTITY.lstrip())
+    properties = {f"{LEDGER_PREFIX}shop": encode(replace(applied, databases={"SHOP_DATABASE_URL": here}))}
+    assert setting.broker.admin("PUT", f"namespaces/{namespace}/properties", properties).ok
+    setting.finish()
+    assert len(setting.rows()) == 5
 
 
 def test_a_slot_of_another_database_is_told_before_any_row_is_sent(setting: Setting, logical_server: Postgres) -> None:

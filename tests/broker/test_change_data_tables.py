@@ -49,6 +49,29 @@ def setting(broker: Broker, tenant: str, tmp_path: Path, logical_url: str) -> Se
     return Setting(broker, tenant, tmp_path, logical_url)
 
 
+def test_topics_without_partitions_get_every_commit_once(
+    broker: Broker, tenant: str, tmp_path: Path, logical_url: str
+) -> None:
+    plain = TOPOLOGY.replace("    partitions: 2\n", "    partitioned: false\n")
+    setting = Setting(broker, tenant, tmp_path, logical_url, topology=plain)
+    setting.partitions = 0
+    setting.insert(0, 20)
+    setting.finish()
+    setting.verify()
+    setting.insert(20, 200)
+    setting.insert(220, 20, "slow")
+    with setting.run(KILL_AT="received", KILL_NTH="2") as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.sql("DELETE FROM orders WHERE id = 21")
+    setting.sql("INSERT INTO shop_outbox (topic, key, body) VALUES ('orders', 'k', '{\"id\": 1000}')")
+    setting.finish()
+    assert setting.rows() == Counter(map(str, [*range(240), 1000]))
+    assert {level for level, _ in setting.arrived()} == {"orders", "orders-L2"}
+    assert setting.missing_numbers() == 0
+    code, said = setting.verify()
+    assert (code, "commits: 4 stored once" in said) == (0, True)
+
+
 def test_rows_of_partitions_are_rows_of_their_table(
     broker: Broker, tenant: str, tmp_path: Path, logical_url: str
 ) -> None:

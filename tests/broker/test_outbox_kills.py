@@ -35,6 +35,9 @@ namespace: ns
 topics:
   plain:
     subscriptions: {{work: {{states: [], dead_letter: false}}}}
+  unpartitioned:
+    partitioned: false
+    subscriptions: {{work: {{type: key_shared, states: [], dead_letter: false, on_failure: block}}}}
   keyed:
     partitions: 2
     subscriptions: {{work: {{type: key_shared, states: [], dead_letter: false, on_failure: block}}}}
@@ -160,6 +163,22 @@ def test_a_relay_that_is_killed_loses_nothing_and_repeats_with_the_same_identity
     assert repeated <= WINDOW, "no more than one window of claims"
     assert repeated == 0 or step != "claimed."
     print(f"{step}: {repeated} repeated")  # noqa: T201
+
+
+def test_a_topic_without_partitions_gets_every_row_and_keeps_the_order_of_keys(on_postgres: Setting) -> None:
+    setting = on_postgres
+    ids = setting.add("unpartitioned", 400, keys=4)
+    setting.environ = {"KILL_AT": "stored"}
+    with setting.run() as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.environ = {}
+    setting.finish()
+    assert setting.statuses() == {"sent": 400}
+    first: dict[str, list[str]] = {}
+    for name, key in setting.arrived("unpartitioned", 400):
+        if name not in first.setdefault(key, []):
+            first[key].append(name)
+    assert first == {f"k{number}": ids[number::4] for number in range(4)}
 
 
 def test_relays_at_once_send_every_row_once_and_keys_in_their_order(on_postgres: Setting) -> None:

@@ -40,6 +40,24 @@ def shape(request: pytest.FixtureRequest, workspace: Workspace) -> Shape:
     return found
 
 
+def test_a_subscription_that_is_put_back_says_how_much_comes_again(workspace: Workspace) -> None:
+    workspace.topology(
+        "J: {policies: {retention: {time: 1d, size: 10MiB}}, subscriptions: {s: {}}}", "defaults: {partitions: 2}\n"
+    )
+    workspace.apply()
+    with workspace.client() as client:
+        producer = client.create_producer(workspace.full("J"))
+        for number in range(10):
+            producer.send(b"%d" % number, partition_key=f"k{number}")
+    subscription = f"subscription.{workspace.full('J')}/s"
+    _drop(workspace, "J-partition-1", "s")
+    part = _drift(workspace)["returning"][subscription]
+    assert 0 < part < 10
+    _drop(workspace, "J-partition-0", "s")
+    assert _drift(workspace)["returning"] == {subscription: 10}
+    assert "about 10 stored messages come again" in " ".join(workspace.run("drift", code=3).out.split())
+
+
 def test_what_was_changed_by_hand_is_told_apart_and_put_back(workspace: Workspace, shape: Shape) -> None:
     _forget_ttl(workspace, "J")
     _drop(workspace, "J-partition-1", "s")

@@ -17,6 +17,7 @@ import psycopg
 import pulsar
 
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
+from kodoctl.topology.names import TopicName, partition_numbers
 from tests.brokers.broker import Broker
 from tests.brokers.kill_points import KILL_POINTS
 from tests.brokers.topics import create_topics
@@ -98,7 +99,7 @@ class Setting:
         publication: str = PUBLICATION,
     ) -> None:
         self.broker, self.tenant, self.folder, self.url = broker, tenant, folder, url
-        self.partitions = 2
+        self.partitions = 2  # 0: plain topics
         assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
         assert broker.admin("POST", f"namespaces/{tenant}/ns/deduplication", True).ok
         self.file = folder / "t.yaml"
@@ -144,6 +145,17 @@ class Setting:
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
 
+    def verify(self, *more: str) -> tuple[int, str]:
+        """(exit code, output) of `source verify`, as one line."""
+        command = [
+            sys.executable, "source.py", "source", "verify", str(self.file), *more,
+            "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
+        ]  # fmt: skip
+        environ = {**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": ""}
+        done = subprocess.run(command, cwd=self.folder, env=environ, text=True, capture_output=True, check=False)
+        print(done.stdout, done.stderr)  # noqa: T201  # pytest shows it where a test fails
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
     def has_slot(self) -> bool:
         return bool(
             self.sql(
@@ -180,8 +192,8 @@ class Setting:
         found = []
         try:
             for level in ("orders", "orders-L2"):
-                for partition in range(self.partitions):
-                    topic = f"persistent://{self.tenant}/ns/{level}-partition-{partition}"
+                for part in partition_numbers(self.partitions):
+                    topic = TopicName.parse(f"persistent://{self.tenant}/ns/{level}").partition(part)
                     reader = client.create_reader(topic, pulsar.MessageId.earliest)
                     with suppress(pulsar.Timeout):
                         while reader.has_message_available():

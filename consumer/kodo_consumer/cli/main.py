@@ -49,6 +49,7 @@ class Commands(LazyGroup):
         )),
         group("source", "Rows that a database commits, sent as messages.", (
             LazyCommand("run", "kodo_consumer.cli.source_commands:run", "Send the rows that a database commits until SIGTERM."),
+            LazyCommand("verify", "kodo_consumer.cli.source_commands:verify", "Prove that each commit is stored as messages."),
         )),
     )  # fmt: skip
 

@@ -49,7 +49,9 @@ class MessageArguments:
 
 
 class EncodedMessage(NamedTuple):
-    """A message that its topic allows. `line`: see TypedMessage; `payload`: as it is sent."""
+    """A message whose payload its topic allows; its size is not checked yet. `line`: see TypedMessage; `id`: its
+    identity; `payload`: encoded, None: a tombstone.
+    """
 
     line: int
     id: str

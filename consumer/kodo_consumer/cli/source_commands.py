@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
+from kodo_consumer.cli.outbox_commands import RowFormat
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.cli.common.console import command, say
+from kodo_consumer.source.commit_proof import CommitStatus
+from kodoctl.cli.common.console import command, judging, say
 from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import working_folder
 from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import many, size_text
 
 if TYPE_CHECKING:
     from kodo_consumer.source.runner import Source
+    from kodo_consumer.source.verifier import Verification
     from kodoctl.topology.change_sources import ChangeSource
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
+_SHOWN: Final = 10  # findings in a text
+SourceName = Annotated[str | None, typer.Argument(help="May be left out if the file has one.", metavar="SOURCE")]
+Format = Annotated[RowFormat, typer.Option("--format", help="How the result is printed.")]
 
 
 @command
@@ -28,9 +37,7 @@ log = logging.getLogger("kodo.source")
 @log_options
 def run(
     topology: Topology,
-    source: Annotated[
-        str | None, typer.Argument(help="Source to run; may be left out if the file has one.", metavar="SOURCE")
-    ] = None,
+    source: SourceName = None,
     port: Port = None,
     accept_gap: Annotated[
         str | None,
@@ -51,7 +58,7 @@ def run(
     from kodo_consumer.source.runner import Source
 
     surroundings = Environment.of(**place)
-    accepted = None if accept_gap is None else _position(accept_gap)
+    accepted = None if accept_gap is None else _position("--accept-gap", accept_gap)
     loaded = surroundings.topology(topology)
     chosen = _choose(loaded, source)
     _check_database(chosen, surroundings)
@@ -66,13 +73,110 @@ def run(
     say(_summary(runner))
 
 
-def _position(text: str) -> int:
+@judging
+@connects
+def verify(
+    topology: Topology,
+    source: SourceName = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.0, help="Seconds to wait for commits that are not stored yet.")
+    ] = 10.0,
+    accept: Annotated[
+        str | None,
+        typer.Option("--accept", help="Go on after the commits up to this position, whatever they are.", metavar="LSN"),
+    ] = None,
+    end: Annotated[
+        bool, typer.Option("--end", help="Verify no more: drop the slot that keeps the log. The next call begins anew.")
+    ] = False,
+    format: Format = RowFormat.TEXT,  # noqa: A002
+    *,
+    place: ConnectionOptions,
+) -> None:
+    """Prove that each commit is stored as messages: read the database's log once more.
+
+    The first call makes a slot of its own; call it every few minutes from then on, because the slot keeps the log.
+
+    Exits 0 if each commit since the last call is stored once, 5 if one is missing or stored twice, 6 for inconclusive.
+    """
+    from kodo_consumer.source.verifier import SourceVerifier
+
+    surroundings = Environment.of(**place)
+    accepted = None if accept is None else _position("--accept", accept)
+    if end and accepted is not None:
+        raise UsageError(error("K004", "wrong value", "--accept goes on with the proof, and --end ends it: name one"))
+    loaded = surroundings.topology(topology)
+    chosen = _choose(loaded, source)
+    _check_database(chosen, surroundings)
+    verifier = SourceVerifier(loaded, chosen, surroundings.connection(), surroundings.environ)
+    if end:
+        is_gone = verifier.end()
+        say(f"slot {verifier.slot} is dropped" if is_gone else f"there was no slot {verifier.slot}: nothing to drop")
+        return
+    found = verifier.verify(wait, accepted)
+    verdict, code = _verdict(found)
+    if format is RowFormat.JSON:
+        say(json.dumps(_document(chosen, verifier.slot, found, verdict), indent=2))
+    else:
+        say("\n".join(_lines(chosen, verifier.slot, found, verdict)))
+    raise typer.Exit(code)
+
+
+def _verdict(found: Verification) -> tuple[str, int]:
+    """(verdict, exit code), as those of an audit."""
+    if found.proof is not None and found.proof.is_loss:
+        return "loss", 5
+    is_proved = found.proof is not None and found.proof.is_conclusive and found.is_whole
+    return ("no loss", 0) if is_proved else ("inconclusive", 6)
+
+
+def _lines(source: ChangeSource, slot: str, found: Verification, verdict: str) -> Iterator[str]:
+    from kodo_consumer.source.positions import lsn_text
+
+    yield verdict.upper()
+    start, end, proof = lsn_text(found.start), lsn_text(found.end), found.proof
+    if found.slot.is_lost:
+        yield f"  the server has removed the log after {start}, which slot {slot} needs (max_slot_wal_keep_size):"
+        yield "  what was committed since then is unknown. --end drops the slot, and the next call begins anew"
+        return
+    if proof is None:
+        yield f"  the proof begins at {start}, where source {source.name} is now: run this again later"
+    else:
+        yield from (f"  {one.text}" for one in proof.findings[:_SHOWN])
+        if len(proof.findings) > _SHOWN:
+            yield f"  … and {many(len(proof.findings) - _SHOWN, 'more commit')}: --format json has them"
+        counts = ", ".join(f"{count:,} {status}" for status, count in proof.commits.items() if count)
+        yield f"source {source.name}, {start} to {end}: {f'commits: {counts}' if counts else 'no commits'}"
+        yield f"messages that these commits require: {proof.messages:,}; proved up to {lsn_text(found.slot.position)}"
+    if not found.is_whole:
+        yield "the log has more: run this again"
+    yield f"slot {slot} keeps {size_text(found.slot.kept)} of log until the next call, or --end"
+
+
+def _document(source: ChangeSource, slot: str, found: Verification, verdict: str) -> dict[str, object]:
+    from kodo_consumer.source.positions import lsn_text
+
+    proof = found.proof
+    return {
+        "source": source.name,
+        "verdict": verdict,
+        "from": lsn_text(found.start),
+        "to": lsn_text(found.end),
+        "whole": found.is_whole,
+        "proved": lsn_text(found.slot.position),
+        "commits": {status.value: proof.commits[status] if proof else 0 for status in CommitStatus},
+        "messages": proof.messages if proof else 0,
+        "findings": [{"status": one.status.value, "text": one.text} for one in (proof.findings if proof else ())],
+        "slot": {"name": slot, "kept_bytes": found.slot.kept, "lost": found.slot.is_lost},
+    }
+
+
+def _position(option: str, text: str) -> int:
     from kodo_consumer.source.positions import read_lsn
 
     try:
         return read_lsn(text)
     except ValueError:
-        detail = f"--accept-gap: {one_line(text, 40)!r} is no position: write it as K793 printed it, such as 0/16B3748"
+        detail = f"{option}: {one_line(text, 40)!r} is no position: write it as it was printed, such as 0/16B3748"
         raise UsageError(error("K004", "wrong value", detail)) from None
 
 

@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
@@ -19,19 +18,9 @@ from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import columns, reading, say, tell_wait
 from kodoctl.cli.common.options import Format
-from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
+from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.text.formatting import many
 from kodoctl.topology.units import Duration, UnitError
-
-if TYPE_CHECKING:
-    from kodo_consumer.cli.message_history import FoundMessage, Search
-    from kodo_consumer.cli.message_history import SearchedTopic as Searched
-    from kodo_consumer.core.values.policy import Policy
-    from kodoctl.pulsar.admin.admin import Admin
-    from kodoctl.pulsar.binary.client import BrokerClient
-    from kodoctl.pulsar.binary.message_reader import Unread
-
-_PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
 
 
 @reading
@@ -54,8 +43,8 @@ def why(
 
     Reads all topics of the subscription, and consumes nothing.
     """
-    from kodo_consumer.cli.message_history import Search, level_lines, lines, to_json
-    from kodo_consumer.policy_builder import policy_of
+    from kodo_consumer.cli.history_reader import HistoryReader
+    from kodo_consumer.cli.message_history import level_lines, lines
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.pulsar.binary.client import BrokerClient
     from kodoctl.pulsar.binary.message_reader import Unread
@@ -66,92 +55,22 @@ def why(
             error("K785", "message not found", "no name given: its kodo-id, or ledger:entry:partition:batch")
         )
     surroundings = Environment.of(**place)
-    policy = policy_of(surroundings.topology(topology), topic, subscription)
+    loaded = surroundings.topology(topology)
     connection = surroundings.connection()
-    places = _places(policy)
-    search = Search(message, places)
     moment = _moment(since)
     waits = WaitMonitor(tell_wait)
     with closing(HttpAdmin(connection, waits=waits)) as admin, BrokerClient(connection, waits) as client:
         unread = Unread(admin, client)
-        for _ in range(_PASSES):
-            search.grew = False
-            _pass(policy, places, search, admin, client, moment, unread)
-            if not search.grew:
-                break
-        levels = _levels(policy, search, admin)
-    document = {**to_json(message, search, places), "levels": levels, "unread": unread.lines()}
+        document = HistoryReader(admin, client, unread, moment).read(loaded, topic, subscription, message)
     if not document["hops"]:
         raise _not_found(document, since)
     if output is Format.JSON:
         say(json.dumps(document, indent=2))
     else:
-        for line in (*lines(document, _clock), *level_lines(levels)):
+        for line in (*lines(document, _clock), *level_lines(document["levels"])):
             for part in _wrap_line(line):
                 say(part)
     unread.check()
-
-
-def _places(policy: Policy) -> list[Searched]:
-    """Topics to search, in the order messages go through them."""
-    from kodo_consumer.cli.message_history import DEAD_LETTERS
-    from kodo_consumer.cli.message_history import SearchedTopic as Searched
-
-    dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
-    audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
-    return [*(Searched(lane.topic, lane.name) for lane in policy.lanes), *dead, *audit]
-
-
-def _pass(  # what is looked for, where and from when on
-    policy: Policy,
-    places: list[Searched],
-    search: Search,
-    admin: Admin,
-    client: BrokerClient,
-    moment: int | None,
-    unread: Unread,
-) -> None:
-    for searched in places:
-        show = search.records if policy.audit and searched.topic == policy.audit.topic else search.message
-        for seen in _read_messages(searched, policy.subscription, admin, client, moment, unread):
-            show(seen)
-
-
-def _read_messages(
-    searched: Searched,
-    subscription: str,
-    admin: Admin,
-    client: BrokerClient,
-    moment: int | None,
-    unread: Unread,
-) -> Iterator[FoundMessage]:
-    from kodo_consumer.cli.message_history import FoundMessage
-    from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
-    from kodoctl.topology.names import TopicName
-
-    for part in partitions_of(admin, TopicName.parse(searched.topic)):
-        facts = read_facts(admin, part)
-        cursor = facts.cursors.get(subscription)
-        for found in read_all(client, facts, unread, since=moment):
-            position = f"{found.ledger}:{found.entry}:{facts.partition}:{found.batch}"
-            gone = cursor is not None and cursor.has((found.ledger, found.entry))
-            yield FoundMessage(
-                searched.topic, position, found.payload, found.properties, found.publish_time, gone, found.key
-            )
-
-
-def _levels(policy: Policy, search: Search, admin: Admin) -> dict[str, Any]:
-    """Levels that the message's tenants have now: see `tenant_levels`."""
-    from kodo_consumer.cli.message_history import tenant_levels
-    from kodoctl.pulsar.control.override_store import OverrideStore
-
-    tenants = search.tenants(policy.tenant) if policy.fair_by else []
-    store = OverrideStore(admin, policy.ground_lane.topic, policy.subscription, Random())  # noqa: S311  # it only reads
-    try:
-        orders = store.read(time.time_ns() // 1_000_000) if tenants else ()
-    except ClusterError as problem:
-        return tenant_levels(policy, tenants, (), problem.diagnostics[0].detail)
-    return tenant_levels(policy, tenants, orders)
 
 
 def _moment(since: str | None) -> int | None:

@@ -49,12 +49,12 @@ class InboxIntake:
             if not (received := lane.first_received()):
                 continue
             topic = lane.request.topic
-            self._store.accept(topic, received, self._tenant_of, ordered=lane.is_ordered)
+            names = self._store.accept(topic, received, self._tenant_of, ordered=lane.is_ordered)
             stored.append((lane, received))
             if self.records is None:
                 lane.on_stored(received)
             else:
-                repeats = self._store.repeats(topic, received)
+                repeats = self._store.repeats(names)
                 kinds = (Event.REPEATED if one.position in repeats else Event.STORED for one in received)
                 ends += [(topic, one, kind) for one, kind in zip(received, kinds, strict=True)]
         if ends and self.records is not None:

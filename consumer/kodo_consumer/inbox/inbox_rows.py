@@ -53,7 +53,7 @@ class InboxRows:
     def status(self, subscription: str | None = None) -> list[dict[str, Any]]:
         """Returns a dict for each subscription with rows, by name: `subscription`, `counts` (rows by status),
         `oldest_seconds` (age of the first row to do; None without any), `workers` (claimed rows by claim), and `dead`
-        (rows by `cause` and `tenant`, most first).
+        (rows by `cause` and `tenant`, most first, at most 100 of them).
         """
         mine = [] if subscription is None else [_C.subscription == subscription]
         status = _status()
@@ -68,13 +68,15 @@ class InboxRows:
             .where(*mine, _C.done_at.is_(None), _C.claimed_until > now_ms())
             .group_by(_C.subscription, _C.claimed_by)
         )
-        causes = (
-            select(_C.subscription, _C.reason, _C.tenant, func.count())
+        rank = func.row_number().over(partition_by=_C.subscription, order_by=func.count().desc()).label("rank")
+        ranked = (
+            select(_C.subscription, _C.reason, _C.tenant, func.count().label("rows"), rank)
             .where(*mine, _C.done_at.is_not(None), _C.outcome == InboxStatus.DEAD.value)
             .group_by(_C.subscription, _C.reason, _C.tenant)
-            .order_by(func.count().desc())
-            .limit(_MAX_CAUSES)
+            .subquery()
         )
+        shown = (ranked.c.subscription, ranked.c.reason, ranked.c.tenant, ranked.c.rows)
+        causes = select(*shown).where(ranked.c.rank <= _MAX_CAUSES).order_by(ranked.c.rank)
         found: dict[str, dict[str, Any]] = defaultdict(
             lambda: {"counts": {}, "oldest_seconds": None, "workers": {}, "dead": []}
         )

@@ -49,13 +49,15 @@ class InboxStore:
 
     def accept(
         self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
-    ) -> None:
-        """Stores received messages of a topic, except those that are stored already. Afterwards they may be
-        acknowledged. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept.
+    ) -> Mapping[str, str]:
+        """Stores received messages of a topic (one at least) in one transaction, except repeats of stored ones. All may
+        be acknowledged afterwards. Returns the names of their rows by position. `tenant_of`: tenant by properties and
+        key. `ordered`: the order of each key is to be kept. Raises SQLAlchemyError.
         """
+        names = {one.position: name_of_row(topic, one) for one in deliveries}
         rows = [
             {
-                "subscription": self._subscription, "topic": topic, "name": name_of_row(topic, one),
+                "subscription": self._subscription, "topic": topic, "name": names[one.position],
                 "position": one.position, "head": head_of(one), "body": one.payload,
                 "order_key": hashed(order_key(one)) if ordered else None,
                 "tenant": printable(tenant_of(one.properties, one.key))[:MAX_TENANT],
@@ -64,12 +66,13 @@ class InboxStore:
         ]  # fmt: skip
         with self._engine.begin() as connection:
             connection.execute(insert_once(self._engine.dialect, TABLE).values(received_at=now_ms()), rows)
+        return names
 
-    def repeats(self, topic: str, deliveries: Sequence[Delivery]) -> set[str]:
+    def repeats(self, names: Mapping[str, str]) -> set[str]:
         """Returns the positions of accepted messages that have no row of their own, because they repeat a message that
-        was stored at another position.
+        was stored at another position. `names`: what `accept` returned.
         """
-        c, names = TABLE.c, {one.position: name_of_row(topic, one) for one in deliveries}
+        c = TABLE.c
         rows = select(c.name, c.position).where(self._mine, c.name.in_(names.values()))
         with self._engine.connect() as connection:
             first = {row.name: row.position for row in connection.execute(rows)}

@@ -48,6 +48,11 @@ class InlineAcknowledgedHooks:
             self._hooks.on_acknowledged(messages)
         called()
 
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """See AcknowledgementObserver."""
+        return self._hooks.running_hook
+
     def close(self) -> None:
         """Does nothing: no calls are left."""
 
@@ -67,6 +72,11 @@ class AcknowledgedHooks:
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
         """Queues the messages for the thread, which calls all hooks with each message, then `called`. Does not wait."""
         self._waiting.put((messages, called))
+
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """See AcknowledgementObserver."""
+        return self._calls.running_hook
 
     def close(self) -> None:
         """Drops the messages that wait, whose `called` is never called, and waits at most 2 s for a hook that runs."""

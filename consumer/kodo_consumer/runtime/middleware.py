@@ -59,6 +59,7 @@ class Hooks:
         self.lifespans = Lifespans()
         self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
         self.loop: asyncio.AbstractEventLoop | None = None  # of an async handler, once it has one
+        self._running: tuple[object, float] | None = None  # hook "acknowledged", and monotonic time of its call
         self._logged: dict[object, float] = {}
         self._texts: ErrorTextReader | None = None
 
@@ -135,20 +136,32 @@ class Hooks:
         """True if a hook for acknowledged messages is async."""
         return any(map(is_coroutine, self._of["acknowledged"]))
 
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """Name of the hook "acknowledged" that runs now, and the seconds since it was called; None: none runs. Any thread
+        may ask.
+        """
+        running = self._running
+        return None if running is None else (_name(running[0]), time.monotonic() - running[1])
+
     def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
         """Calls the hooks "acknowledged", all of them plain, with each message. Exceptions are logged."""
         for message, rule in messages:
             for hook in self._of["acknowledged"]:
+                self._running = hook, time.monotonic()
                 try:
                     if (answer := hook(message, rule)) is not None:
                         refuse_unawaited(answer, _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
+                finally:
+                    self._running = None
 
     async def on_acknowledged_later(self, messages: Sequence[Acknowledged]) -> None:
         """The same with hooks of which some are async: on the event loop of the handlers, one after the other."""
         for message, rule in messages:
             for hook in self._of["acknowledged"]:
+                self._running = hook, time.monotonic()
                 try:
                     answer = hook(message, rule)
                     refuse_unawaited(await answer if inspect.isawaitable(answer) else answer, _name(hook))
@@ -156,6 +169,8 @@ class Hooks:
                     if (task := asyncio.current_task()) is not None and task.cancelling():
                         raise
                     self._complain(hook, problem)
+                finally:
+                    self._running = None
 
     # ---- handled and decided
 

@@ -18,7 +18,7 @@ from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
 from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.state.tenant_ring import MAX_TENANTS
 from kodo_consumer.core.upkeep.backlog_trend import HandlerLoad
-from kodo_consumer.core.upkeep.override_state import apply_overrides, paused_lanes, paused_tenants
+from kodo_consumer.core.upkeep.override_state import apply_overrides, left_lanes, paused_lanes, paused_tenants
 from kodo_consumer.core.upkeep.tenant_backlog import TenantShare
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.outcomes import DONE, PostponeAsked
@@ -223,6 +223,12 @@ class Worker:
         with self._or_broken(), self._event():
             self.engine.receipts(receipts)
 
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """Name of the hook for acknowledged messages that runs now, and the seconds since it was called; None: none runs."""
+        observer = self._observers.acknowledged
+        return None if observer is None else observer.running_hook
+
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
         """Takes results of acknowledgements by their tickets, and has the hooks called with the confirmed messages. See
         LaneSink.
@@ -368,7 +374,10 @@ class Worker:
             with self._lock:
                 orders, policy = self.orders, self.policy
                 self.engine.apply_policy(
-                    apply_overrides(policy, orders), paused_lanes(policy, orders), paused_tenants(orders)
+                    apply_overrides(policy, orders),
+                    paused_lanes(policy, orders),
+                    paused_tenants(orders),
+                    left_lanes(policy, orders),
                 )
                 if not self.opened:  # what it brings about is carried out with what the first messages do
                     return

@@ -7,9 +7,13 @@ process sends it again, and nothing else. `runner` reports a position to the dat
 messages before it (`progress`), and after a mark that names the position is stored: after a kill, every change after
 that position comes again, and a slot that is further on than the last mark was moved by somebody else.
 
+The broker forgets the numbers of a producer that has been away for six hours
+(`brokerDeduplicationProducerInactivityTimeoutMinutes`). Where it does not know a name, the partition itself is read for
+messages that an earlier process sent (`stored_messages`).
+
+`verifier` reads the log a second time, by a slot of its own, and `commit_proof` compares it with the stored messages.
+
 Two limits. A snapshot that is interrupted begins anew, with rows that may have changed since: rows that were sent come
-again. And the broker forgets the numbers of a producer that has been away for six hours
-(`brokerDeduplicationProducerInactivityTimeoutMinutes`): if a process is killed, and nobody starts it again for that
-long, the messages since the last confirmed position, of two seconds as a rule, come twice, with the same `kodo-id`.
-The same happens if routes, partitions or the source itself change between a kill and the next start.
+again. And if routes or partitions change between a kill and the next start, the messages since the last confirmed
+position, of two seconds as a rule, may come twice, on two partitions, with the same `kodo-id`.
 """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
 from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
+from kodoctl.database.change_objects import IDENTITY
 from kodoctl.database.postgres import DatabaseError, connection_of
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.values.publication_marker import read_marker
@@ -75,23 +76,27 @@ class System(NamedTuple):
     end: int
 
 
+class SourceOwner(NamedTuple):
+    """Topology of a source, and the facts about it that the cluster keeps. `read_uuid`: returns the UUID of its Pulsar
+    tenant, None: it has none; `read_identity`: returns the identity of the database at the last apply, None: no apply
+    wrote one. Both raise ClusterError.
+    """
+
+    topology: str
+    namespace: str
+    read_uuid: Callable[[], str | None]
+    read_identity: Callable[[], str | None]
+
+
 class SourceDatabase:
-    """The database of a source. `place`: name and namespace of its topology; `environ` has the variable with the
-    address; `read_uuid`: returns the UUID of the topology's Pulsar tenant, or raises ClusterError; `accepted_gap`:
-    position at which the slot may be although changes before it were passed over, None: none. Methods raise
-    DatabaseError.
+    """The database of a source. `environ` has the variable with the address; `accepted_gap`: position at which the slot
+    may be although changes before it were passed over, None: none. Methods raise DatabaseError.
     """
 
     def __init__(
-        self,
-        source: ChangeSource,
-        place: tuple[str, str],
-        environ: Mapping[str, str],
-        read_uuid: Callable[[], str | None],
-        accepted_gap: int | None = None,
+        self, source: ChangeSource, owner: SourceOwner, environ: Mapping[str, str], accepted_gap: int | None = None
     ) -> None:
-        self._source, self._place, self._environ = source, place, environ
-        self._read_uuid, self._accepted_gap = read_uuid, accepted_gap
+        self._source, self._owner, self._environ, self._accepted_gap = source, owner, environ, accepted_gap
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -102,7 +107,9 @@ class SourceDatabase:
 
     @contextmanager
     def replicate(self) -> Iterator[Replication]:
-        """Context with a connection for replication, on which statements of SQL can be run as well."""
+        """Context with a connection for replication. Until its stream starts, it runs SQL as well. It is closed at the
+        end, even in the middle of a stream.
+        """
         with connection_of(self._source.spec.database, self._environ, replication="database") as connection:
             replication = Replication(connection, self._source)
             try:
@@ -112,13 +119,37 @@ class SourceDatabase:
             finally:
                 connection.close()  # in the middle of a stream, too
 
+    def check_identity(self, *identities: str) -> None:
+        """Raises UsageError (K440) if one of the connections of this run is to another database than that of the last
+        apply. `identities`: of the connections, as `identity_of` returns them. If nobody applied the source, or the
+        ledger cannot be read, the connections have to agree: else it raises DatabaseError.
+        """
+        variable = self._source.spec.database
+        try:
+            applied = self._owner.read_identity()
+        except ClusterError as problem:
+            text = "whether %s names the database of the last apply is not known: %s"
+            log.warning(text, variable, one_line(str(problem), 300))
+            applied = None
+        now = set(identities)
+        if applied is not None and now != {applied}:
+            detail = (
+                f"{variable} names the database {', '.join(sorted(now - {applied}))} (server/database), and"
+                f" {self._source.publication} was applied in {applied}: nothing was sent. If the source moved for good,"
+                " `kodoctl plan FILE` says what to do"
+            )
+            raise UsageError(error("K440", "another database than at the last apply", detail))
+        if len(now) > 1:
+            raise DatabaseError(f"{variable} led to different databases: {', '.join(sorted(now))} (server/database)")
+
     def slot_position(self, connection: Any) -> int | None:
         """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
         belongs to another topology or cluster, or if there is neither.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
         owner = read_marker(published[0]) if published is not None else None
-        if owner is not None and ((owner.topology, owner.namespace) != self._place or self._is_elsewhere(owner)):
+        place = self._owner.topology, self._owner.namespace
+        if owner is not None and ((owner.topology, owner.namespace) != place or self._is_elsewhere(owner)):
             detail = (
                 f"publication {self._source.publication} belongs to the topology {owner}: rename the source, or name"
                 " another database"
@@ -154,7 +185,7 @@ class SourceDatabase:
 
     def _is_elsewhere(self, owner: PublicationMarker) -> bool:
         try:
-            return owner.uuid != self._read_uuid()
+            return owner.uuid != self._owner.read_uuid()
         except ClusterError as problem:
             text = "publication %s: whether it belongs to this cluster or to another is not known: %s"
             log.warning(text, self._source.publication, one_line(str(problem), 300))
@@ -256,6 +287,10 @@ class Replication:
             for row in range(result.ntuples)
         ]
 
+    def identity(self) -> str:
+        """Identity of the database, as `identity_of` returns it."""
+        return str(self.execute(IDENTITY)[0][0])
+
     def system(self) -> System:
         """Identity of the server."""
         found = self.execute("IDENTIFY_SYSTEM")[0]
@@ -334,6 +369,11 @@ class Replication:
         if state in (_IN_USE, _DUPLICATE):
             raise SlotInUseError(f"another `source run` has it: {text}")
         raise DatabaseError(text or self._pg.error_message.decode(errors="replace").strip() or "the connection is lost")
+
+
+def identity_of(connection: Any) -> str:
+    """Identity of a database, SERVER/OID, as the ledger has it: of the server's files, and the number of the database."""
+    return str(connection.execute(IDENTITY).fetchone()[0])
 
 
 def snapshot_rows(

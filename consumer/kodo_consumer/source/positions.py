@@ -18,12 +18,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 _POSITION_BITS: Final = 40  # a TiB
 _PLACE_BITS: Final = 22
 _POSITION_MASK: Final = (1 << _POSITION_BITS) - 1
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
+PLACES: Final = 2
+"""Places of a transaction for each change: a changed key makes two messages."""
+_POSITION: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})#(snapshot-)?(\d{1,15})", re.ASCII)
 _SNAPSHOT_SLOT: Final = "kodo_snapshot_"
 
 
@@ -38,7 +42,7 @@ class Position(NamedTuple):
 
     @property
     def group(self) -> str:
-        """End of the producer's name under which `number` counts."""
+        """Last part of the producer's name; numbers rise only within one such name."""
         high = f"{self.lsn >> _POSITION_BITS:x}"
         if self.is_snapshot:
             return f"s-{self.lsn:x}-{self.place >> _PLACE_BITS:x}"
@@ -69,6 +73,15 @@ def read_lsn(text: str) -> int:
     """Reads a position in the log as PostgreSQL writes it."""
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
+
+
+def read_position(text: str) -> Position | None:
+    """Reads a position as `str` writes it; None: it is none."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        return None
+    lsn, is_snapshot, place = found.groups()
+    return Position(read_lsn(lsn), int(place), is_snapshot is not None)
 
 
 def origin_of(system: str, timeline: int, routing: Any) -> str:

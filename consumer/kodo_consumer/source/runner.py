@@ -14,18 +14,20 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.adapters.pulsar.cluster_admin import tenant_uuid
+from kodo_consumer.adapters.pulsar.cluster_admin import applied_database, tenant_uuid
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
-from kodo_consumer.source.database import Event, Replication, SourceDatabase, snapshot_rows
+from kodo_consumer.source.database import Event, Replication, SourceDatabase, SourceOwner, identity_of, snapshot_rows
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, Truncate, read_message
-from kodo_consumer.source.positions import Position, lsn_text
+from kodo_consumer.source.positions import PLACES, Position, lsn_text
 from kodo_consumer.source.progress import OpenTransaction, Progress
-from kodo_consumer.source.row_mapping import GoneError, RowMapping
+from kodo_consumer.source.row_mapping import GoneError
 from kodo_consumer.source.sender import Numbering, SourceSender, UnconfirmedMessage
+from kodo_consumer.source.table_mappings import NO_MESSAGE, TableMappings, at
 from kodoctl.database.postgres import DatabaseError
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
+from kodoctl.topology.names import NamespaceName
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.source")
 _FIRST: Final = "it has not connected yet"
-_NO_MESSAGE: Final = "change cannot become a message"
 _WINDOW: Final = 10_000  # messages without a receipt
 _TURN: Final = 1_000  # messages of the stream in one turn
 _WAIT: Final = 0.2  # seconds that a turn waits for the stream
@@ -58,18 +59,15 @@ class _Life:
     why one of them is not stored; `transaction`, `lsn`, `place`, `time`: of the change that is read now. Times are
     monotonic, but for `time`.
 
-    `strangers`: published tables that the file does not have, by number; `uneven`: tables with a partition that logs
-    less than they say; `unpublished`: why changes of a table do not come, "": all come. `covered`: position that a
-    stored mark names, and that alone is reported to the server; `covering`: the next such mark is on its way; `moved`:
-    there were changes since.
+    `mappings`: None: no sender is open yet; `unpublished`: why changes of a table do not come, "": all come. `covered`:
+    position that a stored mark names, and that alone is reported to the server; `covering`: the next such mark is on
+    its way; `moved`: there were changes since.
     """
 
     progress: Progress = field(default_factory=Progress)
     out: set[UnconfirmedMessage] = field(default_factory=set)
     failure: str = ""
-    mappings: dict[int, tuple[RowMapping, Relation] | None] = field(default_factory=dict)
-    strangers: dict[int, str] = field(default_factory=dict)
-    uneven: set[int] = field(default_factory=set)
+    mappings: TableMappings | None = None
     unpublished: str = ""
     transaction: OpenTransaction | None = None
     lsn: int = 0
@@ -85,6 +83,10 @@ class _Life:
     answered_at: float = field(default_factory=monotonic)
     replication: Replication | None = None
     asked: threading.Event = field(default_factory=threading.Event)
+
+    def map_tables(self, mappings: TableMappings) -> None:
+        """Takes the mappings of this life."""
+        self.mappings = mappings
 
     def on_sign_of_life(self, end: int) -> None:
         """The server has sent everything up to a position."""
@@ -113,9 +115,7 @@ class Source:
         self.lag = 0.0
         self.turned_at = time.monotonic()
         self._topology, self._source, self._connection, self._signer = topology, source, connection, signer
-        place = topology.spec.name, f"{topology.spec.tenant}/{topology.spec.namespace}"
-        read_uuid = partial(tenant_uuid, connection, topology.spec.tenant)
-        self._database = SourceDatabase(source, place, environ, read_uuid, accepted_gap)
+        self._database = SourceDatabase(source, owner_of(topology, source, connection), environ, accepted_gap)
         self._numbering = Numbering()
         self._answers: deque[tuple[UnconfirmedMessage, Unconfirmed | Rejected | None]] = deque()
         self._some = threading.Event()
@@ -166,6 +166,7 @@ class Source:
         with ExitStack() as ends:
             queries = ends.enter_context(self._database.connect())
             replication = ends.enter_context(self._database.replicate())
+            self._database.check_identity(identity_of(queries), replication.identity())
             position = self._database.slot_position(queries)
             sender = SourceSender(
                 connection=self._connection,
@@ -179,6 +180,7 @@ class Source:
                 settle=self._settle,
             )
             ends.callback(sender.close)
+            self._life.map_tables(TableMappings(self._source, self._database, queries, sender.target))
             made = self._make_slot(replication, queries, sender) if position is None else None
             replication.start()
             covered = sender.open_coverage()
@@ -214,9 +216,9 @@ class Source:
                 log.info("%s is an outbox: rows that are there already are sent as well", table.name)
             for row in snapshot_rows(queries, table, -1 - number, snapshot):
                 if isinstance(row, Relation):
-                    self._on_relation(row, queries, sender)
+                    self._on_relation(row)
                 else:
-                    self._on_change(row, queries, sender, is_snapshot=True)
+                    self._on_change(row, sender, is_snapshot=True)
                 if len(self._life.out) >= _WINDOW:
                     self._await_room()
         self._settle()
@@ -238,7 +240,7 @@ class Source:
                 self._some.wait(0.05)
             else:
                 for event in replication.events(_WAIT, _TURN):
-                    self._on_event(event, queries, sender)
+                    self._on_event(event, sender)
             self._read_answers()
             self._cover(sender)
             self._confirm(replication)
@@ -271,13 +273,13 @@ class Source:
 
     # ---- messages of the stream
 
-    def _on_event(self, event: Event, queries: Any, sender: SourceSender) -> None:
+    def _on_event(self, event: Event, sender: SourceSender) -> None:
         if event.data is None:
             self._life.on_sign_of_life(event.end)
             return
         match read_message(event.data):
             case RowChange() as change:
-                self._on_change(change, queries, sender)
+                self._on_change(change, sender)
             case Begin(lsn, at):
                 self._life.transaction, self._life.lsn, self._life.place, self._life.time = (
                     self._life.progress.begin(at),
@@ -289,88 +291,38 @@ class Source:
                 assert self._life.transaction is not None
                 self._life.transaction.end, self._life.transaction = end, None
             case Relation() as relation:
-                self._on_relation(relation, queries, sender)
+                self._on_relation(relation)
             case Truncate(relations):
                 self.counts["truncates"] += 1
-                names = [found[1].name for one in relations if (found := self._life.mappings.get(one)) is not None]
-                log.warning(
-                    "TRUNCATE of %s at %s: no message says that its rows are gone",
-                    ", ".join(names),
-                    lsn_text(self._life.lsn),
-                )
+                assert self._life.mappings is not None
+                names = ", ".join(filter(None, map(self._life.mappings.name_of, relations)))
+                text = "TRUNCATE of %s at %s: no message says that its rows are gone"
+                log.warning(text, names, lsn_text(self._life.lsn))
             case None:
                 pass
 
-    def _on_relation(self, relation: Relation, queries: Any, sender: SourceSender) -> None:
-        table = self._tables.get(relation.name)
-        if table is None:  # renamed later than this change
-            table = self._tables.get(self._database.present_name(queries, relation))
-        if table is None:
-            self._on_partition(relation, queries, sender)
-            self._life.mappings[relation.id] = None
-            self._life.strangers[relation.id] = relation.name
-            return
-        if relation.id in self._life.uneven:
-            key = self._database.primary_key(queries, table, relation)
-            logged = tuple(column._replace(is_key=column.name in key) for column in relation.columns)
-            relation = relation._replace(identity="d", columns=logged)
-        columns = tuple((column.name, column.type) for column in relation.columns)
-        before = self._columns.get(table.name)
-        if before is not None and before != columns:
-            self.counts["schema_changes"] += 1
-            log.warning(
-                "%s has other columns from %s on: %s",
-                table.name,
-                lsn_text(self._life.lsn),
-                _difference(before, columns),
-            )
-        self._columns[table.name] = columns
-        self._life.mappings[relation.id] = self._mapping(table, relation, queries, sender), relation
-
-    def _on_partition(self, partition: Relation, queries: Any, sender: SourceSender) -> None:
-        """Notes a partition that logs less of an old row than its table says: the server sends NULL for what is not
-        logged, so that of old rows the primary key alone is to be relied on.
-        """
-        root = self._life.mappings.get(self._database.root_of(queries, partition))
-        if root is not None and root[1].identity == "f" != partition.identity:
-            log.warning(
-                "%s has another replica identity than its table %s: of old rows only the primary key is used",
-                one_line(partition.name),
-                root[1].name,
-            )
-            self._life.uneven.add(root[1].id)
-            self._on_relation(root[1], queries, sender)
-
-    def _on_stranger(self, relation: int, queries: Any) -> None:
-        """Logs the first change of a published table that the file does not have. Raises UsageError if it may be a table
-        of the file that was renamed.
-        """
-        name = self._life.strangers.pop(relation, "")
+    def _on_relation(self, relation: Relation) -> None:
+        assert self._life.mappings is not None
+        name = self._life.mappings.on_relation(relation)
         if not name:
             return
-        if missing := self._database.unpublished(queries):
-            detail = (
-                f"{name} is published and not in the file, and {', '.join(missing)} is not published: if it was renamed,"
-                " write its new name in the file and start again. Nothing is lost, the slot keeps its position"
-            )
-            raise UsageError(_at(error("K791", _NO_MESSAGE, detail), name, Position(self._life.lsn, 0)))
-        log.warning("%s is published, and not in the file: its changes are left out", one_line(name))
+        columns = tuple((column.name, column.type) for column in relation.columns)
+        before = self._columns.get(name)
+        if before is not None and before != columns:
+            self.counts["schema_changes"] += 1
+            difference = _difference(before, columns)
+            log.warning("%s has other columns from %s on: %s", name, lsn_text(self._life.lsn), difference)
+        self._columns[name] = columns
 
-    def _mapping(self, table: TableMapping, relation: Relation, queries: Any, sender: SourceSender) -> RowMapping:
-        target = None if table.spec.outbox is not None else sender.target(str(table.spec.topic))
-        fetch = partial(self._database.fetch, queries)
-        return RowMapping(table, relation, self._database.primary_key(queries, table, relation), target, fetch)
-
-    def _on_change(self, change: RowChange, queries: Any, sender: SourceSender, *, is_snapshot: bool = False) -> None:
-        found, transaction = self._life.mappings.get(change.relation), self._life.transaction
+    def _on_change(self, change: RowChange, sender: SourceSender, *, is_snapshot: bool = False) -> None:
+        assert self._life.mappings is not None
+        found, transaction = self._life.mappings.of(change), self._life.transaction
         place = self._life.place
-        self._life.place += 2  # a changed key makes two messages of one change
+        self._life.place += PLACES
         if found is None or transaction is None:
-            self._on_stranger(change.relation, queries)
+            self._life.mappings.on_stranger(change.relation, self._life.lsn)
             return
-        mapping, relation = found
-        if relation.id in self._life.uneven:
-            change = change._replace(only_key=True)
+        mapping, name, change = found
         self._life.moved = True
         position = Position(self._life.lsn, place, is_snapshot)
         try:
@@ -382,13 +334,10 @@ class Source:
                 position = position._replace(place=place + 1)
         except GoneError:
             self.counts["superseded"] += 1
-            log.warning(
-                "%s at %s: left out, its row was deleted by a later commit, and a large value with it",
-                relation.name,
-                position,
-            )
+            text = "%s at %s: left out, its row was deleted by a later commit, and a large value with it"
+            log.warning(text, name, position)
         except UsageError as problem:
-            raise UsageError(*(_at(one, relation.name, position) for one in problem.diagnostics)) from None
+            raise UsageError(*(at(one, name, position) for one in problem.diagnostics)) from None
 
     def _on_known(self, position: Position) -> None:
         if position in self._refused:
@@ -432,7 +381,7 @@ class Source:
             self._life.failure = f"{token.partition}: {receipt.reason}"
             if isinstance(receipt, Rejected):
                 detail = f"{token.partition}, {token.position}: {receipt.reason}"
-                raise UsageError(error("K791", _NO_MESSAGE, detail))
+                raise UsageError(error("K791", NO_MESSAGE, detail))
         if last is not None:
             self._life.answered_at = time.monotonic()
             self.lag = max(0.0, time.time() - last.time / 1000)
@@ -510,6 +459,17 @@ class Source:
                 token.sequencer.give_up(token.number)
 
 
+def owner_of(topology: LoadedTopology, source: ChangeSource, connection: Connection) -> SourceOwner:
+    """Owner of a source: its topology, and how the cluster is read."""
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    return SourceOwner(
+        topology.spec.name,
+        str(namespace),
+        partial(tenant_uuid, connection, topology.spec.tenant),
+        partial(applied_database, connection, namespace, topology.spec.name, source.spec.database),
+    )
+
+
 def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
     gone, new = (
         [name for name, _ in one if (name, _) not in other] for one, other in ((before, after), (after, before))
@@ -518,8 +478,3 @@ def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
         "; ".join(f"{what} {', '.join(names)}" for what, names in (("without", gone), ("with", new)) if names)
         or "another order"
     )
-
-
-def _at(finding: Any, table: str, position: Position) -> Any:
-    """The finding, with the place of the change that it is about."""
-    return error(finding.code, finding.summary, f"{table} at {position}: {finding.detail}")

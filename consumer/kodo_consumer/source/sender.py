@@ -10,19 +10,21 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient, SequencedProducer, is_deduplicating
-from kodo_consumer.core.checks.message_validation import MessageValidator, validator_of
+from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage, validator_of
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.core.values.envelope import Level, Outgoing, wire_size
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.policy_builder import send_target_of
 from kodo_consumer.source.positions import Position, lsn_text, origin_of
+from kodo_consumer.source.stored_messages import id_prefix, stored_since
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import COVERED, FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY as NO_SUBSCRIPTION
 from kodoctl.protocol.sequence_numbers import new_run
+from kodoctl.pulsar.session import Session
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
@@ -57,13 +59,86 @@ class UnconfirmedMessage:
 
 
 @dataclass(slots=True)
-class _ReadyTopic:
+class ReadyTopic:
+    """Ready topic to which a source sends. `partitions`: full names, its own name if it has none."""
+
     target: SendTarget
     form: MessageValidator
     partitions: list[str]
     router: Router
+
+
+class PlacedMessage(NamedTuple):
+    """Message that its topic takes, and the partition to which it belongs."""
+
+    new: NewMessage
+    ready: ReadyTopic
+    partition: int
+
+
+class SourceTopics:
+    """Ready topics of a source, and the place of each message in them. `system`: identifier of the database server.
+    Methods raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not
+    take.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topology: LoadedTopology,
+        source: ChangeSource,
+        system: str,
+        client: SequencedClient,
+    ) -> None:
+        self._connection, self._topology, self._client = connection, topology, client
+        self._prefix = id_prefix(source.slot, system)
+        self._topics: dict[tuple[str, Level], ReadyTopic] = {}
+        self.grounds = list(source.targets(topology.spec))
+
+    def of(self, ground: str, level: Level = Level.L1) -> ReadyTopic:
+        """Ready topic of a level of a ground topic."""
+        found = self._topics.get((ground, level))
+        if found is None:
+            from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
+
+            target = send_target_of(self._topology, ground, str(level))
+            largest, _ = limits_now(self._connection, target.topic)
+            limits = [size for size in (target.largest.get(target.topic), largest) if size]
+            partitions = self._client.partitions(target.topic)
+            # its messages keep their order: none that is too large goes alone under another algorithm
+            form = validator_of(replace(target, ordered=True), int(min(limits, default=0)))
+            found = self._topics[ground, level] = ReadyTopic(target, form, partitions, Router(len(partitions)))
+        return found
+
+    def place(self, message: MappedMessage, position: Position, time_ms: int) -> PlacedMessage:
+        """Checks a message, and chooses its topic and partition. `time_ms`: of the commit, in ms since the epoch."""
+        if message.topic not in self._topology.spec.topics:
+            raise UsageError(error("K791", "change cannot become a message", f"no topic {message.topic!r} in the file"))
+        ready = self.of(message.topic)
+        new = ready.form.accept(
+            message.payload,
+            lambda: time_ms,
+            key=message.key,
+            properties=message.properties,
+            event_time=time_ms,
+            id=f"{self._prefix}{position}",
+        )
+        table = ready.target.dispatch
+        if table is not None:
+            fair_by = ready.target.fair_by
+            tenant = value_of(fair_by, new.properties, new.key) if fair_by else NOBODY
+            facts = RouteFacts(new.properties, new.key, tenant, new.id, len(new.payload or b""), Level.L1)
+            ready = self.of(message.topic, table.choose(facts))
+        return PlacedMessage(new, ready, ready.router.choose(new.key or new.id, 0.0))
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Numbers and producers of a ready topic. `producers`: by partition, with the group of their positions."""
+
+    ready: ReadyTopic
     sequencer: Sequencer
-    producers: dict[int, tuple[str, SequencedProducer]] = field(default_factory=dict)  # by partition, with the group
+    producers: dict[int, tuple[str, SequencedProducer]] = field(default_factory=dict)
     markers: dict[int, SequencedProducer] = field(default_factory=dict)
 
 
@@ -100,16 +175,17 @@ class SourceSender:
         on_answer: OnAnswer,
         settle: Callable[[], None],
     ) -> None:
-        self._connection, self._topology, self._source, self._system = connection, topology, source, system
+        self._connection, self._source, self._system = connection, source, system
         self._numbering, self._signer, self._out = numbering, signer, out
         self._on_answer, self._settle = on_answer, settle
         self._client = SequencedClient(connection)
-        self._topics: dict[tuple[str, Level], _ReadyTopic] = {}
+        self._topics = SourceTopics(connection, topology, source, system.id, self._client)
+        self._sendings: dict[str, _Sending] = {}
+        self._remembered: set[Position] = set()  # stored messages of which the broker has forgotten the numbers
         self._origin = ""
         self._coverage: SequencedProducer | None = None
         try:
-            grounds = list(source.targets(topology.spec))
-            ready = {ground: self._topic(ground, Level.L1) for ground in grounds}
+            ready = {ground: self._topics.of(ground) for ground in self._topics.grounds}
             routing = {
                 "source": source.spec.model_dump(mode="json"),
                 "topics": {
@@ -118,47 +194,31 @@ class SourceSender:
                 },
             }
             self._origin = origin_of(system.id, system.timeline, routing)
-            self._check_deduplication(ready[grounds[0]])
-            self._home = ready[grounds[0]]
+            self._home = self._sending(next(iter(ready.values())))
+            self._check_deduplication(self._home.ready)
         except BaseException:
             self._client.close()
             raise
 
     def target(self, ground: str) -> SendTarget:
         """Send target of a ground topic."""
-        return self._topic(ground, Level.L1).target
+        return self._topics.of(ground).target
 
     def send(self, message: MappedMessage, position: Position, time_ms: int, transaction: OpenTransaction) -> bool:
         """Sends a message. Returns False if the broker had it before this sender was opened."""
-        if message.topic not in self._topology.spec.topics:
-            raise UsageError(error("K791", "change cannot become a message", f"no topic {message.topic!r} in the file"))
-        ready = self._topic(message.topic, Level.L1)
-        new = ready.form.accept(
-            message.payload,
-            lambda: time_ms,
-            key=message.key,
-            properties=message.properties,
-            event_time=time_ms,
-            id=f"{self._source.slot}:{self._system.id}:{position}",
-        )
-        table = ready.target.dispatch
-        if table is not None:
-            fair_by = ready.target.fair_by
-            tenant = value_of(fair_by, new.properties, new.key) if fair_by else NOBODY
-            facts = RouteFacts(new.properties, new.key, tenant, new.id, len(new.payload or b""), Level.L1)
-            ready = self._topic(message.topic, table.choose(facts))
-        partition = ready.router.choose(new.key or new.id, 0.0)
-        _, producer = self._producer(ready, partition, position)
+        new, ready, partition = self._topics.place(message, position, time_ms)
+        sending = self._sending(ready)
+        producer = self._producer(sending, partition, position, time_ms)
         number = position.number
-        if producer.is_stored(number):
+        if producer.is_stored(number) or position in self._remembered:
             return False
         to = ready.partitions[partition]
-        sequence = ready.sequencer.next(partition)
+        sequence = sending.sequencer.next(partition)
         outgoing = new.outgoing(ready.target.topic, to, sequence, self._signer)
         if (problem := ready.form.too_large(outgoing)) is not None:
-            ready.sequencer.give_up(sequence)
+            sending.sequencer.give_up(sequence)
             raise problem
-        token = UnconfirmedMessage(ready.sequencer, to, transaction, sequence, position)
+        token = UnconfirmedMessage(sending.sequencer, to, transaction, sequence, position)
         if wire_size(outgoing) >= _ALONE:
             self._settle()
             self._post(producer, number, outgoing, token)
@@ -170,13 +230,13 @@ class SourceSender:
     def send_marks(self, *, end: bool) -> int:
         """Sends the marks of all topics, after `settle`. Returns their number. `end`: the runs of numbers are over."""
         count = 0
-        for ready in self._topics.values():
-            for mark in ready.sequencer.marks(end=end):
-                to = ready.partitions[mark.partition]
-                if mark.partition not in ready.markers:
-                    ready.markers[mark.partition] = self._client.open(to, None, ready.target)
-                token = UnconfirmedMessage(ready.sequencer, to, mark=mark)
-                self._post(ready.markers[mark.partition], None, self._mark(ready, mark, {}), token)
+        for sending in self._sendings.values():
+            for mark in sending.sequencer.marks(end=end):
+                to = sending.ready.partitions[mark.partition]
+                if mark.partition not in sending.markers:
+                    sending.markers[mark.partition] = self._client.open(to, None, sending.ready.target)
+                token = UnconfirmedMessage(sending.sequencer, to, mark=mark)
+                self._post(sending.markers[mark.partition], None, self._mark(sending.ready, mark, {}), token)
                 count += 1
         return count
 
@@ -186,7 +246,7 @@ class SourceSender:
         """
         if self._coverage is None:
             name = f"kodo-source-{self._source.slot}-{self._system.id}-{self._system.timeline}-covered"
-            self._coverage = self._client.open(self._home.partitions[0], name, self._home.target)
+            self._coverage = self._client.open(self._home.ready.partitions[0], name, self._home.ready.target)
         return max(0, self._coverage.last_stored)
 
     def send_coverage(self, start: int, end: int) -> None:
@@ -194,15 +254,16 @@ class SourceSender:
         a snapshot. The broker keeps the number, `end`, also when the mark is gone.
         """
         assert self._coverage is not None
-        token = UnconfirmedMessage(self._home.sequencer, self._home.partitions[0], covers=end)
+        token = UnconfirmedMessage(self._home.sequencer, self._home.ready.partitions[0], covers=end)
         if self._coverage.is_stored(end):
             self._out.add(token)
             self._on_answer(token, None)
             return
         covered = {COVERED: f"{lsn_text(start)}..{lsn_text(end)}"}
-        self._post(self._coverage, end, self._mark(self._home, self._home.sequencer.mark_again(0), covered), token)
+        mark = self._home.sequencer.mark_again(0)
+        self._post(self._coverage, end, self._mark(self._home.ready, mark, covered), token)
 
-    def _mark(self, ready: _ReadyTopic, mark: ProducerWatermark, more: dict[str, str]) -> Outgoing:
+    def _mark(self, ready: ReadyTopic, mark: ProducerWatermark, more: dict[str, str]) -> Outgoing:
         """Message of a mark to its partition, signed if there are keys. `more`: further properties."""
         properties = {SEQ: str(mark), FOR: NO_SUBSCRIPTION, **more}
         if self._signer is not None:
@@ -221,35 +282,33 @@ class SourceSender:
         self._out.add(token)
         producer.send(number, message, token, self._on_answer)
 
-    def _topic(self, ground: str, level: Level) -> _ReadyTopic:
-        found = self._topics.get((ground, level))
-        if found is None:
-            from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
+    def _sending(self, ready: ReadyTopic) -> _Sending:
+        topic = ready.target.topic
+        if topic not in self._sendings:
+            self._sendings[topic] = _Sending(ready, self._numbering.of(topic))
+        return self._sendings[topic]
 
-            target = send_target_of(self._topology, ground, str(level))
-            largest, _ = limits_now(self._connection, target.topic)
-            limits = [size for size in (target.largest.get(target.topic), largest) if size]
-            partitions = self._client.partitions(target.topic)
-            # its messages keep their order: none that is too large goes alone under another algorithm
-            form = validator_of(replace(target, ordered=True), int(min(limits, default=0)))
-            router, sequencer = Router(len(partitions)), self._numbering.of(target.topic)
-            found = self._topics[ground, level] = _ReadyTopic(target, form, partitions, router, sequencer)
-        return found
-
-    def _producer(self, ready: _ReadyTopic, partition: int, position: Position) -> tuple[str, SequencedProducer]:
-        """The producer under whose name the position is numbered, with its name."""
+    def _producer(self, sending: _Sending, partition: int, position: Position, time_ms: int) -> SequencedProducer:
+        """The producer under whose name the position is numbered. If the broker does not know the name, because it forgot
+        it or routes changed, the partition itself says what is stored of commits that an earlier process may have sent.
+        """
         group = position.group
-        found = ready.producers.get(partition)
+        found = sending.producers.get(partition)
         if found is not None and found[0] == group:
-            return found
+            return found[1]
         if found is not None:
             self._settle()
             found[1].close()
-        name = f"kodo-source-{self._source.slot}-{self._origin}-{group}"
-        producer = self._client.open(ready.partitions[partition], name, ready.target)
-        self._check_time(producer, ready.partitions[partition], group)
-        ready.producers[partition] = group, producer
-        return group, producer
+        name, to = f"kodo-source-{self._source.slot}-{self._origin}-{group}", sending.ready.partitions[partition]
+        producer = self._client.open(to, name, sending.ready.target)
+        self._check_time(producer, to, group)
+        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._system.end:
+            with Session(self._connection) as session:
+                prefix = id_prefix(self._source.slot, self._system.id)
+                stored = stored_since(session, to, prefix, time_ms)
+                self._remembered.update(one for one in stored if isinstance(one, Position))
+        sending.producers[partition] = group, producer
+        return producer
 
     def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
         """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""
@@ -261,7 +320,7 @@ class SourceSender:
             )
             raise UsageError(error("K792", "position of a source is lost", detail))
 
-    def _check_deduplication(self, ready: _ReadyTopic) -> None:
+    def _check_deduplication(self, ready: ReadyTopic) -> None:
         """Raises UsageError if the broker does not deduplicate."""
         self._client.open(ready.partitions[0], None, ready.target).close()  # so that the broker has loaded it
         if is_deduplicating(self._connection, ready.partitions[0]) is False:

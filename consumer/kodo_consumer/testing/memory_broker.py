@@ -308,7 +308,7 @@ def _check(message: Outgoing) -> None:
 
 class MemoryPublisher:
     """Implementation of kodo_consumer.core.values.broker.Publisher: receipts come with the next `MemoryBroker.step`.
-    `largest`: bytes that a message may have, by topic; with `moves` it may be compressed to that.
+    `largest`: bytes by topic; a larger message is rejected. With `moves` its compressed size counts.
     """
 
     def __init__(

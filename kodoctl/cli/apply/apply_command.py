@@ -20,7 +20,7 @@ from kodoctl.cli.apply.apply_flow import (
 from kodoctl.cli.common import command_target, plan_options
 from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, reaches
-from kodoctl.cli.common.console import Environment
+from kodoctl.cli.common.console import Environment, RuleFiles
 from kodoctl.cli.common.options import bundles
 from kodoctl.cli.common.plan_files import is_plan_file
 from kodoctl.cli.plan.plan_views import read_plans, show_plan
@@ -68,6 +68,7 @@ def apply(
     resume: Resume = None,
     targets: plan_options.Targets = None,
     excludes: plan_options.Excludes = None,
+    rules: RuleFiles = None,
     *,
     approval: Approval,
 ) -> None:
@@ -79,7 +80,7 @@ def apply(
         detail = f"--resume continues the plan in the journal of {resume}: leave {', '.join(paths)} out"
         raise UsageError(error("K428", "a plan file is carried out as it is", detail))
     file = paths[0] if paths and len(paths) == 1 and not approved and is_plan_file(paths[0]) else None
-    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes, rules or [])
     if file or resume:
         _check_planned(replace(given, destroy=None) if resume else given)
     if resume is not None:
@@ -135,6 +136,7 @@ def _check_planned(given: PlanFlags) -> None:
         "--take-over": given.take_over,
         "--target": given.targets,
         "--exclude": given.excludes,
+        "--rules": given.rules,
     }
     if named := [flag for flag, value in flags.items() if value]:
         detail = f"{' and '.join(named)} {'belongs' if len(named) == 1 else 'belong'} to its plan"

@@ -43,7 +43,7 @@ class Approval:
     """Options that all applying commands share: approval, waiting time for the lease, and output.
 
     `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: none; `lock_timeout`: seconds
-    to wait for another apply.
+    to wait for another apply, 0: not at all.
     """
 
     auto_approve: bool = False
@@ -149,7 +149,8 @@ def carry_out(
     verb: str = "apply",
 ) -> None:
     """Carries out the plans of a fleet, blocks meanwhile, and prints the report; as JSON also that of a plan without
-    changes. Ends the command with a nonzero exit code unless every change was made.
+    changes. Ends the command with a nonzero exit code unless every cluster of the fleet has a plan, and every change
+    was made.
 
     `waiting`: contexts whose plans have changes, None: all. `verb`: name of the command, for the journal.
     """
@@ -238,7 +239,7 @@ def _quiet(_: str) -> None:
 
 def check_files(plan: Plan) -> None:
     """Raises RefusedError if the files declare something else now than when the plan was made. If one of the files is
-    missing, nothing is compared, and a note is printed.
+    missing, nothing is compared, and a note is printed. A plan without files, and one of `destroy`, is not compared.
     """
     if not plan.paths or plan.destroying:
         return

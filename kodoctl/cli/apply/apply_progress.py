@@ -25,8 +25,9 @@ _DOING: Final = {
 
 
 class ApplyProgress:
-    """Context that shows the progress of an apply. It prints a line for each finished change, or with `stream_json` a
-    JSON line for each event. On a terminal, a table below the lines shows the running changes until the context ends.
+    """Context that shows the progress of an apply. It prints a line for each finished change on standard error, or with
+    `stream_json` a JSON line for each event on standard output. On a terminal, a table below the lines shows the
+    running changes until the context ends.
 
     Events may come from any thread. Several clusters are shown together (`of`).
     """

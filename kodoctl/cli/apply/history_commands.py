@@ -31,6 +31,7 @@ from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import plan_each
+from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.plan.history_document import HistoryDocument
@@ -55,13 +56,18 @@ def history(
     """
     from kodoctl.plan.history import find_apply, parse, read_history, to_json
     from kodoctl.pulsar.control.journal import read_journal
+    from kodoctl.recall.plan.replay_history import read_replays
 
     space = command_target.parse_namespace(namespace)
     with open_all(reach.by_context) as sessions:
 
         def read(name: str) -> HistoryDocument:
             session = sessions[name]
-            found = read_history(map(parse, read_journal(session.admin, session.client, space)))
+            entries = [parse(one) for one in read_journal(session.admin, session.client, space)]
+            found = read_history(entries)
+            if replays := read_replays(entries, str(space)):
+                where = f"{name}: " if name else ""
+                tell(f"Note: {where}{many(len(replays), 'replay')} of handled messages: kodoctl replay list {space}")
             if not found.applies:  # the journal of one that was destroyed is there
                 command_target.check_namespaces(session, [space])
             for one in found.foreign:

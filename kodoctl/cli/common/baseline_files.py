@@ -22,9 +22,9 @@ _At = Callable[[Path], Revision]
 
 
 def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
-    """Objects that the files under `paths` declared at the git revision `ref`. A file that could not be read at that
-    revision counts as absent, and is named in a warning. Raises UsageError if there is no git, no repository or no such
-    commit.
+    """Objects that the files under `paths` declared at the git revision `ref`. Files that are invalid at that revision
+    count as absent, and one warning shows the first finding. Raises UsageError if there is no git, no repository or no
+    such commit.
     """
     from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired_inventory

@@ -36,7 +36,8 @@ def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session
 
 
 def side_by_side(work: Callable[[str], T], names: Collection[str]) -> dict[str, T]:
-    """Results by name, in the order of the names. The calling thread makes the only one, because an interrupt ends it
+    """Results by name, in the order of the names, of which there is at least one. An error is raised when all calls
+    have ended; of several, the first in that order. The calling thread makes the only one, because an interrupt ends it
     at once.
     """
     if len(names) == 1:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.session import Session
+    from kodoctl.topology.loaded_topology import SourceFile
     from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.team_rules.rule_run import TeamRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,14 @@ def environment_of(connection: Connection, asked: str | None) -> str | None:
 
 
 def load_desired(
-    paths: list[str] | None, environment: str | None, warn: Callable[[Sequence[Diagnostic]], None] = report
+    paths: list[str] | None,
+    environment: str | None,
+    warn: Callable[[Sequence[Diagnostic]], None] = report,
+    rules_for: Callable[[Sequence[SourceFile]], TeamRules | None] | None = None,
 ) -> Desired:
     """Reads, lints and expands the topology files, and returns the declared objects. Raises InvalidFileError with all
     findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment in the file allows
-    are ignored.
+    are ignored. `rules_for`: returns the team rules that judge the files; None: none do.
     """
     from kodoctl.cli.common.git import source_of_topology
     from kodoctl.plan.inventory import desired_inventory
@@ -156,7 +161,7 @@ def load_desired(
 
     files = read_files(paths_or_default(paths))
     chosen = choose_environment(files, environment)
-    expansions, findings = check_set(files, chosen)
+    expansions, findings = check_set(files, chosen, rules_for(files) if rules_for else None)
     standing = [f for f in findings if f.allowed_because is None]
     if any(f.severity is Severity.ERROR for f in standing):
         raise InvalidFileError(*standing)

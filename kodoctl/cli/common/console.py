@@ -32,6 +32,15 @@ Environment = Annotated[
     typer.Option("--env", help="Environment of the files; `base` is the file without overlay.", metavar="NAME"),
 ]
 
+RuleFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rules",
+        help="A rules file for all topologies, beside each kodoctl-rules.yaml above them (repeatable).",
+        metavar="FILE",
+    ),
+]
+
 
 def paths_or_default(paths: list[str] | None) -> list[str]:
     """The paths as given, or the folder `topologies`."""
@@ -75,7 +84,9 @@ _streams = _Streams()
 
 @contextlib.contextmanager
 def printing(stream: IO[Any]) -> Iterator[None]:
-    """Context for code that prints to `stream`: an OSError in it means that the stream is lost."""
+    """Context for code that prints to `stream`: an OSError in it means that the stream is lost. A command that only
+    reads then ends by OutputLostError; in any other, later output is discarded, and the error is reported at its end.
+    """
     try:
         yield
     except OSError as problem:
@@ -108,7 +119,7 @@ def tell_wait(what: str, seconds: float, limit: float) -> None:
 
 
 def one_line(value: object, limit: int) -> str:
-    """A value from outside as harmless text on one line, of at most `limit` characters."""
+    """A value from outside as harmless text on one line, cut to `limit` characters before characters are escaped."""
     from kodoctl.text import escaping
 
     return escaping.one_line(value, limit)
@@ -150,8 +161,9 @@ def finish(code: int) -> NoReturn:
 
 
 def command(function: C) -> C:
-    """Decorator of a command: prints a KodoctlError as findings, and ends with its exit code. Any other exception is a
-    defect, with exit code 1. No error that a user can cause prints a traceback.
+    """Decorator of a command: prints a KodoctlError as findings, with JSON output also as a line of JSON if nothing was
+    printed before, and ends with its exit code. Any other exception is a defect, with exit code 1. No error that a user
+    can cause prints a traceback.
 
     If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
     commands that change nothing.
@@ -322,7 +334,9 @@ def write_output(text: str, file: str | None) -> None:
 
 
 def write_file(file: str, data: bytes) -> None:
-    """Writes bytes to a file. Raises UsageError (K020) with the system's reason."""
+    """Writes bytes to a file, in place of its content. Not atomic, and creates no folder. Raises UsageError (K020) with
+    the system's reason.
+    """
     try:
         Path(file).write_bytes(data)
     except OSError as problem:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 DONE_STORE: Final = "kodo_consumer.adapters.stores.done_store:DoneStoreClient"
 """Context manager of a `Secret` (the store of the workers) and the full name of a subscription. It yields a `Done`."""
+MESSAGE_HISTORY: Final = "kodo_consumer.cli.history_reader:HistoryReader"
+"""Class whose method `read` returns the document of `kodo-consumer why`."""
 LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 """Function of a `RecallPlan`, a `RecallCluster` and a `Signer` or None. It returns the `MessageSource` of the plan."""
 

@@ -72,6 +72,22 @@ def parse_rate(option: str, text: str) -> float:
     return per_second
 
 
+def parse_moment(option: str, text: str, now: int) -> int:
+    """Parses the value of an option, written as `2026-11-20T10:00` (UTC unless it has an offset) or as an age such as
+    `2h`, to ms since the epoch. `option`: its name, for the error; `now`: ms since the epoch. Raises UsageError (K005).
+    """
+    from kodoctl.expressions.coercion import moment
+    from kodoctl.topology.units import Duration, UnitError
+
+    if (found := moment(text)) is not None:
+        return found
+    try:
+        return now - int(Duration.parse(text))
+    except UnitError:
+        detail = f"{option} {text!r}: write a time such as 2026-11-20T10:00 (UTC), or how long ago, such as 2h"
+        raise UsageError(error("K005", "wrong unit", detail)) from None
+
+
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
     """Makes a decorator of commands that replaces their parameter `parameter` by several `options` at the end of the
     command line. The values are passed to `gather`, and its result is passed to the command as `parameter`.

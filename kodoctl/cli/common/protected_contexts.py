@@ -21,8 +21,8 @@ Confirm = Annotated[
 
 def confirm_context(context: Context, names: list[str] | None, ask: Callable[[str], str]) -> None:
     """Checks that the user confirmed a write to a protected context by its name: in `names` (values of `--confirm`,
-    None: not given), else as the answer of `ask` at the terminal. Raises UsageError without a terminal, RefusedError
-    for another name.
+    None: not given), else, if `names` is empty, as the answer of `ask` at the terminal. Raises UsageError without a
+    terminal, RefusedError for another name.
     """
     given = names or []
     typed = context.name if context.name in given else next(iter(given), None)

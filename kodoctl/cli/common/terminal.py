@@ -89,7 +89,7 @@ def say_folded(text: str, hang: int | None = None) -> None:
 @contextmanager
 def interruptible(first: str, second: str) -> Iterator[threading.Event]:
     """Context with an event that Ctrl-C sets, so that the command can finish its running work. A second Ctrl-C ends the
-    process at once.
+    process at once. Only the main thread can use it.
 
     `first`: text that is printed after the first Ctrl-C, about the work still to be done; `second`: text after the
     second.
@@ -112,14 +112,16 @@ def interruptible(first: str, second: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and Ctrl-C set; a second signal ends the process at once."""
+    """Context with an event that SIGTERM and Ctrl-C set; a second signal ends the process at once. Only the main thread
+    can use it.
+    """
     stopped = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def stop(_number: int, _frame: object) -> None:
-        stopped.set()
-        for number in before:
+        for number in before:  # first: a second signal within `set`, which holds a lock, would wait for itself
             signal.signal(number, signal.SIG_DFL)
+        stopped.set()
 
     for number in before:
         signal.signal(number, stop)

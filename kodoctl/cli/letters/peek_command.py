@@ -76,7 +76,7 @@ def peek(
         unread = Unread(session.admin, session.client)
         places = _places(session, topics)
         with closing(_letters(session, places, begin, unread)) as letters:
-            looked = _look(letters, condition, limit, scan, marks_too=not follow)
+            looked = look(letters, condition, limit, scan, marks_too=not follow)
             document: PeekDocument = {**looked, "unread": unread.lines()}
         if output is Format.TEXT:
             show_lines(peek_lines(document, now))
@@ -91,7 +91,7 @@ def peek(
     unread.check()
 
 
-def _look(
+def look(
     letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int, *, marks_too: bool = True
 ) -> PeekDocument:
     """Reads messages until `scan`, and counts those that meet the condition. Shows `limit` of them at most, with marks
@@ -108,18 +108,18 @@ def _look(
         if read + marks >= scan:
             read_all = False
             break
-        is_mark = _is_mark(letter)
-        read, marks = (read, marks + 1) if is_mark else (read + 1, marks)
+        mark = is_mark(letter)
+        read, marks = (read, marks + 1) if mark else (read + 1, marks)
         if condition.chooses(letter):
-            matched += not is_mark
+            matched += not mark
             if (cause := letter.cause) is not None:
                 causes[cause if cause in causes or len(causes) < _MOST_CAUSES else _OTHERS] += 1
-            if is_mark and not marks_too:
+            if mark and not marks_too:
                 continue
             if len(shown) < limit:
                 shown.append(as_json(letter))
             else:
-                show_all = show_all and is_mark
+                show_all = show_all and mark
     return {
         "format_version": FORMAT_VERSION,
         "read": read,
@@ -132,7 +132,7 @@ def _look(
     }
 
 
-def _is_mark(letter: DeadLetter) -> bool:
+def is_mark(letter: DeadLetter) -> bool:
     """True for a message that only reports the sequence numbers of its producer."""
     from kodoctl.protocol.properties import FOR
     from kodoctl.protocol.sequence_numbers import NOBODY
@@ -184,7 +184,7 @@ def _follow(
         ):
             for topic, stored in arrivals:
                 letter = letter_of(stored, topic.full, None)
-                if _is_mark(letter) or not condition.chooses(letter):
+                if is_mark(letter) or not condition.chooses(letter):
                     continue
                 if json_output:
                     say(json.dumps(as_json(letter)))

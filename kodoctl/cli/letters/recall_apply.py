@@ -71,7 +71,8 @@ class ApprovedPlan:
 
     def send(self, parallel: ParallelSends | None = None) -> SendReport:
         """Sends or discards the messages of the plan, each once, and returns the report. `parallel`: makes a sender
-        that uses several processes, and registers what must be closed in an ExitStack; None: this process sends. Raises
+        that uses several processes, and registers what must be closed in an ExitStack; None: this process sends, as it
+        always does with lost messages. Ctrl-C ends the attempt in order, which the report then says. Raises
         KodoctlError.
         """
         from kodoctl.recall.cluster import RecallCluster
@@ -116,7 +117,7 @@ def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT
 
 def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, parallel: ParallelSends | None = None) -> None:
     """Carries out a plan of dead or lost messages, prints its report, and ends the command with the report's exit code.
-    `parallel`: as in `ApprovedPlan.send`.
+    A plan without messages has no report. `parallel`: as in `ApprovedPlan.send`.
     """
     with approved_plan(target, asked, output) as approved:
         if approved is None:
@@ -132,8 +133,8 @@ def approved_plan(
     target: TargetOptions, asked: ApplyFlags, output: Format, *, waiting: bool = False
 ) -> Iterator[ApprovedPlan | None]:
     """Context with a plan that may be carried out: it has been read, compared with the topology file and the cluster,
-    shown (as text), and confirmed. None if no message is left to send. `waiting`: True accepts only plans of waiting
-    messages, False only others. Raises KodoctlError.
+    shown (as text), and confirmed. None if the plan has no messages, in which case nothing is confirmed. `waiting`:
+    True accepts only plans of waiting messages, False only others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan import recall_plan_file

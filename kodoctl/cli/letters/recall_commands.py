@@ -115,7 +115,7 @@ def prepare_plan(
     named = run or run_id(now)
     edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
     everything = asked.again or action is RecallAction.DISCARD
-    with open_done_store(asked.store, family, again=everything) as done:
+    with open_done_store(asked.store, family.named_in_full, again=everything) as done:
         request = RecallRequest(
             action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
             done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
@@ -133,11 +133,13 @@ def run_id(now: int) -> str:
 
 
 @contextmanager
-def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
-    """Context with a function that says whether a letter is done already, by the workers' deduplication store.
+def open_done_store(store: str | None, subscription: str, *, again: bool = False) -> Iterator[Done | None]:
+    """Context with a function that says whether a message is done already, by the workers' deduplication store: `store`,
+    or if that is None the value of KODO_CONSUMER_STORE. `subscription`: its full name there, such as
+    `kodo/trade/orders:billing`.
 
-    The context has None if no store is named, if `again` is set, or if the store is the workers' own memory, which no
-    other process can read. Raises KodoctlError.
+    The context has None if neither names a store, if `again` is set, or if the variable is `memory`: no other process
+    can read the workers' own memory. Raises KodoctlError.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -147,7 +149,7 @@ def open_done_store(store: str | None, family: RecallSource, *, again: bool) -> 
         yield None
         return
     opened: Callable[[Secret, str], AbstractContextManager[Done]] = load(DONE_STORE)
-    with opened(Secret(text), family.named_in_full) as done:
+    with opened(Secret(text), subscription) as done:
         done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
         yield done
 
@@ -165,7 +167,7 @@ def level_named(text: str | None) -> Level | None:
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     """Reads the patch in the file of `--edit`, together with the schema that the topic's payloads have. Raises
-    UsageError (K568).
+    UsageError (K568), and InvalidFileError as `declared_schema`.
     """
     from kodoctl.recall.message.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.message.stored_message import NotJsonError
@@ -179,8 +181,8 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
-    """Writes the plan to the file `out` (None: nowhere), and prints it. `apply`: command that carries it out, for the
-    text.
+    """Writes the plan to the file `out` (None: nowhere), the letters of a large plan to a second file beside it, and
+    prints the plan. `apply`: command that carries it out, for the text.
     """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX

@@ -137,7 +137,7 @@ class WaitingApplyFlags(ApplyFlags):
 
 def ledger_named(given: str | None, landing: str = "") -> str:
     """Location of the recall ledger: `given`, which is the value of --ledger; else the folder `recall` next to the
-    landing; else LEDGER, if there is no landing or it is the default one.
+    landing (`.recall` in it, if it is a whole bucket); else LEDGER, if there is no landing or it is the default one.
     """
     if given is not None:
         return given
@@ -195,8 +195,8 @@ def file_with(session: Session, path: str, env: str | None, topic: str | None) -
 
 
 def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
-    """JSON Schema that the file declares for a topic's payloads; None if there is none. Raises InvalidFileError if the
-    schema cannot be used.
+    """JSON Schema that the file declares for a topic's payloads; None if it declares none, or only `true`, or if the
+    payloads are not JSON. Raises InvalidFileError if the schema cannot be used.
     """
     from kodoctl.topology.payload_definition import why_unusable
 

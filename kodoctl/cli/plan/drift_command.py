@@ -36,6 +36,7 @@ def drift(
     """
     from kodoctl.plan.drift import split, to_json
     from kodoctl.plan.live.planner import Tolerance
+    from kodoctl.plan.live.returning_entries import returning_entries
     from kodoctl.render.drift_text import drift_lines
 
     with open_all(reach.by_context) as sessions:
@@ -45,13 +46,19 @@ def drift(
             member.context: found[member.context] if member.plan is not None else ClusterError(*member.problems)
             for member in planned.fleet.members
         }
+        documents = {
+            name: one
+            if isinstance(one, ClusterError)
+            else to_json(one, returning_entries(sessions[name].admin, one.by_hand))
+            for name, one in results.items()
+        }
         if output is Format.JSON:
-            say(json.dumps(results_json(results, "drift", to_json), indent=2))
+            say(json.dumps(results_json(documents, "drift", dict), indent=2))
         else:
             targets = shown_targets(sessions)
             show_results(
-                results,
-                lambda name, one: show_lines(drift_lines(to_json(one), targets[name], verbose=verbose)),
+                documents,
+                lambda name, one: show_lines(drift_lines(one, targets[name], verbose=verbose)),
                 "not compared",
             )
     if any(one.refused for one in found.values()):

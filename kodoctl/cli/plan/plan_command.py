@@ -9,7 +9,7 @@ import typer
 from kodoctl.cli.common import plan_options
 from kodoctl.cli.common.cluster_results import open_all, shown_targets
 from kodoctl.cli.common.command_target import TargetClusters, reaches
-from kodoctl.cli.common.console import Environment, Paths, finish, judging, tell
+from kodoctl.cli.common.console import Environment, Paths, RuleFiles, finish, judging, tell
 from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_plan, write_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.errors import ExitCode
@@ -19,7 +19,8 @@ Against = Annotated[
     str | None,
     typer.Option(
         "--against",
-        help="Show apart what was edited since this git revision, such as origin/main, and what drifted.",
+        help="Show apart what was edited since this git revision, such as origin/main, and what drifted; its team rules"
+        " judge as well.",
         metavar="REF",
     ),
 ]
@@ -43,6 +44,7 @@ def plan(
     against: Against = None,
     targets: plan_options.Targets = None,
     excludes: plan_options.Excludes = None,
+    rules: RuleFiles = None,
     verbose: plan_options.Verbose = False,
 ) -> None:
     """Show the changes an apply would make, and data at stake.
@@ -51,7 +53,7 @@ def plan(
     """
     from kodoctl.plan.live.planner import Tolerance
 
-    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes, rules or [])
     with open_all(reach.by_context) as sessions:
         tolerance = Tolerance.NONE if reach.several else Tolerance.REDUCED
         fleet = plan_all(sessions, paths, env, given, verbose=verbose, tolerance=tolerance).fleet

@@ -124,7 +124,7 @@ def read_plans(file: str) -> FleetPlan:
 
 
 def write_plan(plan: FleetPlan, out: str) -> None:
-    """Writes a plan file atomically. Raises UsageError if the file cannot be written."""
+    """Writes a plan file atomically. Raises UsageError if the file cannot be written, or if it is there and no plan."""
     from kodoctl.plan import fleet
 
     write_plan_text(fleet.dumps(plan), out)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kodoctl.cli.common import command_target, plan_options
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from kodoctl.plan.live.planner import PlannedRun, Tolerance
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
+    from kodoctl.topology.loaded_topology import SourceFile
+    from kodoctl.topology.team_rules.rule_run import TeamRules
 
 T = TypeVar("T")
 
@@ -27,6 +30,7 @@ T = TypeVar("T")
 class PlanFlags:
     """Flags of a command that plans. `adopt`, `destroy`, `share`, `take_over`: allowances; `against`: git revision to
     compare with; `targets`, `excludes`: patterns that select a part of the objects. None: the flag was not given.
+    `rules`: files of `--rules`; None: no team rules judge, not those beside the topologies either.
     """
 
     adopt: list[str] | None = None
@@ -36,6 +40,7 @@ class PlanFlags:
     against: str | None = None
     targets: list[str] | None = None
     excludes: list[str] | None = None
+    rules: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,21 @@ def _load(paths: list[str] | None, environment: str | None, given: PlanFlags) ->
     with all errors.
     """
     named = paths_or_default(paths)
-    desired = command_target.load_desired(paths, environment)
+    desired = command_target.load_desired(paths, environment, rules_for=_rules_of(given))
     if given.against is None:
         return _LoadedFiles(named, desired, None)
     from kodoctl.cli.common.baseline_files import declared_at
 
     return _LoadedFiles(named, desired, declared_at(named, given.against, desired.environment))
+
+
+def _rules_of(given: PlanFlags) -> Callable[[Sequence[SourceFile]], TeamRules | None] | None:
+    """Returns the function that reads the team rules for files; None: no rules judge."""
+    if given.rules is None:
+        return None
+    from kodoctl.cli.common.team_rules_files import team_rules
+
+    return partial(team_rules, named=given.rules, against=given.against)
 
 
 def _prepare(

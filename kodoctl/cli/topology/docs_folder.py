@@ -47,8 +47,8 @@ def _is_page(path: str) -> bool:
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
     """Writes the pages and the mark, and removes the pages of an `earlier` catalogue that are no longer there. Raises
-    UsageError (K020) with the system's reason; the mark then names old and new pages. Raises UsageError (K033) before
-    anything is written if a new page has the path of a file of somebody else.
+    UsageError: K033, before anything is written, if a new page has the path of a file of somebody else, or if a folder
+    in it is a link; K020 with the system's reason: the mark then names old and new pages.
     """
     if others := [path for path in pages if path not in earlier and os.path.lexists(folder / path)]:
         raise _refusal(f"kodoctl did not write {', '.join(others)} in {folder}, and would replace it")

@@ -26,8 +26,8 @@ class EditorSchema:
     missing: Path | None = None
 
     def write(self) -> None:
-        """Writes the schema to `missing`, if that is not None. Does nothing if the file exists meanwhile or cannot be
-        written; users can then run `kodoctl schema`.
+        """Writes the schema to `missing`, if that is not None, and prints its path. Does nothing if the file exists
+        meanwhile or cannot be written; users can then run `kodoctl schema`.
         """
         from kodoctl.topology.json_schema.file_schema import schema_text
 
@@ -41,9 +41,9 @@ class EditorSchema:
 
 
 def editor_schema(file: Path) -> EditorSchema:
-    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository. If
-    there is none, the schema is to be written into the folder of the topology file; if another file has that name
-    there, there is no reference.
+    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository, or
+    in `schemas` in one of these folders. If there is none, the schema is to be written into the folder of the topology
+    file; if another file has that name there, there is no reference.
     """
     folder = file.absolute().parent
     for place in _places(folder):

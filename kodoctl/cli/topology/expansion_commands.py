@@ -53,8 +53,8 @@ def load_expansions(
     paths: list[str] | None, environment: str | None, *, for_cluster: bool = False
 ) -> tuple[Sequence[Expansion], str | None]:
     """Expands the files in one environment (None: the base), without lint rules. Returns the expansions and the name of
-    the environment. Raises InvalidFileError if a file cannot be loaded. `for_cluster`: files with environments need
-    one, else UsageError.
+    the environment. Raises InvalidFileError if a file cannot be loaded. If the files have environments and none is
+    given, a line on standard error names them; with `for_cluster`, UsageError is raised instead.
     """
     from kodoctl.topology.expand import expand as run
     from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files

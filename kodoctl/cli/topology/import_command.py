@@ -55,7 +55,7 @@ def import_(
 ) -> None:
     """Write topology files for live objects that nobody owns.
 
-    Planning them adopts, and changes nothing.
+    An apply of the files adopts the objects, and changes none of them. No file is overwritten.
     """
     from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 

@@ -13,6 +13,7 @@ import typer
 
 from kodoctl.cli.common.console import (
     Paths,
+    RuleFiles,
     command,
     finish,
     is_screen,
@@ -41,6 +42,13 @@ class LintFormat(StrEnum):
     GITHUB = "github"
 
 
+class FileKind(StrEnum):
+    """Files of which `schema` prints the JSON Schema."""
+
+    TOPOLOGY = "topology"
+    RULES = "rules"
+
+
 class TopologyShape(StrEnum):
     """The five shapes of a topology that `init` can write, from the smallest to the largest."""
 
@@ -66,16 +74,23 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="REF", help="Compare payload schemas with those of a git revision."),
+        typer.Option(
+            "--against",
+            metavar="REF",
+            help="Compare payload schemas with those of a git revision, whose team rules judge as well.",
+        ),
     ] = None,
+    rules: RuleFiles = None,
 ) -> None:
     """Check topology files: every finding at once, with its place.
 
     The base and every environment are checked. Exit code 1 when an error is found that no comment
-    allows (`# kodoctl: allow K203 because …`).
+    allows (`# kodoctl: allow K203 because …`). Rules of kodoctl-rules.yaml, which lies beside the
+    topologies or above them in the repository, judge as well.
 
     Example: kodoctl lint --strict --against origin/main
     """
+    from kodoctl.cli.common.team_rules_files import team_rules
     from kodoctl.topology.lint.linter import lint as run
 
     files, typed = _read_for_lint(paths_or_default(paths))
@@ -86,7 +101,7 @@ def lint(
         if typed is not None:
             raise UsageError(error("K024", "unknown git revision", "standard input has no revisions: name the file"))
         earlier = earlier_payloads(files, against)
-    result = run(files, earlier)
+    result = run(files, earlier, team_rules(files, rules, against))
     if output is LintFormat.TEXT and is_screen():
         _show_excerpts(result, typed)
     else:
@@ -209,8 +224,11 @@ def init(
 
 
 @reading
-def schema(output: Output = None) -> None:
-    """Print the JSON Schema of topology files, for editors.
+def schema(
+    kind: Annotated[FileKind, typer.Argument(help="Topology files, or kodoctl-rules.yaml.")] = FileKind.TOPOLOGY,
+    output: Output = None,
+) -> None:
+    """Print the JSON Schema of a file, for editors.
 
     `init` and `import` write the schema file and add this line so editors find it:
 
@@ -220,7 +238,11 @@ def schema(output: Output = None) -> None:
     Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
     from kodoctl.cli.common.plan_files import check_replaceable
-    from kodoctl.topology.json_schema.file_schema import schema_text
+
+    if kind is FileKind.RULES:
+        from kodoctl.topology.json_schema.rules_schema import rules_schema_text as schema_text
+    else:
+        from kodoctl.topology.json_schema.file_schema import schema_text
 
     if output is not None:
         check_replaceable(output)

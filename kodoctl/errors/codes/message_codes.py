@@ -71,6 +71,14 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K591": Code("another release is not finished",
                      "Run the command that it is of again, which finishes it; remove a file that you do not know."),
     },
+    "Replays": {
+        "K592": Code("not a replay plan", "Write one with `kodoctl replay plan --out FILE`."),
+        "K593": Code("replay that cannot be carried out", "Do as the detail says, then plan again."),
+        "K594": Code("first message of the replay not found", "Name a position as `kodoctl peek` shows it, or a time with --from."),
+        "K595": Code("the cluster changed since the replay plan", "Plan again, and review that plan."),
+        "K596": Code("replay not found", "Name one that `kodoctl replay list TENANT/NAMESPACE` shows."),
+        "K597": Code("no beginning of the replay", "Say --from TIME, or --message POSITION."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),
@@ -197,6 +205,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
         "K793": Code("changes of a source were passed over",
                      "Drop the slot, and the next run sends all rows again; or name its position: --accept-gap LSN."),
+        "K794": Code("source cannot be verified", "Do what the detail says, and verify it again: nothing was changed."),
     },
     "What the pipeline tells": {
         "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),

@@ -35,7 +35,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      ("unknown environment", "missing environment", "environment and context disagree", "reserved name",
                       "an overlay may not change this")),
         "K018": Code("unrecognized kodoctl comment", "Write `# kodoctl: allow K203 because …`, with a reason.",
-                     ("an allowance without a reason", "too many comments")),
+                     ("an allowance without a reason", "an allowance that a rules file gives", "too many comments")),
         "K019": Code("an allowance that allows nothing", "Remove it: what it allowed is no longer there."),
     },
     "Commands on the file": {
@@ -58,6 +58,8 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K032": Code("nothing to explain", "Name a code such as K410, or a key with its path: topics.orders.partitions."),
         "K033": Code("not a folder of kodoctl docs", "Name a new or an empty folder with --out: files of others stay."),
         "K034": Code("no cluster is read", "Add --live, or leave out --context and addresses."),
+        "K035": Code("the console is not installed", "Install the extra `ui`: Starlette and uvicorn come with it."),
+        "K036": Code("the console cannot listen", "Choose a free port with --port, or leave it out."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",
@@ -129,5 +131,13 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Send by one of the two, or allow it: its handlers then expect what they know already."),
         "K306": Code("a payload policy that does something else than it says",
                      "Take out what the detail names: `pipeline ingest` lands nothing of such payloads."),
+    },
+    "Rules of one's own": {
+        "K310": Code("against a rule of this repository",
+                     "Write the value that the detail asks for, or have the object exempted in `kodoctl-rules.yaml`."),
+        "K311": Code("a rule that cannot be checked",
+                     "Fix the rules file at this place; `docs/how-to/team-rules.md` has the form."),
+        "K312": Code("a rule that judged nothing",
+                     "Fix its `of`, `where` or `environments`, or remove it; where a part of the files is linted, it may be right."),
     },
 }

@@ -170,7 +170,9 @@ def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
 
 
 def first_chunk(token: Any) -> Place | None:
-    """Position of the first chunk of a chunked message, from its message id; None: the message is not chunked."""
+    """`(ledger, entry)` of the first chunk of a chunked message. `token`: its MessageId of the client library. None: the
+    message is not chunked.
+    """
     raw: bytes = token.serialize()
     found = dict(fields(raw)).get(_FIRST_CHUNK)
     if not isinstance(found, bytes):

@@ -90,10 +90,14 @@ def loads(text: str, file: str) -> RecallPlan:
     """
     try:
         document = json.loads(text)
-        version, _ = document["format_version"], document["letters"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        version, action = document["format_version"], document.get("action")
+        _ = document["letters"] if action != "replay" else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         detail = "write one with `kodoctl recall plan --out FILE`"
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
+    if action == "replay":
+        detail = f"it is a replay plan: `kodoctl replay apply {file}` carries it out"
+        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file)))
     if version not in (DOCUMENT, WITH_TABLE):
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {DOCUMENT} and {WITH_TABLE}: use the kodoctl that wrote it"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))

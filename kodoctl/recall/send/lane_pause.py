@@ -1,5 +1,5 @@
-"""Pause of a waiting lane while its messages are released, moved or discarded: no worker may have a message
-that is sent elsewhere at the same time.
+"""Pause of a lane while its messages are released, moved or discarded, or its cursor moves back: no worker may have a
+message that is sent elsewhere at the same time.
 
 The pause is a live order, which workers follow within seconds: they finish running messages, give back messages
 that have not started, and leave the lane. The pause outlives this process: a message that was sent and is not
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
-from kodoctl.protocol.overrides import MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
+from kodoctl.protocol.overrides import LEAVE, MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
 from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.text.formatting import duration_text, time_text
 from kodoctl.topology.names import TopicName
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kodoctl.documents.recall_document import SendReport
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.control.override_store import OverrideStore
-    from kodoctl.recall.plan.recall_plan import RecallPlan
 
 LASTS_MS: Final = 24 * 3_600_000  # the order ends by itself, should nobody run the command again
 _SPARE_MS: Final = 600_000  # that an order lasts longer than the attempt is to take
-_BY: Final = "kodoctl waiting apply, run "  # the reason of orders that this gives
+_BY: Final = "kodoctl "  # the reason of orders that this gives: kodoctl COMMAND, run RUN
+_RUN: Final = ", run "
 _POLL_S: Final = 0.5
 _SHOWN: Final = 5  # consumers that are named
 _REMEDY: Final = (
@@ -36,9 +36,51 @@ _REMEDY: Final = (
     " of older versions, or start them without this lane."
 )
 _AGAIN: Final = "run the same command again, which ends the pause."
-_RESUMED: Final = (
-    "Resumed before that, workers would handle messages a second time that were sent and are not acknowledged yet."
-)
+
+
+class PauseWords(NamedTuple):
+    """Command that pauses lanes. `command`: its name, for the reason of the order; `messages`: the messages that workers
+    would handle although they must not; `leave`: the lanes are ready lanes, which workers leave only if the order says
+    so (LEAVE), else "".
+    """
+
+    command: str
+    messages: str
+    leave: str = ""
+
+
+WAITING_APPLY: Final = PauseWords("waiting apply", "messages a second time that were sent and are not acknowledged yet")
+REPLAY_APPLY: Final = PauseWords("replay apply", "messages again that the replay leaves out", LEAVE)
+
+
+class LaneToPause(Protocol):
+    """A lane that a run pauses. `lane`: such as `L1/retrying`; `topic`: its ground topic; `source_topic`: its own topic;
+    `holder`: the subscription whose consumers leave.
+    """
+
+    @property
+    def run(self) -> str:
+        """Id of the run."""
+
+    @property
+    def lane(self) -> str:
+        """Name of the lane."""
+
+    @property
+    def topic(self) -> str:
+        """Ground topic, by its name in the file."""
+
+    @property
+    def subscription(self) -> str:
+        """Subscription of the topology, whose workers follow the order."""
+
+    @property
+    def source_topic(self) -> str:
+        """Topic of the lane, full name."""
+
+    @property
+    def holder(self) -> str:
+        """Subscription on that topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +92,24 @@ class PauseClock:
 
 
 class LanePause:
-    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `give_up`
-    if nothing was sent, or `keep` after a failure. The last three return a text for the user about a lane that
-    stays paused, else "".
+    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `finish` after a
+    success, `give_up` if nothing was sent, or `keep` after a failure. All but `begin` return a text for the user about
+    a lane that stays paused, else "".
     """
 
     def __init__(
         self,
-        plan: RecallPlan,
+        plan: LaneToPause,
         admin: Admin,
         store: OverrideStore,
         who: str,
         clock: PauseClock,
         tell: Callable[[str], None],
+        words: PauseWords = WAITING_APPLY,
     ) -> None:
         self._plan, self._admin, self._store, self._clock, self._tell = plan, admin, store, clock, tell
-        self._who, self._why = who[:MAX_TEXT], f"{_BY}{plan.run}"
+        self._who, self._why = who[:MAX_TEXT], f"{_BY}{words.command}{_RUN}{plan.run}"
+        self._words = words
         self._since = 0  # of the order that this attempt gives
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
@@ -89,6 +133,10 @@ class LanePause:
         """Ends the order, but keeps it if workers could handle sent messages a second time. Raises KodoctlError."""
         if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
             return self.keep()
+        return self.finish()
+
+    def finish(self) -> str:
+        """Ends the order, because nothing is left to do. Raises KodoctlError."""
         self._take_back(lambda order: order.why == self._why)
         return ""
 
@@ -111,19 +159,23 @@ class LanePause:
         try:
             return self._text(self._standing(self._store.read(self._clock.now())))
         except KodoctlError:
-            return f"{self._plan.lane} stays paused: {_AGAIN} {_RESUMED}"
+            return f"{self._plan.lane} stays paused: {_AGAIN} {self._resumed}"
 
     def _text(self, found: Override | None) -> str:
         lane = self._plan.lane
         if found is None:
             return (
-                f"{lane} is not paused: workers may handle messages a second time that were sent and are not"
-                " acknowledged yet. Run the same command again: it pauses the lane and acknowledges them."
+                f"{lane} is not paused: workers may handle {self._words.messages}. Run the same command again: it"
+                " pauses the lane and acknowledges them."
             )
         until = until_text([found])
         if found.why == self._why:
-            return f"{lane} stays paused until {until}: {_AGAIN} {_RESUMED}"
-        return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {_RESUMED}"
+            return f"{lane} stays paused until {until}: {_AGAIN} {self._resumed}"
+        return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {self._resumed}"
+
+    @property
+    def _resumed(self) -> str:
+        return f"Resumed before that, workers would handle {self._words.messages}."
 
     def _give(self, least: int) -> None:
         """Gives an order that lasts for at least `least` ms. Each try decides by the present order whether the
@@ -131,7 +183,13 @@ class LanePause:
         """
         self._since = now = self._clock.now()
         order = Override(
-            OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane
+            OverrideKind.PAUSE,
+            now,
+            now + max(LASTS_MS, least),
+            self._who,
+            self._why,
+            lane=self._plan.lane,
+            to=self._words.leave,
         )
 
         def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
@@ -153,9 +211,13 @@ class LanePause:
     def _check(self, standing: Override, until: int) -> None:
         """Raises LockedError for the order of another run, RefusedError for one of a person that ends before `until`."""
         lane = self._plan.lane
-        if standing.why.startswith(_BY):
-            detail = f"{lane} is paused by run {standing.why.removeprefix(_BY)} of {standing.who}: run its `waiting apply` again until it is complete, or resume the lane if it never will be; nothing was sent"
+        command, is_run, run = standing.why.removeprefix(_BY).partition(_RUN)
+        if standing.why.startswith(_BY) and is_run:
+            detail = f"{lane} is paused by run {run} of {standing.who}: run its `{command}` again until it is complete, or resume the lane if it never will be; nothing was sent"
             raise LockedError(error("K563", "another recall is running", detail))
+        if self._words.leave and standing.to != self._words.leave:
+            detail = f"{lane} is paused by {standing.who}, and workers do not leave a ready lane for that: resume it first, `kodoctl {self._words.command}` pauses it by itself; nothing was changed"
+            raise RefusedError(error("K582", "the lane is still read", detail))
         if standing.until < until:
             detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; nothing was sent"
             raise RefusedError(error("K583", "a pause that ends too soon", detail))
@@ -192,12 +254,12 @@ class LanePause:
         return sorted(found)
 
 
-def _still_read(plan: RecallPlan, readers: list[str], wait: int, *, first: bool) -> RefusedError:
+def _still_read(plan: LaneToPause, readers: list[str], wait: int, *, first: bool) -> RefusedError:
     more = [f"and {len(readers) - _SHOWN} more"] if len(readers) > _SHOWN else []
     detail = [
         f"{plan.lane} of {plan.topic} / {plan.subscription} was still read after {duration_text(wait)} by",
         *(f"  {name}" for name in readers[:_SHOWN]),
         *more,
-        f"{_REMEDY} {'Nothing was sent.' if first else 'This attempt sent nothing.'}",
+        f"{_REMEDY} {'Nothing was changed.' if first else 'This attempt changed nothing.'}",
     ]
     return RefusedError(error("K582", "the lane is still read", "\n".join(detail)))

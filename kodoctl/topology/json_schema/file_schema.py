@@ -26,12 +26,18 @@ def topology_schema() -> JsonObject:
     """JSON Schema (draft 2020-12) of format version 1, with a description and examples on every field. Computed once;
     callers must not change it.
     """
+    schema = schema_of_model(Topology, SCHEMA_ID)
+    add_overlays(schema)
+    return schema
+
+
+def schema_of_model(model: type[BaseModel], schema_id: str) -> JsonObject:
+    """JSON Schema (draft 2020-12) of a model of a file, with the docstrings of its fields."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # defaults with units are texts in the schema's examples, not JSON numbers
-        schema = Topology.model_json_schema(by_alias=True, schema_generator=_Generator)
+        schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
     _forbid_null(schema)
-    add_overlays(schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": schema_id, **schema}
 
 
 def schema_text() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.environments import changes_nothing
@@ -25,6 +26,9 @@ from kodoctl.topology.load import environments_of, load_set
 from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.payload_schemas import PayloadFile
 
+if TYPE_CHECKING:
+    from kodoctl.topology.team_rules.rule_run import RuleCount, TeamRules
+
 _LOADED = (
     flow,
     retention,
@@ -41,12 +45,14 @@ _LOADED = (
 @dataclass(frozen=True, slots=True)
 class LintReport:
     """Result of `lint`. `findings`: all, in the order of the files, those included that a comment allows
-    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base.
+    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`: what
+    each team rule checked, () if there are none.
     """
 
     findings: tuple[Diagnostic, ...]
     files: int
     ground_topics: int
+    rules: tuple[RuleCount, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -67,59 +73,83 @@ def rules_of(code: str) -> list[Rule]:
     return [one for one in RULES if one.code == code]
 
 
-def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
-    """(expansions, findings of loading and of every rule) of one environment. Allow-comments are not applied."""
+def judge(
+    topologies: TopologySet, earlier: Earlier | None = None, rules: TeamRules | None = None
+) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
+    """(expansions, findings of loading, of every lint rule and of team rules) of one environment. Allow-comments are not
+    applied.
+    """
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
-    return expansions, [*loading, *_run_rules(expansions, earlier or {})]
+    scope = LintScope(expansions, earlier or {})
+    found = [*loading, *_run_rules(scope)]
+    if rules is not None:
+        found = rules.raise_severities(found, topologies.topologies, topologies.environment)
+        found += rules.judge(scope, topologies.environment)
+    return expansions, found
 
 
-def _run_rules(expansions: Sequence[Expansion], earlier: Earlier) -> list[LintFinding]:
-    scope = LintScope(tuple(expansions), earlier)
+def _run_rules(scope: LintScope) -> list[LintFinding]:
     return [judged for rule in RULES for judged in rule.run(scope)]
 
 
 def check_expanded(expansions: Sequence[Expansion]) -> list[Diagnostic]:
-    """Findings of every rule for all topologies of one environment, allow-comments applied."""
-    return _apply_allow_comments(_run_rules(expansions, {}), [one.topology.source for one in expansions])
+    """Findings of every lint rule for all topologies of one environment, allow-comments applied. Team rules do not judge."""
+    found = _run_rules(LintScope(tuple(expansions)))
+    return in_order(_apply_allow_comments(found, [one.topology.source for one in expansions])[0])
 
 
-def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
-    """(expansions, findings) of one environment (None: base), allow-comments applied: the input of plan and apply."""
-    expansions, judged = judge(load_set(files, environment))
-    return expansions, _apply_allow_comments(judged, files)
+def check_set(
+    files: Sequence[SourceFile], environment: str | None, rules: TeamRules | None = None
+) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
+    """(expansions, findings) of one environment (None: base), allow-comments applied: the input of plan and apply.
+    `rules`: team rules that judge as well.
+    """
+    expansions, judged = judge(load_set(files, environment), rules=rules)
+    findings, _ = _apply_allow_comments(judged, files)
+    return expansions, in_order([*(rules.findings if rules else ()), *findings])
 
 
 def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
     """Findings of one topology in the environment in which it was loaded. Allow-comments are applied."""
     _, judged = judge(TopologySet((topology,), topology.environment, ()))
-    return _apply_allow_comments(judged, [topology.source])
+    return in_order(_apply_allow_comments(judged, [topology.source])[0])
 
 
-def _apply_allow_comments(judged: Iterable[LintFinding], files: Sequence[SourceFile]) -> list[Diagnostic]:
-    allowed, _ = apply_allows([one.finding for one in judged], [allow for file in files for allow in file.allows])
-    return in_order(allowed)
+def _apply_allow_comments(
+    judged: Iterable[LintFinding], files: Sequence[SourceFile]
+) -> tuple[list[Diagnostic], list[Diagnostic]]:
+    """(all findings, allowed ones with their reason; warnings about comments without effect)."""
+    every = list(judged)
+    allows = [allow for file in files for allow in file.allows]
+    return apply_allows([one.finding for one in every], allows, [one.finding for one in every if one.is_firm])
 
 
-def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintReport:
+def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: TeamRules | None = None) -> LintReport:
     """Lints the files in the base and in every environment. A finding that only an environment has ends in
     "(environment NAME)".
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review; `rules`: team rules that judge
+    as well.
     """
     base = load_set(files, None)
-    found: dict[tuple[Where | None, str, str], Diagnostic] = {}
-    for judged in judge(base, earlier)[1]:
-        found.setdefault(_key(judged), judged.finding)
+    found: dict[tuple[Where | None, str, str], LintFinding] = {}
+    for judged in judge(base, earlier, rules)[1]:
+        found.setdefault(_key(judged), judged)
     for environment in environments_of(files):
-        if all(changes_nothing(file.root, environment) for file in files):
+        if rules is None and all(changes_nothing(file.root, environment) for file in files):
             continue
-        for judged in judge(load_set(files, environment, base), earlier)[1]:
-            detail = f"{judged.finding.detail} (environment {environment})"
-            found.setdefault(_key(judged), replace(judged.finding, detail=detail))
-    allowed, stale = apply_allows(found.values(), [allow for file in files for allow in file.allows])
+        for judged in judge(load_set(files, environment, base), earlier, rules)[1]:
+            head, *rest = judged.finding.detail.split("\n")
+            detail = "\n".join([f"{head} (environment {environment})", *rest])
+            there = replace(judged, finding=replace(judged.finding, detail=detail))
+            if found.setdefault(key := _key(judged), there).is_firm < there.is_firm:
+                found[key] = there  # a warning in the base, and an error in an environment
+    allowed, stale = _apply_allow_comments(found.values(), files)
     grounds = sum(len(topology.spec.topics) for topology in base.topologies)
-    return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds)
+    if rules is not None:
+        stale += [*rules.findings, *(() if base.findings else rules.leftovers(environments_of(files)))]
+    return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds, rules.counts if rules else ())
 
 
 def _key(judged: LintFinding) -> tuple[Where | None, str, str]:

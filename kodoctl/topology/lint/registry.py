@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -102,26 +102,29 @@ class Rule:
 
     def run(self, scope: LintScope) -> Iterator[LintFinding]:
         """Yields the findings of this rule; matches of one place and detail are one finding with all their topics."""
-        together: dict[tuple[Where, str, bool], list[str]] = {}
-        for found in self.check(scope):
-            together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)
-        for (where, detail, sure), topics in together.items():
-            finding = Diagnostic(
-                Severity.ERROR if sure else self.severity,
-                self.code,
-                self.summary,
-                f"{_topic_prefix(topics)}{detail}",
-                where,
-            )
-            yield LintFinding(finding, detail)
+        return findings_of(self.check(scope), self.code, self.severity, self.summary)
+
+
+def findings_of(matches: Iterable[RuleMatch], code: str, severity: Severity, summary: str) -> Iterator[LintFinding]:
+    """Yields the findings of matches: those of one place and detail are one finding with all their topics."""
+    together: dict[tuple[Where, str, bool], list[str]] = {}
+    for found in matches:
+        together.setdefault((found.where, found.detail, found.sure), []).append(found.topic)
+    for (where, detail, sure), topics in together.items():
+        chosen = Severity.ERROR if sure else severity
+        finding = Diagnostic(chosen, code, summary, f"{_topic_prefix(topics)}{detail}", where)
+        yield LintFinding(finding, detail)
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """A finding, and its `cause`: the detail without names of topics, which may differ in another environment."""
+    """A finding, and its `cause`: the detail without names of topics, which may differ in another environment.
+    `is_firm`: a team rule makes it an error that no comment allows.
+    """
 
     finding: Diagnostic
     cause: str
+    is_firm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

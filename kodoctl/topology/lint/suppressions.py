@@ -8,7 +8,7 @@ entry that follows; both include everything inside of the entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_ALLOWS: Final = 1_000  # of one file: each finding is compared with each
 
 _MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
+NEVER_ALLOWED: Final = "K310"  # a team rule, which the files that it judges cannot soften
 _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
 
 
@@ -58,6 +59,9 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
         elif not order[2]:
             detail = f"write `allow {order[1]} because …`"
             findings.append(error("K018", "an allowance without a reason", detail, where))
+        elif NEVER_ALLOWED in order[1]:
+            detail = f"{NEVER_ALLOWED} is a rule of this repository: exempt the object under `exempt` of the rules file"
+            findings.append(error("K018", "an allowance that a rules file gives", detail, where))
         else:
             first = following[comment.line - 1] if comment.alone else comment.line
             last = spans.get(first, first)
@@ -69,9 +73,11 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
 
 
 def apply_allows(
-    findings: Iterable[Diagnostic], allows: list[Suppression]
+    findings: Iterable[Diagnostic], allows: list[Suppression], firm: Collection[Diagnostic] = ()
 ) -> tuple[list[Diagnostic], list[Diagnostic]]:
-    """(all findings, allowed ones with `allowed_because` set; a warning for each allow-comment without effect)."""
+    """(all findings, allowed ones with `allowed_because` set; a warning for each allow-comment without effect). `firm`:
+    those of the findings that no comment allows.
+    """
     used: set[Suppression] = set()
     result: list[Diagnostic] = []
     by_file: dict[str, list[Suppression]] = {}
@@ -84,7 +90,7 @@ def apply_allows(
             result.append(finding)
         else:
             used.add(covering)
-            result.append(replace(finding, allowed_because=covering.reason))
+            result.append(finding if finding in firm else replace(finding, allowed_because=covering.reason))
     stale = [
         warning("K019", "an allowance that allows nothing", f"no {a.code} is found there: remove the comment", a.where)
         for a in allows

@@ -258,6 +258,10 @@ class GroundTopic(FileModel):
 
     description: StrictStr = Field(default="", examples=["one message for each order"])
     """A text for people."""
+    owners: OneOrMany = Field(default=(), examples=["checkout-team", ["checkout-team", "on-call@shop.example"]])
+    """Who answers for the topic: teams or people, in place of the file's `owners`."""
+    labels: dict[Text, Text] = Field(default_factory=dict, examples=[{"tier": "gold"}])
+    """Words to find and to judge topics by, over the file's `labels`, key by key. Pulsar gets none of them."""
     partitions: Partitions | None = optional_like(4)
     """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
     partitioned: StrictBool = Field(default=True, examples=[False])
@@ -351,6 +355,10 @@ class Topology(FileModel):
     """Earlier names: what they own is taken over."""
     description: StrictStr = Field(default="", examples=["Orders and shipments"])
     """A text for people."""
+    owners: OneOrMany = Field(default=(), examples=["shop-team", ["shop-team", "platform"]])
+    """Who answers for the topology and for its topics: teams or people, one or several."""
+    labels: dict[Text, Text] = Field(default_factory=dict, examples=[{"cost-center": "4711", "tier": "gold"}])
+    """Words to find and to judge topologies by, inherited by all topics. Pulsar gets none of them."""
     tenant: Text = Field(examples=["kodo"])
     """The Pulsar tenant."""
     namespace: Text = Field(examples=["trade"])

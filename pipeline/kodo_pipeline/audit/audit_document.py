@@ -45,9 +45,9 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """One stored message that is lost, unproved, unknown or overdue for a subscription. `fate`: its status; `cause`: ""
-    if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and `ledger:entry:partition:batch
-    index` at which it was stored.
+    """One place of a message that is lost, unproved, unknown or overdue for a subscription. `fate`: its status;
+    `cause`: "" if there is none; `topic`: ground topic; `msg_topic`, `id`: full name of the topic and position
+    `ledger:entry:partition:batch index` of the place. A message was stored there, or only a record names the place.
     """
 
     fate: str
@@ -85,8 +85,9 @@ class LostLaneRow(TypedDict):
 
 class AuditDocument(TypedDict):
     """An audit as JSON. `pipeline audit` and `pipeline run` write every key. The audit inside a report lacks `run`,
-    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `sql`: queries
-    that show the rows behind the findings.
+    `read_at` (start of the last complete ingest, ms since the epoch) and `commands` (commands to copy). `findings`:
+    samples, at most 20 of each status in each lane and 1,000 of each status; `lost` and `subscriptions` count all.
+    `sql`: queries that show the rows behind the findings.
     """
 
     format_version: int

@@ -71,8 +71,9 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """Adds a note to the audit `found` if dead letters were acknowledged and there is no recall ledger at `ledger`.
-    `ledger` "": no recall ledger was read, and no note is added.
+    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if dead letters were
+    acknowledged and there is no recall ledger at `ledger`. `ledger` "": no recall ledger was read, and no note is
+    added.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = (
@@ -114,8 +115,8 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
-    """Finds recalls whose messages landed but which have no entry in the recall ledger at `ledger`, because they used
-    another ledger. None if there are none.
+    """Finds messages that a recall sent and that landed, but which have no entry in the recall ledger at `ledger`,
+    because the recall used another ledger. None if there are none.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()

@@ -131,8 +131,8 @@ class AuditState:
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
-        """True if `files` (by table name) have as many rows as the audit committed to each table of the state. False if
-        a table lost its log, because it then has only the files of its last commit.
+        """True if `files` (by name of every table of the state, else KeyError) have exactly the rows that the audit
+        committed. False if a table lost its log: only the files of its last commit are left.
         """
         return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
 

@@ -20,7 +20,7 @@ _WORD: Final = ("worker_run", "word")
 @contextmanager
 def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
     """Context with audit records without duplicates: of rows with the same run and number, only the one that was stored
-    first. Use the frame inside the block.
+    first. Records without a number from 1 on all stay. Use the frame inside the block.
 
     To find duplicates, it runs a query over two columns; with `few` (few rows) it sorts all rows instead. Only blocks
     of numbers with more rows than distinct numbers are shuffled, because duplicates are rare. Both copies have the same

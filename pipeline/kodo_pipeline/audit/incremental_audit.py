@@ -88,13 +88,16 @@ def run_audit(
     options: AuditOptions,
 ) -> AuditDocument:
     """Audits a landing, and returns the report on everything that landed. Stores the state for the next audit in the
-    landing. `ledger`: address of the recall ledger; `keys`: see kodo_pipeline.audit.job.classify_landing.
+    landing, unless the landing has few rows or the options forbid it. `ledger`: address of the recall ledger; `keys`:
+    see kodo_pipeline.audit.job.classify_landing.
     """
     return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 
 
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
-    """Audits `inputs`, and returns the report. Stores the state for the next audit, unless the options forbid that."""
+    """Audits `inputs`, and returns the report. Stores the state for the next audit, unless the landing has few rows or
+    the options forbid it.
+    """
     with judged_landing(spark, landing, inputs, options) as judged:
         return judged.document
 
@@ -104,7 +107,8 @@ def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
     """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If
-    messages are overdue, the broker is asked which of them their senders delayed, and these are judged once more.
+    messages are overdue, the broker is asked which of them their senders delayed; if it names any, the audit is made
+    once more with that knowledge, and stores no state then.
     """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()

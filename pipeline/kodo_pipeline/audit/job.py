@@ -313,6 +313,7 @@ def _evidence(
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
         removed_before=totals.since,
+        sources=ground.sources,
         unbooked="" if of.bookings.unbooked is None else of.bookings.unbooked.text(),
     )
     return evidence, totals

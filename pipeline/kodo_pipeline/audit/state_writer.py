@@ -59,9 +59,9 @@ class StateBefore:
 
 
 class StateWriter:
-    """Writer of the state of one audit. A failed write does not fail the audit: `save` returns the reason, and the next
-    audit judges all rows. The constructor takes the lock for one audit at a time, until `stack` is closed, and removes
-    files of killed audits.
+    """Writer of the state of one audit. Neither a failed write nor a lock that another audit has fails the audit:
+    `save` returns the reason, and the next audit judges all rows. The constructor takes the lock for one audit at a
+    time, until `stack` is closed, and removes files of killed audits.
     """
 
     def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:

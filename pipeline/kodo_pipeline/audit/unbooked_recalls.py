@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnbookedRecalls:
-    """Recalls whose messages landed, but of which the recall ledger at `ledger` has no entry. `ids`: recall ids by
-    ground topic.
+    """Messages that recalls sent and that landed, but of which the recall ledger at `ledger` has no entry. `ids`:
+    recall ids, one for each message, by ground topic.
     """
 
     ledger: str
@@ -32,7 +32,7 @@ class UnbookedRecalls:
 
     @property
     def count(self) -> int:
-        """Number of recalls."""
+        """Number of messages, over all topics."""
         return sum(len(one) for one in self.ids.values())
 
     def text(self, topic: str | None = None) -> str:

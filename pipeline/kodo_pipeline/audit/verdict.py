@@ -53,8 +53,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; `notes`: texts that do not affect the
-    outcome.
+    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; of many reasons of one kind there are
+    five, and one with the number of the others, but each subscription has its own; `notes`: texts that do not affect
+    the outcome.
     """
 
     outcome: Outcome
@@ -267,6 +268,9 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):
             yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
+    for source in evidence.sources:
+        text = "that each commit became a message is proved by `kodo-consumer source verify`"
+        yield f"source {source}: its messages are judged from their numbers on; {text}"
     if evidence.numbered_twice:
         yield f"{many(evidence.numbered_twice, 'message')} stored twice with one producer's number"
     if evidence.unnumbered:

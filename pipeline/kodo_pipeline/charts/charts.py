@@ -155,5 +155,5 @@ def scale_times(axes: Axes) -> None:
 
 
 def drawn_time(ms: float) -> float:
-    """Position of a time in ms on a logarithmic axis. Times below 0.5 are drawn at 0.5, because zero has no logarithm."""
+    """The time in ms to draw on a logarithmic axis: `ms`, but at least 0.5, because zero has no logarithm."""
     return max(ms, 0.5)

@@ -90,7 +90,7 @@ class PartitionCoverage:
 
     @property
     def full(self) -> bool:
-        """True if there is no problem and every planned entry was read."""
+        """True if an ingest read the partition, there is no problem, and every planned entry was read."""
         return self.read and not self.problems and self.entries_planned == self.entries_seen
 
 
@@ -188,4 +188,5 @@ class AuditEvidence:
     strays: tuple[Misaddressed, ...] = ()
     removed_before: int | None = None
     write_offs: tuple[str, ...] = ()  # a note of each
+    sources: tuple[str, ...] = ()  # names of the sources of change data
     unbooked: str = ""  # of kodo_pipeline.audit.unbooked_recalls: what was sent again without an entry in the ledger

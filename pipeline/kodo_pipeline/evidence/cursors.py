@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
     """Reads cursors by the admin API, as rows of the table `cursors`: for every existing partition one row with its
-    last stored entry (subscription NAMELESS) and one for each declared subscription.
+    last stored entry (subscription NAMELESS) and one for each declared subscription that it has.
 
     Audit topics are read last, because they have the records of everything that is acknowledged elsewhere. `now`: time
     of the rows, ms since the epoch. Raises ClusterError.
@@ -68,7 +68,9 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
-    """Metadata of partitions by full name, as recorded by the last run that ended by itself, before it read messages."""
+    """Metadata of partitions by full name, as recorded by the last run that ended by itself, before it read messages.
+    Empty if there is no such run.
+    """
     commits = landing.commits()
     at = read_at(commits)
     looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]

@@ -67,19 +67,21 @@ class AuditSince(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class AuditScope:
     """Scope of an audit: subscriptions (`families`), coverage of partitions (`parts`), and `lanes`, the rows of
-    kodo_pipeline.audit.positions.LANES with the lane's `name`.
+    kodo_pipeline.audit.positions.LANES with the lane's `name`. `sources`: names of the sources of change data.
     """
 
     families: tuple[AuditedSubscription, ...]
     parts: tuple[PartitionCoverage, ...]
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
+    sources: tuple[str, ...] = ()
 
 
 def audit_scope(
     expansion: Expansion, readings: Mapping[Key, PartitionHistory], left: Mapping[str, str] = MappingProxyType({})
 ) -> AuditScope:
-    """Makes the scope of an audit of a whole topology. `readings`: history of each partition; `left`: partitions that
-    the last run did not read, by full name, with the reason.
+    """Makes the scope of an audit of a whole topology, with every partition that the file declares or that was read.
+    `readings`: history of each partition; `left`: partitions that the last run did not read, by full name, with the
+    reason.
     """
     grounds = expansion.topology.spec.topics
     families = {
@@ -121,7 +123,7 @@ def audit_scope(
                 )
     for at, lane in enumerate(lanes):
         lane["lane"], lane["proved"] = at, (lane["topic"], lane["subscription"]) in proved
-    return AuditScope(tuple(families.values()), tuple(parts), tuple(lanes))
+    return AuditScope(tuple(families.values()), tuple(parts), tuple(lanes), tuple(expansion.topology.spec.sources))
 
 
 def mode_of(subscription: Subscription) -> Mode:

@@ -88,9 +88,9 @@ _WAY_ON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LandingResult:
-    """Result of a batch. `events`, `transitions`: numbers of rows; `size`: bytes of payloads; `splits`: number of
-    splits; `holes`: ids of the splits that were not read in full; `unreadable`: number of messages on audit topics
-    without readable records.
+    """Result of a batch. `events`, `transitions`: numbers of rows; `size`: bytes of payloads; `seconds`: duration, 0
+    for a batch that a killed run had committed before; `splits`: number of splits; `holes`: ids of the splits that were
+    not read in full; `unreadable`: number of messages on audit topics without readable records.
     """
 
     batch: int
@@ -104,8 +104,9 @@ class LandingResult:
 
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
-    """Sorts the topics of a topology into (existing topics, absent topics), each in the order in which their ends are
-    fixed. By this order, a message that moves to another topic while the ends are fixed is still read in that topic.
+    """Asks the cluster, and sorts the topics of a topology into (existing topics, absent topics), each in the order in
+    which their ends are fixed. By this order, a message that moves to another topic while the ends are fixed is still
+    read in that topic.
     """
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
@@ -116,10 +117,12 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands all messages that are stored now, and returns the batches; calls `report` after each.
+    """Lands all messages that are stored now, and returns the batches; calls `report` after each, in another thread
+    while Spark reads a stream. The first batch may be one that a killed run had committed.
 
     Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
-    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised.
+    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised. `topics`:
+    the existing ones, in the order of `present`.
     """
     landing = request.landing
     with landing.alone() as alone:

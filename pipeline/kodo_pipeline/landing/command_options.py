@@ -51,7 +51,8 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
     """Settings of this process's Spark session. An environment variable shows whether `spark-submit` started the
-    process. Raises UsageError for an invalid setting, or if the extra `spark` is not installed.
+    process. Raises UsageError for an invalid setting, for any `conf` in a process of `spark-submit`, and if the extra
+    `spark` is not installed.
     """
     from kodo_pipeline.spark.spark_session import SparkSettings, check_installed, configuration_of
 
@@ -126,7 +127,9 @@ def new_run() -> str:
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
-    """Expands the one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
+    """Expands the one topology that a file, or a folder with one file, declares. Prints the number of its warnings, if
+    any, on standard error. Raises UsageError, InvalidFileError.
+    """
     expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
     if len(expansions) != 1:
         detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"

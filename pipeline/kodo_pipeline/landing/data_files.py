@@ -46,8 +46,8 @@ class DataFile:
         return int(found[1]) if found else -1
 
     def touches(self, since: int | None, until: int | None) -> bool:
-        """True if the file may have rows whose time is from `since` to before `until` (ms since the epoch). None: no
-        bound.
+        """True if the file may have rows whose time is from `since` to before `until` (ms since the epoch), also if its
+        times are unknown. None: no bound.
         """
         late = until is not None and self.since is not None and self.since >= until
         early = since is not None and self.until is not None and self.until < since

@@ -26,7 +26,7 @@ Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change: Change | None = None) -> DataFile:
     """Writes the rows of `files`, which are of one partition, into one new file and returns it; it counts when a commit
     names it. `change`: called with each batch of rows, and may change rows or leave some out; None: the rows stay as
-    they are.
+    they are. If it raises, an incomplete file stays in the folder, and no commit names it.
     """
     made = PartFile(table.folder, table.table, attempt, files[0].partition)
     try:

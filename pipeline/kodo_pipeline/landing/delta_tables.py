@@ -113,8 +113,9 @@ class LandingTable:
         return found
 
     def add_columns(self) -> list[str]:
-        """Adds columns that a table of an older kodoctl lacks, if all of them may be null, and returns their names. In
-        existing rows they are null. Raises KodoctlError (K584) for any other difference in the format.
+        """Adds columns that a table of an older kodoctl lacks, if all of them may be null, and returns their names; []
+        if none is missing or there is no table. In existing rows they are null. Raises KodoctlError (K584) for any
+        other difference in the format.
         """
         added: list[str] = []
         for _ in range(TRIES):
@@ -148,8 +149,9 @@ class LandingTable:
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
         """Adds the files of the landing's commit `number` by one Delta commit (with `number` as its application
-        transaction). Does nothing if the table has that number already. `replaced`: days (`date`) whose files are
-        removed at the same time; []: all files; None: none.
+        transaction). Does nothing if the table has that number, or a later one, already. `replaced`: days (`date`)
+        whose files are removed at the same time; []: all files; None: none. If others commit first, it tries again,
+        TRIES times in all, and then raises KodoctlError (K573).
         """
         for _ in range(TRIES):
             found = self.load() or self.create()
@@ -189,7 +191,8 @@ class LandingTable:
 
     def tidy_log(self) -> None:
         """Writes a checkpoint of the Delta log, removes expired log entries, and sets the table properties that limit
-        how long the log is kept.
+        how long the log is kept. Does nothing without a table, and leaves the rest to the next call if another writer
+        commits meanwhile.
         """
         found = self.load()
         if found is None:
@@ -212,7 +215,7 @@ class LandingTable:
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
         """Replaces all rows of the table, which has few, by `rows`, as the application transaction `number`. Raises
-        ConcurrentCommitError if the table has changed since it was read, or has that number already.
+        ConcurrentCommitError if the table has changed since it was read, or has that number, or a later one, already.
         """
         import deltalake
         import pyarrow as pa

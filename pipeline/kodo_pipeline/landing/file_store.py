@@ -88,7 +88,9 @@ class Storage:
             return found
 
     def write(self, name: str, document: object) -> None:
-        """Writes a document as the JSON file `name` atomically. An existing file is replaced."""
+        """Writes a document as the JSON file `name` atomically, in a folder that is created if needed. An existing file
+        is replaced.
+        """
         self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -103,7 +105,7 @@ class Storage:
 
     def documents(self) -> dict[str, Any]:
         """Reads every JSON file (`.json`) directly in the folder: document by file name, sorted by name. {} if there is
-        no folder.
+        no folder. A file that is no JSON raises KodoctlError.
         """
         with self._fs() as (system, base):
             names = sorted(info.base_name for info in _list_files(system, base) if info.base_name.endswith(".json"))
@@ -113,19 +115,21 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """Context with a new file to write bytes to. `name` may contain folders, which are created."""
+        """Context with a new file to write bytes to. `name` may contain folders, which are created. Unlike `write` it
+        is not atomic: an error in the block may leave a part of the file.
+        """
         in_folder = self.local is not None
         with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:
             yield out
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
-        """Context with a file to read from, at any position."""
+        """Context with a file to read from, at any position. Raises KodoctlError if it does not exist."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file if self.local is not None else StoredInput(file)
 
     def files(self) -> list[str]:
-        """Sorted paths, relative to this folder, of all files in it at any depth."""
+        """Sorted paths, relative to this folder, of all files in it at any depth; [] without a folder."""
         return sorted(self.written())
 
     def written(self) -> dict[str, StoredFile]:
@@ -152,7 +156,8 @@ class Storage:
 
     def prune(self) -> None:
         """Removes folders in this one that contain no file at any depth, except folders here whose names begin with
-        `_`. A folder that gets a file meanwhile stays. Does nothing in an object store, which has no folders.
+        `_`, and deeper ones of such names that changed in the last day. A folder that gets a file meanwhile stays. Does
+        nothing in an object store, which has no folders.
         """
         before = time.time() - _SPARKS
         for name in self.folders() if self.local is not None else ():
@@ -217,9 +222,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Calls `read`, up to `_TRIES` times if the store is busy, and returns its result. Arrow itself repeats a read
-    after a 503, except when the store's error text is longer than the few requested bytes: Amazon's library then
-    reports that the caller could not take the answer.
+    """Calls `read`, up to `_TRIES` times within two seconds if the store is busy, and returns its result. Other errors
+    are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer than the
+    few requested bytes: Amazon's library then reports that the caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:

@@ -225,8 +225,9 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
 def unlike_commits(
     versions: Mapping[Table, TableVersion], files: Mapping[str, Sequence[DataFile]], commits: Sequence[LandingCommit]
 ) -> list[str]:
-    """Compares tables with the commits: a text for each table that has a commit which `commits` lacks, or another
-    number of rows than were committed. `files`: files of each table as of the last commit.
+    """Compares tables with the commits: a text for each table that has a commit which `commits` lacks, or, among
+    TABLES, another number of rows than were committed. [] if all agree. `files`: files of each table as of the last
+    commit.
     """
     last = next_number(commits) - 1
     wrong = [

@@ -121,8 +121,9 @@ class Landing:
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, files or rows are
-        missing. `former`: see `commits`.
+        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, or files or rows
+        that they name, are missing in the logs of the tables; whether the files exist is not checked
+        (LandingTable.damage does). `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):
@@ -332,8 +333,8 @@ class Landing:
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """Context in which no other run of the kind `what` is active in the landing. The value is True if that is
         ensured by a lock. In an object store, and on file systems without locks, no lock is possible: the value is
-        False, and of two concurrent writers the second one's commit is refused. Raises LockedError if another process
-        has the lock.
+        False, and of two concurrent writers the second one's commit is refused. Raises LockedError at once, without a
+        wait, if another run has the lock. Creates the folder of the landing.
         """
         if self.root.local is None:
             yield False
@@ -352,8 +353,8 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError if a run of the kind `what` is active. For commands that do something slow before they take
-    the lock.
+    """Raises LockedError if a run of the kind `what` is active, which is unknown in an object store: then it never
+    raises. For commands that do something slow before they take the lock.
     """
     with landing.alone(what):
         pass

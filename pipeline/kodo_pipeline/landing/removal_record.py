@@ -29,7 +29,7 @@ class RemovedTotals:
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_more(self, other: RemovedTotals) -> RemovedTotals:
-        """Adds the counts of `other`; `newest` is the later of the two."""
+        """Returns the sums of these counts and those of `other`; `newest` is the later of the two."""
         return RemovedTotals(
             self.messages + other.messages,
             self.records + other.records,

@@ -80,8 +80,8 @@ class PartFile:
 
 
 class PartitionDays:
-    """Values of the column `date` for the rows that one writer gives a table; null for days beyond the table's maximum
-    number of `days`.
+    """Values of the column `date` for the rows that one writer gives a table. The table's `days` limits the number of
+    days over all calls: days that come after so many others are null.
     """
 
     def __init__(self, table: Table) -> None:
@@ -176,8 +176,8 @@ class TableWriter:
 
 def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *, few: bool = False) -> list[DataFile]:
     """Writes a frame with the table's columns (and `date` if the table has it), and returns the files. Spark writes
-    them, and each footer is read for statistics; with `few`, the rows fit into this process, which collects and writes
-    them.
+    them, after deleting whatever is in the folder `attempt`, and each footer is read for statistics; with `few`, the
+    rows fit into this process, which collects and writes them.
     """
     place = folder / attempt
     made = frame.select(*table.names, *([DATE] if table.moment else []))

@@ -39,8 +39,9 @@ def has_payload(payload: bytes | None, size: int | None, state: str | None = Non
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
     """Properties that a message had after a move, rebuilt approximately. `source`: row in `events` of the message
-    before the move, with `published` (ms); `move`: audit record of the move. The move adds the hop, the reason, and for
-    a dead letter the level in which it died; the attempts are those before the move.
+    before the move, with `published` (ms); `move`: audit record of the move. The move sets the hop, and the origin if
+    it is missing, adds the reason, the error and for a dead letter the level in which it died, and removes the
+    subscription that the message is for; the attempts are those before the move.
     """
     found = dict(source["properties"] or ())
     found.setdefault(headers.ORIGIN_ID, source["id"])
@@ -98,8 +99,8 @@ class LandedMessages:
         return sorted({position.partition for position in self._positions})
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        """Yields (position, message) for the chosen messages of the partition `number`, in the order of the plan.
-        Messages that the landing lacks are left out.
+        """Yields (position, message) for the chosen messages of the partition `number`, in order of position. Messages
+        that the landing lacks are left out.
         """
         wanted = [one for one in self._positions if one.partition == number]
         for begin in range(0, len(wanted), _AT_ONCE):

@@ -47,7 +47,9 @@ class DeadLetterSelector:
     unseen: int = field(default=0, init=False)
 
     def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
-        """Passes the dead letters to `selection`, in order of position. Starts Spark. Raises KodoctlError."""
+        """Counts the dead letters in `selection.read`, and passes those that the condition chooses, or that a recall
+        settled or sent before, to `selection` in order of position. Starts Spark. Raises KodoctlError.
+        """
         from pyspark.errors import PySparkException
 
         from kodo_pipeline.recall.dead_letter_rows import check_facts

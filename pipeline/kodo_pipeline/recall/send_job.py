@@ -107,8 +107,9 @@ class ParallelSender:
     def __call__(
         self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
     ) -> SendReport:
-        """Sends the letters for `lanes` (numbers of partitions), except those in `without`, and returns the report when
-        all tasks have ended; an interrupted attempt returns at once. Raises KodoctlError.
+        """Sends the letters for `lanes` (numbers of partitions), except those in `without`, and returns the report, of
+        which only `sent` and `had_already` are filled, when all tasks have ended. An interrupted attempt returns at
+        once, with counts of 0 whatever was sent. Raises KodoctlError.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

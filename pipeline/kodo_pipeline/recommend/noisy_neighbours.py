@@ -78,10 +78,11 @@ class LevelMove:
     """A recommended move of one tenant. `action`: isolate, degrade, upgrade, promote, return or exclusive; `source`,
     `target`: levels, L1 if no route moves the tenant.
 
-    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them. `late`,
-    `late_else`: shares of the other tenants' messages that were done later than the goal, in these windows and in all
-    others, None: nothing was done; for promote and return, shares of the tenant's own runs that began later than its
-    `goal` in ms.
+    `windows`: starts of the windows that are the evidence; `share`: the tenant's share of all messages in them, for
+    promote and return the larger of its shares of the runs and of the slot time. `late`, `late_else`: shares of the
+    other tenants' messages that were done later than the goal, in these windows and in all others, None: nothing was
+    done; for promote and return, shares of the tenant's own runs that began later than its `goal` in ms. A move with
+    the action exclusive has no windows and no figures.
     """
 
     topic: str
@@ -99,7 +100,7 @@ class LevelMove:
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
     """Recommends moves for one subscription: first tenants that leave their level, the most harmful one first, then
-    tenants that return.
+    tenants that return, if the newest RECENT windows are known.
     """
     if not case.slices:
         return []
@@ -140,7 +141,9 @@ def is_noisy(tenant: str, one: LoadWindow) -> bool:
 
 
 def is_degraded(one: LoadWindow) -> bool:
-    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it."""
+    """True if tenants that are not loud were harmed in the window, as the module's docstring defines it. False if they
+    had fewer than JUDGED messages done.
+    """
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done
 

@@ -95,8 +95,8 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots, if all slots of the workers were in use and the arrivals need more; else None. `after`:
-    only windows that begin later than this (ms) count.
+    """Recommends more slots, at most MORE times those of today, if all slots of the workers were in use and the
+    arrivals need more; else None. `after`: only windows that begin later than this (ms) count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]
@@ -109,7 +109,9 @@ def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | Non
 
 
 def serial_keys(slots: SubscriptionSlots) -> list[SerialKey]:
-    """Keys that kept a handler busy without a pause while messages waited, by seconds of handlers, most first."""
+    """Keys that kept a handler busy without a pause while messages waited, by seconds of handlers, most first. Call it
+    only if `fair_by` is `key`: the tenants of the windows are then keys.
+    """
     recent = [one for one in slots.recent() if is_harmed(one, _every)]
     found = []
     for key in sorted({name for one in recent for name in one.tenants}):

@@ -56,7 +56,9 @@ def is_heavy(tenant: str, one: SlotWindow) -> bool:
 
 
 def recommend_promotions(case: PromotionCase) -> list[LevelMove]:
-    """Recommends moves for one subscription: promotions, the tenant that waits most first, then returns to L1."""
+    """Recommends moves for one subscription: promotions (first of tenants with a goal of their own, then of those that
+    wait most), then returns to L1.
+    """
     recent = case.slots.recent()
     back = [move for tenant in sorted(case.promoted) if (move := _return(case, tenant, recent)) is not None]
     shares = {tenant: _share(tenant, recent) for tenant in case.promoted}

@@ -79,8 +79,8 @@ def recommend_bulkhead(
 
 
 def bulkheads_exceeded(slots: SubscriptionSlots, declared: Sequence[DeclaredBulkhead]) -> int:
-    """Start (ms) of the last window in which a bulkhead of the file was exceeded, and therefore was not in effect; -1
-    if there is none.
+    """Start (ms) of the last recent window in which a bulkhead of the file was exceeded, and therefore was not in
+    effect; -1 if there is none.
     """
     found = [one.at for one in slots.recent() if any(_is_exceeded(slots, one, bulkhead) for bulkhead in declared)]
     return max(found, default=-1)

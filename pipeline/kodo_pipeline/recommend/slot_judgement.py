@@ -50,7 +50,7 @@ Moves = Sequence[tuple["SubscriptionRoutes", Sequence[LevelMove]]]
 @dataclass(frozen=True, slots=True)
 class Goals:
     """Goals in ms. `goal`: time within which messages of every tenant should be done; `tenants`: by tenant, the time
-    within which its handler runs should begin.
+    within which its handler runs should begin; for all others that is `goal`.
     """
 
     goal: int

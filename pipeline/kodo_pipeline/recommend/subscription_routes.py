@@ -55,8 +55,8 @@ class SubscriptionRoutes:
 
 
 def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
-    """Finds subscriptions whose tenants can be told apart and moved: (these subscriptions, a sentence for each of the
-    others).
+    """Finds subscriptions whose tenants can be told apart and moved: (these subscriptions, a sentence for each other
+    subscription, or for its topic if that lacks `fair_by`).
     """
     places, notes = [], []
     for topic, ground in expansion.topology.spec.topics.items():

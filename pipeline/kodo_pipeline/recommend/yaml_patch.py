@@ -48,7 +48,9 @@ class ManagedRoute:
 
 
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
-    """Finds the routes that kodoctl manages: they move tenants, named by `fair_by`, to a level of `ladder`."""
+    """Finds the routes that kodoctl manages: at dispatch, they move all messages of tenants, named by `fair_by` with
+    `in`, to a level of `ladder`.
+    """
     return [
         ManagedRoute(at, tuple(as_property(value) for value in when.in_), route.to.value)
         for at, route in enumerate(routes)
@@ -66,7 +68,9 @@ def _test_of(route: Route, fair_by: str | None) -> RouteCondition | None:
 
 
 def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
-    """Tenants that are named by routes which kodoctl does not manage."""
+    """Tenants that the user's own routes name by `fair_by`. Only routes that apply to all messages at dispatch are
+    examined.
+    """
     known = {one.index for one in managed_routes(routes, fair_by, ladder)}
     named = [_test_of(route, fair_by) for at, route in enumerate(routes) if at not in known]
     values = [
@@ -324,8 +328,8 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
 
 
 def apply_diff(text: str, diff: str) -> str:
-    """Applies a unified diff of one file to its text. Lines before the first hunk are ignored, as git does. Raises
-    CannotPatchError if the diff was made of another text, or has no hunk.
+    """Applies a unified diff of one file to its text. Lines outside of hunks are ignored, and so is the name of the
+    file. Raises CannotPatchError if the diff was made of another text, or has no hunk.
     """
     old, made, at = _LINE.findall(text), list[str](), 0
     lines = _LINE.findall(diff)

@@ -45,7 +45,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
 
 
 def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of waiting messages by lane, with the age of the oldest; None if no message waits."""
+    """Chart of waiting messages and dead letters by lane, with the age of the oldest; None if there are none."""
     rows = [
         (
             words.lane(document, one),
@@ -129,7 +129,9 @@ def _ranges(
 
 
 def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of the messages that each tenant sent, and the time until they were done; None if there are no tenants."""
+    """Chart of the messages that each of the first ten tenants in the document sent, and the time until they were done;
+    None if there are no tenants.
+    """
     rows = document["tenants"][:_TENANTS]
     if not rows:
         return None

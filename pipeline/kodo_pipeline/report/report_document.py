@@ -42,7 +42,8 @@ class LaneLatency(TypedDict):
 
 class FailureCount(TypedDict):
     """Failed handler runs with the same cause (`kodoctl.protocol.error_causes`). `reason`: one of their reasons;
-    `rule`: the rule that decided about the message; `messages`: number of runs; "(others)" stands for all other causes.
+    `rule`: the rule that decided about the message, "(others)" in the last row, which stands for all other causes;
+    `messages`: number of runs.
     """
 
     topic: str
@@ -118,9 +119,9 @@ class Advice(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """A report as JSON. `read_at`: time of the newest ingest; `since`, `until`: bounds of the windows that are drawn;
-    all in ms since the epoch. `impossible_ages`: number of done messages that are older, by their publish time, than
-    their topic, so that no percentile includes them.
+    """A report as JSON. `read_at`: time at which the last complete ingest read the cursors; `since`, `until`: bounds of
+    the counted windows; all in ms since the epoch, 0 if there is none. `impossible_ages`: number of done messages that
+    are older, by their publish time, than their topic, so that no percentile includes them.
     """
 
     format_version: int

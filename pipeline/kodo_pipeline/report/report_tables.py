@@ -86,7 +86,7 @@ def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
 
 def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str], int]:
     """Number of messages that each of these (topic, tenant) sent; those that sent none are missing. `sent`: the table
-    `sent`.
+    `sent`. The same tenants on other topics may be included.
     """
     names = sorted({name for _, name in tenants if name is not None})
     found = sent.where(F.col("tenant").isin(names)).groupBy("topic", "tenant").agg(F.sum("messages").alias("messages"))
@@ -94,9 +94,10 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
 
 
 def groups(sent: DataFrame) -> list[Row]:
-    """Sums messages sent by noisy tenants and by all others: (topic, noisy, names, tenants, arrivals), two rows for
-    each topic. A tenant is `noisy` if it is loud over the whole time, as kodo_pipeline.recommend.noisy_neighbours
-    defines it for a window; `names`: the noisy tenants; `arrivals`: messages in the table `sent`.
+    """Sums messages sent by noisy tenants and by all others: (topic, noisy, names, tenants, arrivals), a row for each
+    topic and value of `noisy` that occurs. A tenant is `noisy` if it is loud over the whole time, as
+    kodo_pipeline.recommend.noisy_neighbours defines it for a window; `names`: the noisy tenants; `arrivals`: messages
+    in the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")

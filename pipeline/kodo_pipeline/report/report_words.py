@@ -144,7 +144,7 @@ def causes(document: ReportDocument) -> list[tuple[str, int]]:
 
 
 def noisy(document: ReportDocument) -> str:
-    """Headline about noisy tenants, and how much they delay others."""
+    """Headline about noisy tenants, how much they delay others, and tenants half of whose runs or more failed."""
     sentences = [sentence for one in document["fairness"] if (sentence := _noise(one))]
     broken = _failing_tenants(document)
     if sentences:

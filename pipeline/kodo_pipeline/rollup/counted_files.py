@@ -39,7 +39,9 @@ class CountedDays:
     anew: bool
 
     def replaced(self, table: Table) -> list[str]:
-        """Days whose files of the table are replaced; []: all files."""
+        """Days whose files of the table are replaced. [] means all files with `anew`; without it, that no day of the
+        table is counted.
+        """
         return [] if self.anew else self.failure_days if table is FAILURES else self.days
 
 

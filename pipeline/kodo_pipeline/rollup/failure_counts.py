@@ -21,7 +21,7 @@ _COLUMNS: Final = (*_KEYS, "reason")
 
 
 def failed_records(transitions: DataFrame) -> DataFrame:
-    """Filters the audit records of failed handler runs."""
+    """Filters the audit records of failed handler runs. Records without a plausible date are left out."""
     return transitions.where(F.col("rule").isin(*FAILED)).where(is_dated("at_ts"))
 
 

@@ -43,7 +43,9 @@ def with_neighbours(days: Iterable[str]) -> list[str]:
 def rows_of_days(
     spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
 ) -> DataFrame:
-    """Rows of `files` whose time is on these days. Files whose times are all on other days are not read."""
+    """Rows of `files` whose time is on these days, which are sorted. Files whose times are all on other days are not
+    read.
+    """
     spans = _spans(days)
     if not spans:
         return landing.read_files(spark, table, ())

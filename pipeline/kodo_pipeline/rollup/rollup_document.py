@@ -34,7 +34,10 @@ class LaneCounts(RollupCounts):
 
 
 class TenantCounts(RollupCounts):
-    """Counts of a tenant, one of those with most messages on a topic. `tenant`: null for messages without one."""
+    """Counts of a tenant, one of those with most messages on a topic. `arrivals`: on ready topics only; all other
+    counts include every lane. `tenant`: `(none)` for messages without one, `(unknown)` if it cannot be read; null only
+    in forged records.
+    """
 
     tenant: str | None
 

@@ -25,8 +25,9 @@ _TENANT: Final = ("topic", "tenant")
 
 
 class RollupTotals(NamedTuple):
-    """Counts of lanes, and of the tenants with most messages, over all windows. `span`: (start of the first window and
-    of the last, in ms since the epoch; number of windows with rows; number of other windows, at impossible times).
+    """Counts of lanes, and of the TENANTS tenants of each topic with most messages, over all windows. `span`: (start of
+    the first window and of the last, in ms since the epoch, 0 without any; number of windows with rows; number of other
+    windows, at impossible times).
     """
 
     lanes: Sequence[dict[str, Any]]
@@ -35,7 +36,7 @@ class RollupTotals(NamedTuple):
 
     @property
     def names(self) -> set[tuple[str, str]]:
-        """(topic, tenant) of the tenants, without the row for messages that have no tenant."""
+        """(topic, tenant) of the tenants; a row whose tenant is null is left out."""
         return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
 
     def document(self, window: int, late: Histograms) -> RollupDocument:

@@ -44,7 +44,7 @@ STAGES = ("ingest", "rollup", "audit", "report")
 
 
 class RunProgress(Protocol):
-    """Observer of a run, whose methods are called as the run proceeds."""
+    """Observer of a run, whose methods are called as the run proceeds, also in threads of the rollup and of Spark."""
 
     def stage(self, name: str) -> None:
         """Called when a stage begins. `name`: one of STAGES."""
@@ -126,7 +126,8 @@ def run_topology(
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
     """Runs all stages, rollup and audit in parallel. Raises KodoctlError, and StoppedError between two batches or
-    stages if `is_stopped` returns True. The results of completed stages stay.
+    stages if `is_stopped` returns True. The results of completed stages stay. After the audit only a stop is raised:
+    any other error is in `RunResult.failure`, so that the verdict is not lost.
     """
     stages, began = _Stages(progress, is_stopped), time.monotonic()
     landing = request.landing

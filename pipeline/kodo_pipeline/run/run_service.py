@@ -62,7 +62,8 @@ def serve(
 class PipelineService:
     """Repeated runs of topologies. `interval`: seconds between the starts of two runs; `names`: names of the topologies
     whose landings this process has locked; `expansions`: topologies as their files were last read; `timeout`: seconds
-    without progress after which a run is cancelled; `grace`: seconds in which it then has to end.
+    without progress after which a run is cancelled; `grace`: seconds in which it then has to end, else this process
+    ends (exit 1).
     """
 
     runner: Runner

@@ -125,8 +125,8 @@ class RunProgressView(IngestProgress):
     def verdict(
         self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
     ) -> None:
-        """Prints the result: the whole audit (`whole`), or one line. `page`: path of the report, None: none;
-        `pictures`: folder, None: no pictures.
+        """Prints the result: one line, after the whole audit if `whole`; as JSON one object with the whole audit.
+        `page`: path of the report, None: none; `pictures`: folder, None: no pictures.
         """
         from kodo_pipeline.audit.audit_text import WHOLE, lines
 
@@ -181,8 +181,9 @@ class Runner:
         return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
 
     def check(self, expansions: list[Expansion]) -> None:
-        """Raises KodoctlError if the run cannot succeed, because the broker's address, libraries for the report or a
-        folder are missing. Done before Spark is started, which takes longer.
+        """Creates the folders of the report, the pictures and the landings. Raises KodoctlError if one of them cannot
+        be used, if the broker's address or libraries for the report are missing, or if the window is invalid. Done
+        before Spark is started, which takes longer.
         """
         must_name_broker(self.connection)
         if not self.asked.no_report:
@@ -263,7 +264,9 @@ class Runner:
         view: RunProgressView,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> RunResult:
-        """Runs all stages of a topology and returns the result. Raises KodoctlError."""
+        """Runs all stages of a topology and returns the result. Raises KodoctlError, and StoppedError between two
+        stages if `is_stopped` returns True.
+        """
         from kodo_pipeline.run.job import RunRequest, run_topology
         from kodo_pipeline.spark.spark_session import spark_failures
 

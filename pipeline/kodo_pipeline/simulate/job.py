@@ -89,8 +89,8 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 
 def changed_subscriptions(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
-    """Finds subscriptions that are in both files and differ: ((topic, subscription) of each, notes on the others).
-    Raises UsageError if there is none.
+    """Finds subscriptions that are in both files, and whose ground topic differs in any way: ((topic, subscription) of
+    each, notes on other topics). Raises UsageError if there is none.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []
@@ -116,7 +116,8 @@ def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Reads the arrivals of each subscription that the candidate changes; without a candidate (`then` None), of all.
-    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed.
+    Returns (trials, reasons for subscriptions that are left out). Raises UsageError if none can be replayed, or if one
+    cannot be for want of a number of slots or of tenants for an outage.
     """
     pairs, notes = changed_subscriptions(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []

@@ -41,7 +41,7 @@ def tenant_rows(trial: SimulationTrial) -> list[TenantRow]:
 
 def waits(trial: SimulationTrial, style: Style, title: str = "") -> Figure | None:
     """Chart with a line for each tenant and file, from the median to the 95th percentile of the time until a handler
-    started; None if no message waited.
+    started; None if no handler started.
     """
     found = tenant_rows(trial)
     if not any(one["wait_ms"] for _, sides in found for one in sides):

@@ -119,7 +119,7 @@ class SimulationTrial(TypedDict):
 
 
 class SimulationDocument(TypedDict):
-    """A simulation as JSON: all trials, and notes about messages that were not replayed."""
+    """A simulation as JSON: all trials, and notes about topics and subscriptions that were not replayed."""
 
     format_version: Literal[1]
     trials: list[SimulationTrial]

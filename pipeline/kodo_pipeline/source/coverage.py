@@ -23,10 +23,13 @@ _MOST_GAPS: Final = 100
 @dataclass(slots=True)
 class Coverage:
     """Record of the entries of a split that were read. Entries must be reported in order; gaps are found by comparison
-    with the planned ranges. `rows`: number of messages; `seen`: number of entries with a message; `empty`: number of
-    stored entries without a message of their own, because they are part of a chunked message or were proved unreadable;
-    `state`: one of the constants of this module; `ledgers_after`: ids of the partition's ledgers after the reading,
-    None: not read.
+    with the planned ranges.
+
+    `rows`: number of messages; `seen`: number of entries with a message; `empty`: number of stored entries without a
+    message of their own, because they are part of a chunked message or were proved unreadable; `first_seen`,
+    `last_seen`: None before the first entry; `state`: one of the constants of this module, TIMEOUT until the reading
+    has ended otherwise; `seconds`: duration of the reading; `ledgers_after`: ids of the partition's ledgers after the
+    reading, None: not read; `gaps`: texts `EXPECTED>READ`, of the first 100 jumps only.
     """
 
     split: Split
@@ -43,7 +46,9 @@ class Coverage:
     _next: int = -1
 
     def entry(self, ledger: int, entry: int) -> None:
-        """Records that a message of the next entry was read. Call it once for each entry."""
+        """Records that a message of an entry was read; an entry that is not the next planned one adds a gap. Call it
+        once for each entry, however many messages it has.
+        """
         pieces = self.split.pieces
         expected = (pieces[self._piece].ledger, self._next if self._next >= 0 else pieces[self._piece].first)
         if (ledger, entry) != expected:
@@ -76,7 +81,7 @@ class Coverage:
 
     @property
     def full(self) -> bool:
-        """True if every planned entry was read, and there was no problem."""
+        """True if the reading came to the planned end and each planned entry was read, or counted as `empty`."""
         entries = self.seen + self.empty
         return self.state == COMPLETE and entries == self.split.entries and (not self.gaps or self.empty > 0)
 
@@ -95,7 +100,9 @@ class Coverage:
         return f"{self.split.id}: {self.seen:,} of {many(self.split.entries, 'entry', 'entries')}, {why}{trimmed}"
 
     def record(self) -> dict[str, Any]:
-        """The coverage as a row of the table `coverage`, without run and batch."""
+        """The coverage as a row of the table `coverage`, without run and batch. `entries_seen` includes empty entries.
+        If the ledgers were not read again, all of them count as still there.
+        """
         split = self.split
         ledgers = sorted({piece.ledger for piece in split.pieces})
         return {

@@ -86,8 +86,8 @@ class PulsarSource(DataSource):
 
 @cache
 def broker(connection: Connection) -> BrokerClient:
-    """The client of this process for a connection, made once, because Spark uses a Python process again, and connecting
-    takes as long as reading some thousand messages.
+    """The client of this process for a connection, made once and kept, because Spark uses a Python process again, and
+    connecting takes as long as reading some thousand messages. It connects at its first use.
     """
     return BrokerClient(connection)
 
@@ -146,7 +146,9 @@ class PulsarReader(DataSourceReader, _Planner):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Plans the query: one Spark partition for each split."""
+        """Plans the query by statistics of the cluster: one Spark partition for each split. Raises UsageError (K560)
+        for topics that do not exist, unless filters exclude them.
+        """
         pieces = {part: self._pruned_ranges(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
 
@@ -195,7 +197,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {name: found[part] for name, part in self.parts.items()}
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which messages after the offset may have been deleted unread, with the reason."""
+        """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason.
+        Asks the cluster, unless the end of the stream is fixed.
+        """
         return self._gone_partitions(self._stored_partitions(), start)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -214,7 +218,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Returns the end of the next batch. Its bytes are shared out equally to the partitions; if one needs less, the
-        others get the rest.
+        others get the rest. Raises ClusterError (K574) if entries after `start` may have been deleted unread, unless
+        the option `failOnDataLoss` is false.
         """
         now = self._stored_partitions()
         waiting = offsets.wanted_batches(now, start)
@@ -225,7 +230,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plans the splits of a batch. After a restart the range is planned again, from the entries that are stored
-        then.
+        then. Entries that are gone since the end was fixed raise ClusterError (K574), or become a split that is a hole
+        if the option `failOnDataLoss` is false.
         """
         now = self.now or self._stored_partitions()
         gone, left = self._gone_partitions(now, start), {}

@@ -65,7 +65,8 @@ class NoMessage:
 
 class Columns:
     """Collector of the messages of one split, for Arrow batches of at most `most` messages, fewer if they are large.
-    `payload`: False leaves payloads null.
+    `payload`: False leaves payloads null. All messages of an entry get the publish time of its first; an event time of
+    0, or after the latest that a table can have, becomes null.
     """
 
     def __init__(self, split: Split, most: int, *, payload: bool) -> None:

@@ -69,7 +69,9 @@ class NativeRead(NamedTuple):
 
 
 class NativeBatches:
-    """Iterator of the reads of a split, until the split ends. Iterating raises pulsar.PulsarException."""
+    """Iterator of the reads of a split, until the split ends, for one iteration. A time without messages ends it with
+    the state TIMEOUT; other problems raise pulsar.PulsarException.
+    """
 
     def __init__(self, reader: Any, split: Split, options: Options, border: BatchBorder) -> None:
         self._split = split

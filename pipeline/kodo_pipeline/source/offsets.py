@@ -65,7 +65,7 @@ class PartitionBatch:
 
 def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
     """Entries that are stored after the offset `since`, by full name of the partition. `now`: stored ranges of each
-    partition.
+    partition. A partition without new entries is included.
     """
     found = {}
     for part, there in now.items():
@@ -77,8 +77,9 @@ def wanted_batches(now: Mapping[str, StoredPartition], since: Mapping[str, str])
 
 
 def next_offset(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
-    """Computes the end of the next batch: of everything, or of about `limit` bytes, which are shared out to the
-    partitions. The end is never before the present offset.
+    """Computes the end of the next batch, for the partitions in `waiting`. `limit`: bytes, which are shared out to the
+    partitions, though each that has entries gets at least one; None: everything. The end is never before the present
+    offset.
     """
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}

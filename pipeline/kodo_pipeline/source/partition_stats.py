@@ -34,8 +34,8 @@ class PartitionMetadata(NamedTuple):
     rewrites: int | None = None
 
     def follows(self, earlier: PartitionMetadata) -> bool:
-        """True if this is the same partition as in the `earlier` metadata, and none of its ledgers was deleted in
-        between.
+        """True if this is certainly the same partition as in the `earlier` metadata, and none of its ledgers with
+        entries was deleted in between. False if a value is unknown.
         """
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
@@ -68,7 +68,9 @@ def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[
 
 
 def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
-    """Calls `ask` for each item of `asked`, several at a time. Returns the answers in the order of the items."""
+    """Calls `ask` for each item of `asked`, eight at a time. Returns the answers in the order of the items; raises the
+    first error in that order when all calls have ended.
+    """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(ask, asked))
 
@@ -93,7 +95,9 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
-    """Reads the metadata (creation time, number of rewrites) of each partition in `parts`."""
+    """Reads the metadata (creation time, number of rewrites) of each partition in `parts`. Partitions of which the
+    broker reports none, or refuses it, are included with unknown values.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
     each = answer.get("partitions") or {}
@@ -131,7 +135,7 @@ def of_text(text: str) -> dict[str, PartitionMetadata]:
 
 def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
     """Asks the broker for the position of the first entry published at or after `moment` (ms since the epoch); None if
-    there is none.
+    there is none, or if the broker refuses to answer.
     """
     topic, number = part
     path = partition_path(topic, number)

@@ -26,7 +26,9 @@ class Pruning:
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> Pruning:
-        """Derives the bounds within which rows can meet all of these filters."""
+        """Derives the bounds within which rows can meet all of these filters. Filters of other columns or forms set no
+        bound.
+        """
         found = cls()
         for one in filters:
             found = found._with(one)
@@ -72,7 +74,9 @@ class Pruning:
         return self.partitions is None or number in self.partitions
 
     def moments(self, skew: int) -> tuple[int | None, int | None]:
-        """The bounds of time, widened by `skew` ms, because publish times are by the clocks of producers, which differ."""
+        """Returns the bounds of time (ms, None: no bound), widened by `skew` ms, because publish times are by the
+        clocks of producers, which differ. The second is exclusive.
+        """
         since = None if self.since is None else max(0, self.since - skew)
         return since, None if self.until is None else self.until + 1 + skew
 

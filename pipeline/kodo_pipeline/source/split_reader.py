@@ -44,8 +44,9 @@ _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the messages of a split in order, as batches of kodo_pipeline.landing.tables.MESSAGES, and after them a
-    row for each entry of which the client library is proved to return no message. Writes the coverage record; then, if
-    entries are missing and the options are strict, raises ClusterError.
+    row for each entry of which the client library is proved to return no message. After the last batch it writes the
+    coverage record; then, if entries are missing and the options are strict, it raises ClusterError (K574). An error of
+    the client other than a timeout raises ClusterError (K561) whatever the options are, and leaves no record.
 
     `client`: client for the options' connection, which may be used for many splits, and stays open unless something
     failed; None: a client for this split alone.
@@ -208,7 +209,8 @@ def _native_loop(native: NativeBatches, coverage: Coverage, missing: _Missing) -
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
     """Yields messages in order, grouped: (ledger, entry, batch index of the first message, consecutive messages of that
-    entry). `read`: returns the next message within `timeout` ms; its exceptions are raised after the last message.
+    entry). `read`: returns the next message within `timeout` ms; its exceptions, by which alone the iteration ends, are
+    raised after the last message.
 
     To read the position of each message would cost a sixth of reading the message. A producer's batch is one entry, and
     its id contains its number of messages: if that many were read between its first and its last message, the positions
@@ -239,7 +241,9 @@ def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, i
 
 
 def batch_size(token: Any) -> int:
-    """Number of messages in the entry of a message id: field 6 of the serialised id, which is a protobuf message."""
+    """Number of messages in the entry of a message id: field 6 of the serialised id, which is a protobuf message. 1 if
+    the id has no such field.
+    """
     raw: bytes = token.serialize()
     fields: dict[int, int] = {}
     at = 0

@@ -32,11 +32,11 @@ class LedgerRange:
         return self.last - self.first + 1
 
     def until(self, entries: int) -> LedgerRange:
-        """Range of the first `entries` entries."""
+        """Range of the first `entries` entries, with their share of the bytes."""
         return LedgerRange(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
 
     def beyond(self, entries: int) -> LedgerRange:
-        """Range without the first `entries` entries."""
+        """Range without the first `entries` entries, with the other bytes."""
         return LedgerRange(
             self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries
         )
@@ -69,15 +69,15 @@ class StoredPartition:
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:
     """True if the number of rewrites of a partition's metadata shows that no ledger with entries was deleted between
-    two readings: it grew by one at most. `before`, `after`: the numbers, None if unknown. One rewrite may be the
-    replacement of an empty ledger when the partition was loaded.
+    two readings: it grew by one at most. `before`, `after`: the numbers, None if unknown, which gives False. One
+    rewrite may be the replacement of an empty ledger when the partition was loaded.
     """
     return before is not None and after is not None and after - before <= 1
 
 
 def stored_partition(stats: Mapping[str, Any]) -> StoredPartition:
     """Parses the stored ranges of a partition from the JSON of `internalStats`. The open ledger is the last one; its
-    figures are outside the list of ledgers.
+    figures are outside the list of ledgers. Entries after the last confirmed one are left out.
     """
     last = parse_position(str(stats.get("lastConfirmedEntry", "-1:-1")))
     rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
@@ -184,8 +184,7 @@ class Split:
     """Work of one task: ranges of entries of one partition of `topic` (full name), in order. `partition`: -1 if the
     topic has none.
 
-    `hole`: not empty for a split that reads nothing: it names entries that can no longer be read, which the user has
-    accepted.
+    `hole`: reason why entries of the partition are not read, for a split that reads nothing; "" for any other.
     """
 
     topic: str
@@ -220,7 +219,7 @@ class Split:
 
     @property
     def id(self) -> str:
-        """Partition and range as text: the same whenever the same range is planned."""
+        """Partition and range as text: the same whenever the same range is planned. Raises IndexError for a hole."""
         first, last = self.first, self.last
         return f"{self.part}@{first[0]}:{first[1]}..{last[0]}:{last[1]}"
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def query_futures(*queries: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
-    """Context in which each of these functions, which run queries, runs in a thread of its own. Its value is their
-    futures, in order. The end of the block waits for all of them.
+    """Context in which each of these functions (at least one), which run queries, runs in a thread of its own. Its
+    value is their futures, in order. The end of the block waits for all of them; their errors are raised only by
+    `result()` of the futures.
     """
     with ThreadPoolExecutor(len(queries), thread_name_prefix="kodo-query") as pool:
         yield [pool.submit(query) for query in queries]

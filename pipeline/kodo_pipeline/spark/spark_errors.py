@@ -47,7 +47,8 @@ def words(text: str) -> str:
 
 
 def spark_error(text: str, otherwise: Diagnostic) -> KodoctlError:
-    """Makes the error for the text of a Spark error: with the diagnostics of kodoctl in it, else a known cause, else
+    """Makes the error for the text of a Spark error, for the caller to raise: ClusterError with the diagnostics of
+    kodoctl in it, else that of a known cause (UsageError without a connector for the store), else KodoctlError with
     `otherwise`.
     """
     if found := list(dict.fromkeys(findings(text))):

@@ -34,8 +34,9 @@ _LOOK: Final = 1.0
 
 @contextmanager
 def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
-    """Context in which `tell` is called, in another thread, with a line when Spark waits for executors, and with
-    another when the wait is over. Does nothing in local mode, in which there is no such wait.
+    """Context in which `tell` is called, in another thread, with a line if Spark waits for executors longer than
+    PATIENCE, again each minute, and once more when that wait is over. Does nothing in local mode, in which there is no
+    such wait.
     """
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
@@ -81,8 +82,8 @@ class ExecutorWait:
         self._last_message: float | None = None
 
     def look(self, now: float, *, stands: bool) -> str:
-        """Line to print now; "" if there is none. `now`: seconds of a monotonic clock; `stands`: True if work is
-        waiting for an executor now.
+        """Line to print now; "" if there is none. Call it every second or so: the wait is counted from the first call
+        with `stands`. `now`: seconds of a monotonic clock; `stands`: True if work is waiting for an executor now.
         """
         if not stands:
             waited, last_message = now - (self._since or now), self._last_message
@@ -128,7 +129,9 @@ class Bar:
         self._began = time.monotonic()
 
     def begin(self, run: str, what: str) -> None:
-        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
+        """Prints the first line of a command on standard error, with any output format: the run's id and `what` it
+        does. Call it before anything slow.
+        """
         tell_folded(f"Run {run}: {what}. {STARTS}")
 
     def tell(self, text: str) -> None:

@@ -207,8 +207,9 @@ def check_installed() -> None:
 
 
 def open_session(settings: SparkSettings | None = None) -> SparkSession:
-    """Opens a session, which the caller has to end: of the context that runs in this process, else of a new one, which
-    takes 5 to 10 s. Raises UsageError without the extra `spark`, KodoctlError if Spark does not start.
+    """Opens a session, which the caller has to end: a new one of the context that runs in this process, to which
+    `master` and settings of contexts do not apply, else one of a new context, which takes 5 to 10 s. `settings` None: a
+    session on this machine. Raises UsageError without the extra `spark`, KodoctlError if Spark does not start.
     """
     check_installed()
     from pyspark.sql import SparkSession

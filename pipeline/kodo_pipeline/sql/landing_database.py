@@ -78,8 +78,9 @@ class LandingDatabase:
             one.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
-        """Yields the result of each statement of a text, in order. All statements are parsed before the first one runs.
-        Read the rows of a result before you ask for the next one.
+        """Yields the result of each statement of a text, in order. All statements are parsed before the first one runs;
+        one that does more than ask raises UsageError (K814), and none runs. Read the rows of a result before you ask
+        for the next one.
         """
         statements = self._statements(text)
         if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:

@@ -21,8 +21,9 @@ Row = Sequence[Any]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Row], width: int, *, more: bool) -> Iterator[str]:
-    """Yields a text table of at most `width` columns; if it would be wider, a block for each row with one line per
-    column. `more`: there are more rows than these.
+    """Yields a text table of at most `width` columns; if it would be wider, it yields a block for each row with one
+    line per column. `more`: there are more rows than these. Values for people are cut to 2,000 characters. The last
+    line counts the rows.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [printable(name) for name in columns]
@@ -87,7 +88,7 @@ def _field(text: str) -> str:
 
 def to_json(value: Any) -> Any:
     r"""Converts a value of Arrow to a value of JSON. Times become ISO 8601; bytes become text, or hexadecimal digits
-    after `\x`.
+    after `\x`; numbers that are not finite become texts; values of other types become `str` of them.
     """
     match value:
         case None | bool() | int() | str():

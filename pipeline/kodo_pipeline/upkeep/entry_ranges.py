@@ -79,7 +79,9 @@ class EntryColumns:
 
 
 class RangeIndex:
-    """Index of ranges of entries, to test many rows at once. `ranges`: with keys (topic, partition, ledger)."""
+    """Index of ranges of entries, to test many rows at once. `ranges`: with keys (topic, partition, ledger), and
+    without overlaps, as `join_ranges` makes them.
+    """
 
     def __init__(self, ranges: Iterable[NumberRange]) -> None:
         import pyarrow as pa
@@ -93,8 +95,8 @@ class RangeIndex:
         self._last = pa.array([one[1] for one in codes], pa.int64())
 
     def contains(self, rows: EntryColumns) -> pa.Array:
-        """Column: true for each row whose entry is in a range. Ranges and rows are sorted once, to find the range
-        before each row.
+        """Column: true for each row whose entry is in a range, false for every other, also one that names no entry.
+        Ranges and rows are sorted once, to find the range before each row.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

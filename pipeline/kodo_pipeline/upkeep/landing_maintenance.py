@@ -84,7 +84,7 @@ def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
 @contextmanager
 def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
     """Context for a run that writes files: records its start and its end. First removes the files of killed runs; if
-    the block raises, removes the files of this run.
+    the block raises an Exception, removes the files of this run. After a KeyboardInterrupt a later run removes them.
     """
     landing.sweep(what, alone=alone)
     landing.start(run, what)
@@ -97,8 +97,9 @@ def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterato
 
 
 def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
-    """Maintains a landing: expires payloads, merges small files, and removes files that no table names. Calls `report`
-    with each table, its number of files before, and the number after. Raises KodoctlError.
+    """Maintains a landing: finishes a removal of rows that was killed, expires payloads, merges small files, and
+    removes files that no table names. Calls `report` with each table, its number of files before, and the number after.
+    Raises KodoctlError.
 
     No ingest may write to the landing at the same time, except in an object store: there a conflicting commit is
     refused, and the next maintenance merges those files.
@@ -161,8 +162,9 @@ def _attempt(group: Sequence[DataFile], run: str) -> str:
 def compaction_groups(
     files: Iterable[DataFile], floors: Sequence[int] = (), target: int = TARGET
 ) -> list[list[DataFile]]:
-    """Groups of files to merge, each in order of batches. `floors`: numbers of batches up to which a rollup or an audit
-    has counted: files before and after such a batch are not merged with each other, because counted rows would be read
+    """Groups of at least two files to merge, each in order of batches. Files of half the target or more are left out,
+    and those much larger than all others together. `floors`: numbers of batches up to which a rollup or an audit has
+    counted: files before and after such a batch are not merged with each other, because counted rows would be read
     again with new ones. `target`: bytes of a merged file.
     """
     apart: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)

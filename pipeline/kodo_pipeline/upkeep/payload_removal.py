@@ -70,8 +70,9 @@ def select_tenant(landing: Landing, tenant: str, topic: str | None) -> PayloadSe
 
 
 def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
-    """Removes a tenant's payloads, then all files that the table `events` no longer names; where others may write,
-    files that it never named stay 24 hours. Returns (number of payloads, number of removed files).
+    """Removes the `selected` payloads of a tenant, which are selected anew if others replaced their files, then all
+    files that the table `events` no longer names; where others may write, files that it never named stay 24 hours.
+    Returns (number of payloads, number of removed files).
 
     The table `erasures` gets a row before and one after; the second is missing if this call did not end or raised.
     Raises LockedError if others keep replacing the same files.
@@ -91,7 +92,8 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
     """Expiry time in ms by ground topic: payloads of messages published before it are to be removed. Times are whole
     days (UTC), so that a file is not rewritten again and again. For a topic whose payloads do not land it is the end of
-    today, so that payloads that landed under an earlier policy are removed too.
+    today, so that payloads that landed under an earlier policy are removed too. Topics whose payloads stay for ever are
+    left out.
     """
     today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
     return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}

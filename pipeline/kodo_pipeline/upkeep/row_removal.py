@@ -54,13 +54,15 @@ _PLACED: Final = {
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
     """Plan of a removal of rows of messages published before `before` (ms). `batch`: the last batch whose rows may be
-    removed; `rows`: the rows, None: none; `why`: the reason why nothing is removed, else "".
+    removed; `rows`: the rows, None: none; `why`: the reason why nothing is removed, else ""; `last`: number of the
+    commit of the last removal before the plan, None if there was none.
     """
 
     before: int
     batch: int = -1
     rows: SettledRows | None = None
     why: str = ""
+    last: int | None = None
 
 
 def removal_time(keep: int, now: int) -> int:
@@ -90,7 +92,7 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
     rows = settled_rows(landing, every, bounds)
     if len(_totals(snapshot.commits).with_more(rows.totals).meant) > _MOST:
         return RemovalPlan(before, why=_NAMES)
-    return RemovalPlan(before, bounds.batch, rows)
+    return RemovalPlan(before, bounds.batch, rows, last=None if last is None else last.number)
 
 
 def landed_basis(landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, keys: Secret | None) -> str:
@@ -128,7 +130,7 @@ def remove_rows(landing: Landing, run: str, plan: RemovalPlan) -> None:
         totals=_totals(commits).with_more(plan.rows.totals),
         kept={name: one.rows + before.get(name, 0) for name, one in made.items()},
     )
-    _commit(landing, record, made, behind=None if last is None else last.number)
+    _commit(landing, record, made, behind=plan.last)
     finish_removal(landing, run)
 
 

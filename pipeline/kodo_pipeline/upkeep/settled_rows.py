@@ -74,7 +74,7 @@ class RemovalBounds:
         return file.batch <= self.batch
 
     def may_touch(self, file: DataFile) -> bool:
-        """True if some rows of the file may be removed."""
+        """False if certainly no row of the file can be removed: the file is too young, or not judged."""
         return self.has_judged(file) and (file.since is None or file.since < self.before)
 
 

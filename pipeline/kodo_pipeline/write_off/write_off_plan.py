@@ -25,7 +25,7 @@ HASH: Final = 12  # digits that are shown, and typed
 class WriteOffPlan:
     """Plan of a write-off. `landing`: address of the landing of the topology and environment, in which it is booked;
     `made_at`: ms since the epoch; `verdict`: verdict of the audit from which it was made; `items`: losses and doubts to
-    accept; `stays`: texts of reasons that no write-off can remove.
+    accept, among them MOST messages at most; `stays`: texts of reasons that no write-off can remove.
     """
 
     run: str

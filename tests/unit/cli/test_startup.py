@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 APPLICATIONS = {"kodoctl": app, "kodo-consumer": consumer_app}
 MAINS = {"kodoctl": "kodoctl.cli.main", "kodo-consumer": "kodo_consumer.cli.main"}
 CLUSTER = {"pulsar", "fastavro", "requests", "urllib3", "jwt", "sqlalchemy", "prometheus_client", "psutil"}
-VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit"}
+VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit", "starlette", "uvicorn"}
 SPARK = {"pyspark", "pyarrow", "pandas", "deltalake", "duckdb", "numpy"}
 MODELS = {"pydantic", "pydantic_core", "yaml", "jsonschema", "jsonschema_rs"}
 
@@ -118,7 +118,9 @@ def test_completion_finds_the_options_of_a_command_of_the_consumer_by_its_name()
 
 def test_lint_imports_no_client_and_no_view() -> None:
     found = imported("kodoctl", "lint", "topologies/shapes/simple.yaml")
-    assert commands_of(found) == {"kodoctl.cli.topology.topology_commands"}
+    assert commands_of(found) == {"kodoctl.cli.common.team_rules_files", "kodoctl.cli.topology.topology_commands"}
+    rules = {one for one in found if one.startswith("kodoctl.topology.team_rules.")}
+    assert rules == {"kodoctl.topology.team_rules.discovery"}  # there are no rules above this file
     assert found & (CLUSTER | VIEWS | SPARK | {"rich", "jsonschema", "jsonschema_rs"}) == set()
 
 

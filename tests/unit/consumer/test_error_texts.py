@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 from kodo_consumer import Consumer, Message, Retry
+from kodo_consumer.cli.history_reader import _places
 from kodo_consumer.cli.message_history import FoundMessage, Search, lines, to_json
-from kodo_consumer.cli.why_command import _places
 from kodo_consumer.core.values.broker import Confirmed, Rejected
 from kodo_consumer.core.values.envelope import FRESH, Level, Outgoing, State, read_headers
 from kodo_consumer.core.values.error_text import ErrorTextReader

@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.errors import error
+from kodoctl.errors import ClusterError, error
 from kodoctl.forge import review as rules
+from kodoctl.forge.github import Forge, Repository
 from kodoctl.plan import plan_file
+from kodoctl.pulsar.connection.secret import Secret
 from kodoctl.render.plan_markdown import LIMIT
 from tests.brokers.workspace import run_main
 from tests.forge.stand_in import BOT, WORKFLOW
 from tests.forge.workflows import zipped
 from tests.samples.inventories import empty, planned, topology, wanted
-from tests.services.servers import Answer, answer_json
+from tests.services.servers import Answer, answer_json, serving
 from tests.unit.forge.jobs import HEAD, MERGED, SMALL, Job
 
 LARGER = planned(wanted(topology("{J: {}, K: {}}")), empty())
@@ -202,9 +204,15 @@ def test_a_forge_that_is_busy_is_asked_again_and_a_comment_is_never_posted_twice
     assert len(job.forge.comments[1]) == 1
 
 
-def _impatient(place: object) -> object:
-    from kodoctl.forge.github import Forge
+def test_a_plan_that_ends_in_the_middle_of_its_download_is_an_error_of_the_forge() -> None:
+    broken = Answer(200, b"5\r\nabc", {"Transfer-Encoding": "chunked", "Connection": "close"})
+    with serving(lambda _: broken) as server:
+        place = Repository(server.url, server.url, "acme/topologies", Secret("ghs_CANARY"))
+        with Forge(place) as forge, pytest.raises(ClusterError, match="K546"):
+            forge.archive(1)
 
+
+def _impatient(place: object) -> object:
     return Forge(place, pause=lambda _: None)  # type: ignore[arg-type]
 
 

@@ -113,7 +113,7 @@ def test_unmanaged_objects_count_only_where_asked_for() -> None:
 
 def test_the_machine_form_holds_all_groups() -> None:
     there = changed(applied(wanted(FILE)), BY_HAND)
-    document = json.loads(json.dumps(to_json(_drift(wanted(NEWER), there))))
+    document = json.loads(json.dumps(to_json(_drift(wanted(NEWER), there), {})))
     assert document["drifted"] is True
     assert [change["address"] for change in document["either"]] == ["topic.persistent://acme/ns/J"]
     assert {"by_hand", "not_applied", "beyond_repair", "conflicts", "unmanaged", "stale_topologies"} <= document.keys()

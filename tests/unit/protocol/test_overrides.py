@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.protocol.overrides import (
+    LEAVE,
     MAX_AHEAD,
     MAX_SPAN,
     STAY,
@@ -138,6 +139,8 @@ def test_a_newer_form_is_told() -> None:
     [
         (Override(OverrideKind.PAUSE, NOW, NOW + MAX_SPAN + 1, "a", tenant="u1"), "30 days at most"),
         (Override(OverrideKind.PAUSE, NOW, NOW, "a"), "name a lane or a tenant"),
+        (Override(OverrideKind.PAUSE, NOW, NOW, "a", lane="L1/ready", to="L2"), "goes to nothing else"),
+        (Override(OverrideKind.PAUSE, NOW, NOW, "a", tenant="u1", to=LEAVE), "goes to nothing else"),
         (Override(OverrideKind.PAUSE, NOW, NOW, "a", lane="L1/ready", tenant="u1"), "name a lane or a tenant"),
         (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", to="0"), "weight from 1 to 1000"),
         (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", to="²"), "weight from 1 to 1000"),
@@ -250,3 +253,9 @@ def test_orders_about_slots() -> None:
 def test_bounds_of_slots_are_read_and_written(text: str, bounds: SlotBounds | None) -> None:
     assert SlotBounds.parse(text) == bounds
     assert bounds is None or str(bounds) == text
+
+
+def test_a_pause_of_which_workers_leave_the_lane_is_an_order() -> None:
+    order = Override(OverrideKind.PAUSE, NOW, NOW + HOUR, "a", lane="L1/ready", to=LEAVE)
+    assert parse(overrides_text([order])) == (order,)
+    assert str(order) == "lane L1/ready paused and left"

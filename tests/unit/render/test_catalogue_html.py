@@ -49,6 +49,21 @@ def test_a_page_for_each_topology_and_an_index(of_shop: dict[str, str]) -> None:
     assert '<a href="topologies/trade.html">trade</a>' in of_shop[INDEX]
 
 
+def test_owners_and_labels_are_shown_and_found_by_the_search() -> None:
+    head = "version: 1\nname: n\ntenant: t\nnamespace: n\n"
+    body = "owners: shop\nlabels: {tier: gold}\ntopics: {J: {}, K: {owners: billing}}\n"
+    shown = pages(catalogue_document(one(head + body), None))
+    assert "owners: shop" in words(shown[INDEX])
+    assert "owners shop labels tier=gold" in words(shown["topologies/n.html"])
+    assert "owners billing labels tier=gold levels L1" in words(shown["topologies/n.html"])
+    entries = json.loads(re.search(r'id="entries">(.*?)</script>', shown[INDEX])[1])  # type: ignore[index]  # it is there
+    assert [entry[-1].split()[-2:] for entry in entries] == [
+        ["shop", "tier=gold"],
+        ["shop", "tier=gold"],
+        ["billing", "tier=gold"],
+    ]
+
+
 def test_pages_load_nothing_and_forbid_it(of_shop: dict[str, str]) -> None:
     for text in of_shop.values():
         assert "default-src &#39;none&#39;" in text

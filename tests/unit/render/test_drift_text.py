@@ -12,7 +12,8 @@ from kodoctl.render.drift_text import drift_lines
 def _document(*changes: dict[str, Any]) -> dict[str, Any]:
     groups = ("either", "not_applied", "beyond_repair", "conflicts", "unmanaged", "stale_topologies")
     empty: dict[str, Any] = {group: [] for group in groups}
-    return {**empty, "by_hand": [*changes], "drifted": True, "refused": False, "counts_unmanaged": False}
+    flags = {"drifted": True, "refused": False, "counts_unmanaged": False, "returning": {}}
+    return {**empty, "by_hand": [*changes], **flags}
 
 
 def _created(**resource: Any) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def _created(**resource: Any) -> dict[str, Any]:
     [
         (
             {"kind": "subscription", "start": "earliest", "missing_on": []},
-            "deleted by hand; created again from earliest: every stored message comes to it again",
+            "deleted by hand; created again from earliest",
         ),
         (
             {"kind": "subscription", "start": "latest", "missing_on": []},
@@ -52,3 +53,28 @@ def test_an_arrow_has_a_legend() -> None:
     change = {**_created(), "action": "update", "fields": [field], "unload": False, "drifted": ["ttl"], "before": {}}
     lines = [line.text for line in drift_lines(_document(change), "here")]  # type: ignore[arg-type]
     assert "  (what is there now → what the next apply writes)" in lines
+
+
+@pytest.mark.parametrize(
+    ("stored", "consequence"),
+    [
+        (12_000, "created again from earliest: about 12,000 stored messages come again (a batch counts as one)"),
+        (1, "created again from earliest: about 1 stored message comes again (a batch counts as one)"),
+        (0, "created again from earliest: nothing is stored that could come again"),
+        (None, "every stored message comes to it again (how many there are cannot be read)"),
+    ],
+)
+def test_a_subscription_that_comes_back_says_how_much_comes_again(stored: int | None, consequence: str) -> None:
+    change = _created(kind="subscription", start="earliest", missing_on=[])
+    document = {**_document(change), "returning": {"x": stored}}
+    assert consequence in "\n".join(line.text for line in drift_lines(document, "here"))  # type: ignore[arg-type]
+
+
+def test_partitions_that_lack_a_subscription_say_how_much_comes_again() -> None:
+    field = {"name": "missing_on", "kind": "field", "before": [1], "after": []}
+    change = {**_created(), "action": "update", "fields": [field], "unload": False, "drifted": [], "before": {}}
+    document = {**_document(change), "returning": {"x": 7}}
+    lines = [line.text for line in drift_lines(document, "here")]  # type: ignore[arg-type]
+    assert (
+        "      created there again from earliest: about 7 stored messages come again (a batch counts as one)" in lines
+    )

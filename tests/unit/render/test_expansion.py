@@ -149,6 +149,11 @@ def test_production_and_descriptions_are_shown_in_the_head() -> None:
     ]
 
 
+def test_owners_and_labels_are_shown_in_the_head() -> None:
+    shown = tree(expansion_document([expanded("owners: [shop, sre]\nlabels: {tier: gold}\ntopics: {}")], None))
+    assert shown.splitlines()[1:3] == ["│  owners: shop, sre", "│  labels: tier=gold"]
+
+
 def test_a_schema_is_shown_where_it_is_uploaded() -> None:
     document = expansion_document([expanded("topics: {orders: {}}")], None)
     address = "schema.persistent://kodo/trade/orders"

@@ -154,7 +154,7 @@ def test_drift_says_alike_changes_once() -> None:
         if isinstance(found.resource, TopicResource)
     ]
     there = changed(live, *bare)
-    document = drift_json(split(planned(side, there), there, count_unmanaged=False))
+    document = drift_json(split(planned(side, there), there, count_unmanaged=False), {})
     shown = "\n".join(line.text for line in drift_lines(document, TARGET))
     assert shown.count("→ 1h") == 1
     assert "30 topics: ttl unset" in shown
@@ -163,7 +163,7 @@ def test_drift_says_alike_changes_once() -> None:
 def test_drift_shows_the_subscription_of_a_new_topic_with_it() -> None:
     side = wanted(topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}"))
     there = applied(wanted(topology("{}")))
-    document = drift_json(split(planned(side, there), there, count_unmanaged=False))
+    document = drift_json(split(planned(side, there), there, count_unmanaged=False), {})
     shown = [line.text for line in drift_lines(document, TARGET)]
     first = shown.index("  + topic.persistent://acme/ns/J")
     assert shown[first : first + 3] == [shown[first], "      1 partition", "      + subscription s: from earliest"]

@@ -327,7 +327,7 @@ def test_hostile_names_and_values_are_plain_ascii_in_json() -> None:
 
 def test_hostile_drift_and_status_are_escaped() -> None:
     there = changed(applied(wanted(topology())), LiveObject(TopicResource(TopicName(HERE, EVIL), 1, {})))
-    document = drift_json(split(planned(wanted(topology()), there), there, count_unmanaged=True))
+    document = drift_json(split(planned(wanted(topology()), there), there, count_unmanaged=True), {})
     document["stale_topologies"] = [EVIL]
     assert all(line.text.isprintable() for line in drift_lines(document, EVIL))
     lane = LaneStatus("J", "s", "L1", "ready", "J", there=True)

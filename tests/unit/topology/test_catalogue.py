@@ -81,6 +81,20 @@ def test_the_head_of_a_topology() -> None:
     assert found["sources"]["db"]["slot"] == "kodo_trade_db"
 
 
+def test_topics_inherit_owners_and_labels() -> None:
+    body = """
+owners: shop
+labels: {tier: gold, cost-center: "4711"}
+topics:
+  J: {}
+  K: {owners: [billing, audit], labels: {tier: bronze}}
+"""
+    assert (topology(body)["owners"], topology(body)["labels"]["tier"]) == (["shop"], "gold")
+    assert (topic("J", body)["owners"], topic("J", body)["labels"]["tier"]) == (["shop"], "gold")
+    assert topic("K", body)["owners"] == ["billing", "audit"]
+    assert topic("K", body)["labels"] == {"tier": "bronze", "cost-center": "4711"}
+
+
 def test_topologies_are_sorted_by_name() -> None:
     other = expanded("version: 1\nname: a\ntenant: t\nnamespace: n\ntopics: {J: {}}")
     found = catalogue_document([expanded(BODY), other], "prod")

@@ -44,6 +44,8 @@ def test_the_document_is_json_with_a_version_and_the_environment() -> None:
             "name": "trade",
             "file": FILE,
             "description": "Orders",
+            "owners": [],
+            "labels": {},
             "namespace": "kodo/trade",
             "production": False,
             "topics": {"J": "one for each order"},

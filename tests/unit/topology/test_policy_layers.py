@@ -62,6 +62,8 @@ def test_values_that_kodoctl_derives_for_dead_letters_are_over_those_of_the_topi
     [
         ("topics.J.partitions", ["defaults.partitions"]),
         ("topics.J.payloads.keep", ["payloads"]),
+        ("topics.J.owners", ["owners"]),
+        ("topics.J.labels.tier", ["labels.tier"]),
         ("topics.J.replication", ["defaults.policies.replication", "namespace_policies.replication"]),
         ("topics.J.policies.retention.time", ["defaults.policies.retention.time", "namespace_policies.retention.time"]),
         ("defaults.policies.ttl", ["namespace_policies.ttl"]),

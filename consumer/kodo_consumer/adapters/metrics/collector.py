@@ -191,6 +191,11 @@ def _inbox_rows(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         yield from ((("waiting",), float(waiting)), (("claimed",), float(claimed)))
 
 
+def _hook(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    if (hook := sight.worker.running_hook) is not None:
+        yield (hook[0],), hook[1]
+
+
 def _native(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     if sight.border is not None:
         yield ("border", sight.border.detail), float(sight.border.native)
@@ -266,6 +271,8 @@ EXPORTED: Final = (
           plain(lambda sight: len(sight.engine.runs.deferred))),
     gauge("deferred_oldest_seconds", "Seconds for which the oldest deferred message has waited for its end; 0 without any.", (),
           plain(lambda sight: sight.oldest_deferred)),
+    gauge("hook_seconds", "Seconds for which the hook around acknowledged has run that runs now; no series while none runs.", ("hook",),
+          _hook),
     gauge("inbox_rows", "With an inbox: rows of the subscription that are to do; `waiting`, or `claimed` by a worker.", ("rows",),
           _inbox_rows),
     gauge("inbox_oldest_seconds", "With an inbox: seconds since the first row that is to do was received; 0 without any.", (),

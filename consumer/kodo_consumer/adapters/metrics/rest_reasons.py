@@ -94,6 +94,7 @@ class RestKind(StrEnum):
     SLOT = "slot"
     DEFERRED = "deferred"
     LOOKAHEAD = "lookahead"
+    CONFIRMATION = "confirmation"
     WAIT = "wait"
 
 
@@ -117,6 +118,11 @@ class RestReason:
 def rest_reasons_of(sight: RestingWorker) -> list[RestReason]:
     """All rest reasons that apply now, computed under the worker's lock. Thread-safe."""
     return sight.worker.call_locked(lambda: [rest for reason in _REASONS for rest in reason(sight)])
+
+
+def hook_text(name: str, seconds: float) -> str:
+    """Text about a hook for acknowledged messages that runs."""
+    return f"the hook {name} around acknowledged has run for {seconds:.0f} s"
 
 
 class RestWatch:
@@ -149,6 +155,10 @@ class RestWatch:
         news = [
             rest for rest in long if rest not in self._told_at or (rest.fault and now - self._told_at[rest] >= _AGAIN)
         ]
+        hook = self._sight.worker.running_hook
+        if hook is not None and hook[1] >= ALARM_AFTER:
+            text = f"{hook_text(*hook)}: no other hook is called meanwhile"
+            self._sight.worker.alarms.write(Alarm("hook", text))
         if news:
             self._told_at |= dict.fromkeys(news, now)
             text = "; ".join(f"{rest.reason.value}: {rest.text}" for rest in news)
@@ -283,7 +293,17 @@ def _lookahead(sight: RestingWorker) -> Iterator[RestReason]:
         yield RestReason(RestKind.LOOKAHEAD, text, starts_end_it=True)
 
 
+def _confirmation(sight: RestingWorker) -> Iterator[RestReason]:
+    confirmations = sight.worker.engine.context.confirmations
+    if confirmations is None or not confirmations.is_full:
+        return
+    hook = sight.worker.running_hook
+    why = "the broker confirms no acknowledgements" if hook is None else hook_text(*hook)
+    text = f"nothing is received, {many(confirmations.awaited, 'acknowledged message')} await their hooks: {why}"
+    yield RestReason(RestKind.CONFIRMATION, text, fault=True)
+
+
 _REASONS: Final[tuple[Callable[[RestingWorker], Iterator[RestReason]], ...]] = (
     _store, _inbox, _connection, _partition, _parked_lanes, _delivery, _unacked_topics, _breaker, _pause, _clock, _limit, _wait, _slot, _deferred,
-    _lookahead,
+    _lookahead, _confirmation,
 )  # fmt: skip

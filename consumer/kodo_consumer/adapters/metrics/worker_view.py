@@ -79,9 +79,10 @@ class WorkerView:
 
     @property
     def slow_lanes(self) -> list[dict[str, object]]:
-        """Lanes with noticed slow tenants or with a breaker that is not closed, one JSON object each: `lane`, `phase`,
-        `since` (a time as text, or None), `slow_tenants` (their number), `tenants` (the slowest 20), `running`,
-        `waiting_tenants` and `cause` (empty while the breaker is closed).
+        """Lanes with noticed slow tenants or a breaker that is not closed, one JSON object each: `lane`, `phase`, `since`
+        (text), `slow_tenants` (number), `tenants` (20 names at most, those with most slow handlers first), `running`
+        (handlers that run too long), `waiting_tenants` (number of slow tenants with waiting messages), `cause` (empty
+        while the breaker is closed). If nothing is noticed, `since` is None and the numbers are 0.
         """
         slots = self.engine.scheduler.slots
         return [

@@ -34,7 +34,7 @@ def check_receipts() -> None:
 
 def with_receipts(client: Any) -> Any:
     """Returns a view of a pulsar.Client whose consumers get a result for each acknowledgement. Raises ClusterError
-    (K772).
+    (K772) if the installed client library cannot confirm acknowledgements.
     """
     view = pulsar.Client.__new__(pulsar.Client)
     vars(view).update(vars(client), _client=_ReceiptClient(client._client))  # noqa: SLF001  # the binding's own

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
 from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
-from kodoctl.protocol.properties import CONTROL_NAMESPACE, UUID_PROPERTY
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, LEDGER_PREFIX, UUID_PROPERTY
 from kodoctl.pulsar.admin.admin import must, namespace_path, topic_path
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.admin.topic_stats import ask_stats
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.inventory.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
+from kodoctl.pulsar.values import ledger
 from kodoctl.topology.names import NamespaceName, TopicName, partition_number
 
 if TYPE_CHECKING:
@@ -196,12 +197,26 @@ def tenant_uuid(connection: Connection, tenant: str) -> str | None:
     """UUID of a Pulsar tenant, by which two clusters can be told apart; None: no apply gave it one. Asks once. Raises
     ClusterError if it cannot be read: the role may not, or the cluster does not answer.
     """
+    doing = f"reading the UUID of tenant {tenant}"
+    return _namespace_properties(connection, NamespaceName(tenant, CONTROL_NAMESPACE), doing).get(UUID_PROPERTY)
+
+
+def applied_database(connection: Connection, namespace: NamespaceName, topology: str, variable: str) -> str | None:
+    """Identity of the database that the variable of a source held at the last apply of its topology; None: no apply wrote
+    one. Asks once. Raises ClusterError if the ledger cannot be read.
+    """
+    found = _namespace_properties(connection, namespace, f"reading the ledger of {topology}").get(
+        f"{LEDGER_PREFIX}{topology}"
+    )
+    return None if found is None else ledger.decode(topology, namespace, found).databases.get(variable)
+
+
+def _namespace_properties(connection: Connection, namespace: NamespaceName, doing: str) -> dict[str, str]:
+    """Properties of a namespace; empty if it does not exist."""
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
-        reply = admin.call("GET", namespace_path(NamespaceName(tenant, CONTROL_NAMESPACE)))
-        if reply.missing:
-            return None
-        return (must(reply, f"reading the UUID of tenant {tenant}").get("properties") or {}).get(UUID_PROPERTY)
+        reply = admin.call("GET", namespace_path(namespace))
+        return {} if reply.missing else must(reply, doing).get("properties") or {}
     finally:
         admin.close()
 

@@ -20,8 +20,8 @@ log = logging.getLogger("kodo.consumer")
 
 
 class ReadResult(NamedTuple):
-    """Result of one read: deliveries, and the number of messages that do not return their permit
-    (kodoctl.pulsar.binary.message_decoding).
+    """Result of one read. `unreturned`: how many messages the broker counts as sent and the client never counts,
+    because it takes an encrypted batch for one message (`unreturned_count`). Their permits are lost.
     """
 
     deliveries: list[Delivery]

@@ -294,15 +294,21 @@ class Engine:
             self.scheduler.on_leases_changed(limiter, self._clock.now())
 
     def apply_policy(
-        self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
+        self,
+        policy: Policy,
+        resting: AbstractSet[int] = frozenset(),
+        paused: AbstractSet[str] = frozenset(),
+        left: AbstractSet[int] = frozenset(),
     ) -> None:
         """Puts a policy with the same lanes in force. `resting`: indices of paused lanes. `paused`: paused tenants.
+        `left`: indices of paused lanes that are left although they are ready lanes.
         Queued messages that belong on another level by it are moved there; handlers that run are not affected.
         """
         before, self.context.policy = self.context.policy, policy
         self.runs.apply_policy()
         for lane in self.lanes:
             lane.paused_by_override = lane.lane.index in resting
+        self.presence.rewound = left
         self.scheduler.apply_policy(policy, resting, paused, now := self._clock.now())
         self.queued_moves.begin(policy, before, self._clock.wall(), now)
         self.presence.update()

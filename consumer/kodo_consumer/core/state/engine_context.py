@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class EngineContext:
-    """State that the parts of one engine share. `policy`: the one in force; a later one has the same lanes. `effects`:
-    those to be fetched; each fetch replaces the object, so no part may keep it. `unsent`: number of acknowledgements to
-    be fetched. `causes`: counted where the topology keeps error texts. `observer`: notified of every decision before it
-    is carried out. `confirmations`: those that acknowledged messages await; None: nobody wants to know.
+    """State that the parts of one engine share; written under the worker's lock. `policy`: replaced by one with the same
+    lanes. `effects`: not fetched yet; a fetch replaces the object, so no part may keep it. `unsent`: number of
+    acknowledgements not fetched yet. `causes`: stays empty unless the topology keeps error texts. `observer`: notified
+    of each decision before it is carried out. `confirmations`: of acknowledged messages that the broker has not
+    confirmed; None: nobody wants to know. Parts keep these last two.
     """
 
     __slots__ = ("causes", "confirmations", "counts", "effects", "observer", "policy", "unsent")

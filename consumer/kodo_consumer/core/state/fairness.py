@@ -82,8 +82,8 @@ class StartTimeFairQueue:
         keys.insert(place, key)
 
     def charge_time(self, lane: int, milliseconds: int) -> None:
-        """Charges a lane `milliseconds` by which its handler ran longer than a start costs. It is a debt only towards
-        lanes that have work.
+        """Charges a lane `milliseconds` more of a running handler, beyond the cost of its start and earlier charges. Lanes
+        that get work later gain nothing by the charge.
         """
         self._tags[lane] += milliseconds * self._steps[lane]
         if self._is_active[lane]:

@@ -254,6 +254,10 @@ class LaneState:
                 self.older_entries = self.recent_entries
                 self.recent_entries = {}
 
+    def forget_acknowledged(self) -> None:
+        """Forgets which entries were acknowledged, so that copies of their messages count as new."""
+        self.recent_entries, self.older_entries = {}, {}
+
     def enqueue_by_key(self, in_flight: InFlight) -> bool:
         """Adds the message to the queue of its key. Returns True if nothing is before it: the lane keeps no order, or
         it is the first of its key. Else its stage is BLOCKED_BY_KEY.

@@ -33,6 +33,10 @@ class AcknowledgementObserver(Protocol):
     def on_acknowledged(self, messages: Sequence[Acknowledged], called: Callable[[], object]) -> None:
         """Calls hooks with the messages, perhaps later and on another thread, and `called` after that."""
 
+    @property
+    def running_hook(self) -> tuple[str, float] | None:
+        """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
+
     def close(self) -> None:
         """Calls no more hooks."""
 

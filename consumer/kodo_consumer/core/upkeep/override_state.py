@@ -12,6 +12,7 @@ from kodo_consumer.core.upkeep.move_orders import tenant_moves, why_not_moved
 from kodo_consumer.core.values.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
 from kodo_consumer.core.values.slot_overrides import bulkheads_with, why_no_slots
 from kodoctl.protocol.overrides import (
+    LEAVE,
     InvalidOverridesError,
     Override,
     OverrideKind,
@@ -69,6 +70,11 @@ def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
     """Indices of lanes that this worker reads and that orders pause."""
     names = {order.lane for order in orders if order.what is OverrideKind.PAUSE and order.lane}
     return frozenset(lane.index for lane in policy.lanes if lane.name in names)
+
+
+def left_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
+    """Indices of paused lanes that workers leave although they are ready lanes, because their cursors are about to move."""
+    return paused_lanes(policy, [order for order in orders if order.to == LEAVE])
 
 
 def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:

@@ -67,7 +67,7 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The message is acknowledged unhandled, because it is not worth handling."""
+    """The handler raised Discard, or a person discards the message: it is acknowledged, and no later run comes."""
 
     reason: str
 

@@ -47,10 +47,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
-    whole number among the lanes. A draining lane is read and never written. `ordered`: order within a key is kept.
-    `partitions`: those of the file; a plain topic counts as one. `subscription`: its full name in stores, such as
-    `kodo/trade/orders:billing`.
+    """One topic that the worker reads. `weight`: whole number by which lanes share slot time; `share`: this part of the
+    whole, 0 to 1, for people. A draining lane is read and never written. `ordered`: order within a key is kept.
+    `partitions`: as the topology file declares; a plain topic counts as one. `subscription`: its full name in stores,
+    such as `kodo/trade/orders:billing`.
     """
 
     index: int

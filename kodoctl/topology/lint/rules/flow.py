@@ -54,7 +54,7 @@ def _not_required(place: Where, what: str, name: str, declared: Mapping[str, str
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
+class Flow:
     """Flow of messages between ground topics by the handler of a subscription; `file`: index of its expansion."""
 
     source: TopicName
@@ -63,10 +63,10 @@ class _Flow:
     subscription: str
 
 
-def _flows(scope: LintScope) -> list[_Flow]:
+def flows_of(scope: LintScope) -> list[Flow]:
     """All flows without duplicates, in the order of the files."""
     found = [
-        _Flow(
+        Flow(
             TopicName(expansion.namespace, name),
             _ground_of(scope, produced_topic(expansion.namespace, text)),
             file,
@@ -80,12 +80,12 @@ def _flows(scope: LintScope) -> list[_Flow]:
     return list(dict.fromkeys(found))
 
 
-def _where(scope: LintScope, flow: _Flow) -> Where:
+def _where(scope: LintScope, flow: Flow) -> Where:
     path = ("topics", flow.source.local, "subscriptions", flow.subscription, "produces")
     return scope.expansions[flow.file].topology.where(*path)
 
 
-def _is_acyclic(flows: list[_Flow]) -> bool:
+def _is_acyclic(flows: list[Flow]) -> bool:
     graph: dict[TopicName, set[TopicName]] = {}
     for flow in flows:
         graph.setdefault(flow.source, set()).add(flow.target)
@@ -99,12 +99,12 @@ def _is_acyclic(flows: list[_Flow]) -> bool:
 @rule("K301", Severity.ERROR, "cycle in the message flow")
 def rings(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds flows that lead back to a topic where they began: such messages would circulate for ever."""
-    flows = _flows(scope)
+    flows = flows_of(scope)
     if _is_acyclic(flows):
         return
     from kodoctl.topology.graph import find_rings
 
-    targets: dict[TopicName, dict[TopicName, _Flow]] = {}
+    targets: dict[TopicName, dict[TopicName, Flow]] = {}
     for flow in flows:
         targets.setdefault(flow.source, {})[flow.target] = flow
     for ring in find_rings(targets):
@@ -116,10 +116,10 @@ def rings(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
 def joins(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds topics that two ways lead to from one topic: the results of one message arrive there twice."""
-    flows = _flows(scope)
+    flows = flows_of(scope)
     if not _is_acyclic(flows):
         return  # which K301 says
-    into: dict[TopicName, list[_Flow]] = {}
+    into: dict[TopicName, list[Flow]] = {}
     for flow in flows:
         into.setdefault(flow.target, []).append(flow)
     for target, last in into.items():
@@ -133,13 +133,13 @@ def joins(scope: LintScope) -> Iterator[RuleMatch]:
             yield RuleMatch(_where(scope, ways[1][-1]), detail)
 
 
-def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple[list[_Flow], list[_Flow]] | None:
+def _two_ways(last: list[Flow], into: Mapping[TopicName, list[Flow]]) -> tuple[list[Flow], list[Flow]] | None:
     """Two ways that begin at the same topic and end with two different flows of `last`, each a list of flows in their
     order; None if there are none. `into`: topic -> flows that end there.
 
     It goes upwards from each flow in turn, and never twice through a topic.
     """
-    ways: dict[TopicName, list[_Flow]] = {}
+    ways: dict[TopicName, list[Flow]] = {}
     for flow in last:
         above = deque([[flow]])
         while above:
@@ -152,7 +152,7 @@ def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple
     return None
 
 
-def _in_words(way: list[_Flow]) -> str:
+def _in_words(way: list[Flow]) -> str:
     """`orders (billing) → invoices (print) → letters`."""
     return " → ".join([*(f"{flow.source.local} ({flow.subscription})" for flow in way), way[-1].target.local])
 

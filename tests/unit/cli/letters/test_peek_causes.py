@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.cli.letters.peek_command import _look
+from kodoctl.cli.letters.peek_command import look
 from kodoctl.pulsar.binary.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
@@ -25,7 +25,7 @@ def _stored(number: int, properties: dict[str, str]) -> DeadLetter:
 
 def test_messages_are_counted_by_cause_and_those_without_one_are_left_out() -> None:
     letters = [_letter(number, ("ConnectionError", "KeyError", "")[number % 3]) for number in range(300)]
-    found = {**_look(iter(letters), parse("true", 1), 2, 1_000), "unread": []}
+    found = {**look(iter(letters), parse("true", 1), 2, 1_000), "unread": []}
     causes = {"ConnectionError: bank # answered #": 100, "KeyError: bank # answered #": 100}
     assert found["by_cause"] == causes
     text = [line.text for line in peek_lines(found, 10)]  # type: ignore[arg-type]
@@ -34,13 +34,13 @@ def test_messages_are_counted_by_cause_and_those_without_one_are_left_out() -> N
 
 
 def test_where_every_message_is_shown_causes_are_not() -> None:
-    found = {**_look(iter([_letter(1)]), parse("true", 1), 2, 1_000), "unread": []}
+    found = {**look(iter([_letter(1)]), parse("true", 1), 2, 1_000), "unread": []}
     assert not any("by cause" in line.text for line in peek_lines(found, 10))  # type: ignore[arg-type]
 
 
 def test_only_what_meets_the_condition_counts() -> None:
     letters = [_letter(1), _letter(2, "KeyError")]
-    assert _look(iter(letters), parse("reason = 'KeyError'", 1), 0, 9)["by_cause"] == {"KeyError: bank # answered #": 1}
+    assert look(iter(letters), parse("reason = 'KeyError'", 1), 0, 9)["by_cause"] == {"KeyError: bank # answered #": 1}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_only_what_meets_the_condition_counts() -> None:
 def test_the_end_says_which_limit_hides_what_and_counts_no_mark(limit: int, scan: int, end: str) -> None:
     mark = _stored(4, {"kodo-for": "(mark)", "kodo-seq": "1a221f894fd5f235953:0:high=3:end"})
     letters = [_letter(1), _letter(2), _letter(3), mark]
-    found = {**_look(iter(letters), parse("true", 1), limit, scan), "unread": []}
+    found = {**look(iter(letters), parse("true", 1), limit, scan), "unread": []}
     lines = [line.text for line in peek_lines(found, 10)]  # type: ignore[arg-type]
     assert lines[-1] == end
     assert found["complete"] == (limit == 10 and scan == 100)
@@ -67,5 +67,5 @@ def test_the_end_says_which_limit_hides_what_and_counts_no_mark(limit: int, scan
     [("iban DE1 is closed", "(what its last error said)"), ("iban [redacted]", "(what its last error said, redacted)")],
 )
 def test_only_a_redacted_error_is_called_so(error: str, means: str) -> None:
-    found = {**_look(iter([_stored(1, {"kodo-error": error})]), parse("true", 1), 2, 9), "unread": []}
+    found = {**look(iter([_stored(1, {"kodo-error": error})]), parse("true", 1), 2, 9), "unread": []}
     assert any(line.text.endswith(means) for line in peek_lines(found, 10))  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 from kodo_consumer.core.values.envelope import Delivery, Level, State
 from kodo_consumer.inbox import TABLE
 from kodo_consumer.inbox.inbox_row import ClaimedRow, InboxToken, delivery_of, head_of, name_of_row
+from kodo_consumer.inbox.inbox_rows import InboxRows
 from kodo_consumer.inbox.inbox_store import InboxStore
 from sqlalchemy import Engine, select, update
 
@@ -170,3 +171,19 @@ def test_done_rows_are_forgotten_after_a_while(engine: Engine) -> None:
 
 
 # ---- workers
+
+
+def test_many_causes_of_one_subscription_hide_none_of_another(engine: Engine) -> None:
+    dead = {"outcome": "dead", "claimed_by": "", "claimed_until": 0}
+    for subscription, causes, each in (("p/n/t:loud", 103, 2), ("p/n/t:quiet", 1, 1)):
+        store = InboxStore(engine, subscription, 60_000)
+        store.accept("a", [delivery(number, b"x") for number in range(causes * each)])
+        with engine.begin() as connection:
+            mine = TABLE.c.subscription == subscription
+            ids = list(connection.execute(select(TABLE.c.id).where(mine)).scalars())
+            for number, row in enumerate(ids):
+                values = {**dead, "done_at": 1, "reason": f"cause {number % causes}"}
+                connection.execute(update(TABLE).where(TABLE.c.id == row).values(values))
+    loud, quiet = InboxRows(engine).status()
+    assert (len(loud["dead"]), {one["rows"] for one in loud["dead"]}) == (100, {2})
+    assert quiet["dead"] == [{"cause": "cause 0", "tenant": "", "rows": 1}]

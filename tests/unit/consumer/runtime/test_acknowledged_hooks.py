@@ -191,6 +191,7 @@ def test_the_thread_calls_hooks_until_it_is_closed_and_reports_what_ends_it() ->
     thread.on_acknowledged(messages, called.set)
     assert called.wait(60)
     assert seen == [("m", "done", "kodo-acknowledged")]
+    assert thread.running_hook is None
     thread.close()
     thread.on_acknowledged(messages, lambda: None)
     assert len(seen) == 1
@@ -227,6 +228,10 @@ def test_async_hooks_run_on_the_loop_of_the_handlers_and_its_end_is_no_failure()
     while len(seen) < 2:
         threading.Event().wait(0.01)
     assert seen == [loop, loop]
+    running = thread.running_hook
+    assert running is not None, "it hangs, and says which one and for how long"
+    assert running[0].endswith("hook")
+    assert running[1] >= 0
     thread._over = True  # as `close` does, which need not wait here
     loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
     thread.close()

@@ -232,6 +232,14 @@ def test_notes_change_nothing():
     assert [note.removeprefix("orders / billing: ").split(" ")[0] for note in found.notes] == ["3", "1", "1", "7"]
 
 
+def test_a_verdict_on_messages_of_a_source_says_who_proves_the_way_to_their_numbers():
+    found = decide_verdict(replace(CLEAN, sources=("shop-db",)))
+    assert found.outcome is Outcome.NO_LOSS
+    (note,) = (one for one in found.notes if one.startswith("source"))
+    assert note.startswith("source shop-db: its messages are judged from their numbers on; ")
+    assert note.endswith("`kodo-consumer source verify`")
+
+
 def test_a_verdict_on_what_a_removal_left_says_from_when_on_it_judges():
     found = decide_verdict(replace(CLEAN, removed_before=1_767_484_800_000))
     assert found.outcome is Outcome.NO_LOSS

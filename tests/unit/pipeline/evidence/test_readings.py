@@ -190,6 +190,13 @@ def test_a_topology_that_nobody_read(expansion):
     assert {lane["mark_ledger"] for lane in found.lanes} == {None}
 
 
+def test_sources_of_the_file_are_in_the_scope(tmp_path):
+    file = tmp_path / "trade.yaml"
+    table = "sources: {db: {database: URL, tables: {public.orders: {topic: orders}}}}\n"
+    file.write_text(FILE + table, encoding="utf-8")
+    assert audit_scope(expand(load_topology(str(file))), {}).sources == ("db",)
+
+
 def test_a_plain_topic_is_one_partition_read_or_not(tmp_path):
     file = tmp_path / "plain.yaml"
     file.write_text(FILE.replace("orders:\n", "orders:\n    partitioned: false\n"), encoding="utf-8")

@@ -18,7 +18,7 @@ from kodo_pipeline.upkeep.row_removal import remove_rows
 
 from kodoctl.errors import KodoctlError, LockedError
 from tests.unit.pipeline.landings import anew
-from tests.unit.pipeline.removal_stories import Story, story
+from tests.unit.pipeline.removal_stories import BOUND, Story, story
 
 __all__ = ["story"]
 
@@ -114,6 +114,22 @@ def test_two_removals_at_once_are_one(story: Story) -> None:
     with pytest.raises(LockedError):
         row_removal._commit(monkey, RemovalRecord("m3", 1, 0), {}, behind=None)
     assert story.left() == ([], [])
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_plan_from_before_another_removal_is_not_carried_out(story: Story, earlier: bool) -> None:
+    for day in (0, 1):
+        story.done(day)
+    story.land()
+    story.audit()
+    if earlier:
+        story.remove(before=BOUND - 86_400_000, run="20260601-000000-m0")
+    plan = story.plan()
+    story.remove()
+    removed = RemovalRecord.of(story.landing.commits())
+    with pytest.raises(LockedError):
+        remove_rows(story.landing, "20260601-000001-m2", plan)
+    assert RemovalRecord.of(story.landing.commits()) == removed, "no row is counted twice"
 
 
 def test_files_that_others_replace_meanwhile_are_looked_for_again(

@@ -12,10 +12,10 @@ import pytest
 
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import ClusterError, LockedError, RefusedError, error
-from kodoctl.protocol.overrides import MAX_SPAN, Override, OverrideKind, overrides_text, parse
+from kodoctl.protocol.overrides import LEAVE, MAX_SPAN, Override, OverrideKind, overrides_text, parse
 from kodoctl.pulsar.admin.admin import Reply
 from kodoctl.pulsar.control.override_store import OverrideStore
-from kodoctl.recall.send.lane_pause import LASTS_MS, LanePause, PauseClock
+from kodoctl.recall.send.lane_pause import LASTS_MS, REPLAY_APPLY, WAITING_APPLY, LanePause, PauseClock, PauseWords
 from tests.unit.recall.letters import NOW
 from tests.unit.recall.plan.test_plan_file import PLAN
 
@@ -66,9 +66,33 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodoctl.pulsar.control.override_store.time.sleep", lambda _: None)
 
 
-def pause(cluster: Any) -> LanePause:
+def pause(cluster: Any, words: PauseWords = WAITING_APPLY) -> LanePause:
     store = OverrideStore(cluster, "persistent://kodo/trade/orders", "billing", Random(1))
-    return LanePause(WAITING, cluster, store, "me", PauseClock(lambda: cluster.now, cluster.sleep), cluster.told.append)
+    clock = PauseClock(lambda: cluster.now, cluster.sleep)
+    return LanePause(WAITING, cluster, store, "me", clock, cluster.told.append, words)
+
+
+def test_a_replay_has_workers_leave_its_lane_and_takes_no_pause_of_a_person_for_its_own() -> None:
+    cluster = Cluster("w1")
+    made = pause(cluster, REPLAY_APPLY)
+    made.begin(10_000)
+    (order,) = cluster.orders
+    assert (order.to, order.why) == (LEAVE, f"kodoctl replay apply, run {WAITING.run}")
+    assert "workers would handle messages again that the replay leaves out" in made.keep()
+    with pytest.raises(LockedError, match="run its `replay apply` again"):
+        LanePause(
+            replace(WAITING, run="another-run"),
+            cast("Any", cluster),
+            made._store,
+            "me",
+            made._clock,
+            cluster.told.append,
+        ).begin(0)
+    assert made.finish() == ""
+    mine = cluster.order(NOW + 3_600_000, "their bank is down")
+    with pytest.raises(RefusedError, match="resume it first"):
+        made.begin(0)
+    assert cluster.orders == (mine,)
 
 
 def test_the_lane_is_paused_until_the_attempt_is_complete() -> None:
@@ -92,7 +116,7 @@ def test_who_still_reads_is_named_and_the_pause_is_taken_back() -> None:
     assert "w0 at /10.0.0.7:1" in detail
     assert "a consumer at an unknown address" in detail
     assert "and 2 more" in detail
-    assert "Nothing was sent" in detail
+    assert "Nothing was changed" in detail
     assert (cluster.orders, cluster.told) == ((), [])
 
 
@@ -104,7 +128,7 @@ def test_the_pause_stays_while_messages_may_be_stored_twice(report: dict[str, An
     assert "L1/retrying stays paused until " in made.end(SendReport(**report))
     assert len(cluster.orders) == 1
     cluster.consumers = ["w1"]
-    with pytest.raises(RefusedError, match="This attempt sent nothing"):
+    with pytest.raises(RefusedError, match="This attempt changed nothing"):
         pause(cluster).begin(0)  # the next attempt at the same plan
     assert "L1/retrying stays paused until " in cluster.told.pop()
     assert len(cluster.orders) == 1, "its own order, which an earlier attempt needs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from kodo_consumer.adapters.metrics.rest_reasons import ALARM_AFTER, RestKind, rest_reasons_of
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.engine.handler_runs import DeferralLimits
+from kodo_consumer.core.state.confirmations import Confirmations
 from kodo_consumer.core.state.failover_partitions import RESTS_AT_MOST, ActivePartitions
 from kodo_consumer.core.values.broker import LaneStats
 from kodo_consumer.core.values.envelope import Delivery
@@ -94,6 +96,15 @@ def _deferred() -> Standing:
         message = at.engine.take()
         assert message is not None
         assert at.engine.runs.leave_open(message, None, at.clock.now())
+    return at
+
+
+def _confirmation() -> Standing:
+    """A hook for acknowledged messages that does not end: the worker may not receive more than it could call it with."""
+    at = Standing()
+    at.engine.context.confirmations = Confirmations(0, 0)
+    hook = SimpleNamespace(running_hook=("note", 12.0))
+    at.worker._observers = replace(at.worker._observers, acknowledged=cast("Any", hook))
     return at
 
 
@@ -218,6 +229,7 @@ STANDING: dict[RestKind, Callable[[], Standing]] = {
     RestKind.INBOX: _inbox,
     RestKind.DEFERRED: _deferred,
     RestKind.LOOKAHEAD: _lookahead,
+    RestKind.CONFIRMATION: _confirmation,
     RestKind.WAIT: _wait,
 }
 FAULTS = {
@@ -228,6 +240,7 @@ FAULTS = {
     RestKind.PARKED,
     RestKind.DELIVERY,
     RestKind.UNACKED,
+    RestKind.CONFIRMATION,
 }
 TOLD_ELSEWHERE = {
     RestKind.PARKED,
@@ -279,6 +292,22 @@ def test_every_reason_has_its_way_to_stand() -> None:
 
 def test_a_store_that_handlers_go_on_without_holds_nothing_up() -> None:
     assert _store(go_on=True).reasons() == set()
+
+
+def test_a_hook_that_hangs_is_named_before_and_after_it_stops_the_receiving(caplog: pytest.LogCaptureFixture) -> None:
+    at = _confirmation()
+    assert at.sight.not_ready() == [
+        "nothing is received, 0 acknowledged messages await their hooks: the hook note around acknowledged has run for 12 s"
+    ]
+    at.engine.context.confirmations = Confirmations(9, 9_999)
+    assert at.sight.not_ready() == []
+    with caplog.at_level(logging.WARNING, "kodo.consumer"):
+        at.watch(1)
+    assert "hook: the hook note around acknowledged has run for 12 s: no other hook is called meanwhile" in caplog.text
+    at.engine.context.confirmations = Confirmations(0, 0)
+    at.worker._observers = replace(at.worker._observers, acknowledged=None)
+    (problem,) = at.sight.not_ready()
+    assert problem.endswith("the broker confirms no acknowledgements")
 
 
 def test_a_store_that_is_full_is_named_with_its_error() -> None:

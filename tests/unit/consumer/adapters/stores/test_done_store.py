@@ -94,8 +94,8 @@ def test_a_wrong_store_is_told_before_any_letter_asks(tmp_path: Path, monkeypatc
     found = family(tmp_path)
     with (
         pytest.raises(KodoctlError, match="there is no such file"),
-        asked_for("sqlite:///nowhere.db", found, again=False),
+        asked_for("sqlite:///nowhere.db", found.named_in_full),
     ):
         pytest.fail("it was taken for a store")
-    with asked_for("sqlite:///nowhere.db", found, again=True) as done:
+    with asked_for("sqlite:///nowhere.db", found.named_in_full, again=True) as done:
         assert done is None

@@ -89,3 +89,22 @@ def test_ready_lanes_of_other_levels_are_paused_and_not_left() -> None:
     bench.later(1.5)
     assert presence(bench) == {}
     assert bench.engine.take() is None
+
+
+def test_a_ready_lane_is_left_only_while_its_cursor_moves_and_then_takes_its_messages_anew() -> None:
+    bench = Bench(policy())
+    bench.give(delivery(1), delivery(2))
+    first, second = bench.take_all()
+    bench.engine.finish(first, DONE)
+    index = paused(bench, L1, State.READY)
+    assert presence(bench) == {}
+    bench.engine.apply_policy(bench.policy, resting=frozenset({index}), left=frozenset({index}))
+    assert presence(bench) == {}, "the second one runs"
+    bench.engine.finish(second, DONE)
+    bench.later(1.5)
+    assert presence(bench) == {index: False}
+    assert bench.acknowledged() == [1, 2]
+    bench.engine.apply_policy(bench.policy)
+    assert presence(bench) == {index: True}
+    bench.give(delivery(1))
+    assert len(bench.take_all()) == 1, "no copy of what was acknowledged a moment ago"

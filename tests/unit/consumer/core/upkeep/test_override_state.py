@@ -8,6 +8,7 @@ import pytest
 from kodo_consumer.core.upkeep.override_state import (
     OverrideListener,
     apply_overrides,
+    left_lanes,
     paused_lanes,
     paused_tenants,
     why_not_followed,
@@ -22,7 +23,7 @@ from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
+from kodoctl.protocol.overrides import LEAVE, Override, OverrideKind, overrides_text
 from tests.unit.consumer.engine_bench import L1, L2, Bench, delivery, lane_of, policy
 
 LATER = START_WALL + 3_600_000
@@ -190,6 +191,9 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
     pauses = [order(OverrideKind.PAUSE, lane="L2/retrying"), order(OverrideKind.PAUSE, tenant="u1"), *orders]
     assert paused_tenants(pauses) == {"u1"}
     assert paused_lanes(FAIR, pauses) == {lane_of(FAIR, L2, State.RETRYING)}
+    assert left_lanes(FAIR, [*pauses, order(OverrideKind.PAUSE, lane="L2/ready", to=LEAVE)]) == {
+        lane_of(FAIR, L2, State.READY)
+    }
 
 
 @pytest.mark.parametrize(

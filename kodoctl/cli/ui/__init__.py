@@ -1,0 +1,1 @@
+"""Command that serves the console: ui."""

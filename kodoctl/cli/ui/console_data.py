@@ -1,0 +1,68 @@
+"""Data of the console's pages, read from one cluster by the same functions as `status`, `peek` and `why`."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.cli.common.command_target import shown_target
+from kodoctl.cli.ui.message_reading import MessageReading
+from kodoctl.status.lane_status import StatusReading
+from kodoctl.status.status_reader import read_lanes
+from kodoctl.ui.application import ConsoleData
+from kodoctl.ui.first_screen import Sentence, audit_sentence
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.ui.first_screen import CommandWords
+
+_READING_S: Final = 30.0  # for one reading of all lanes; topics that are not read by then are shown as unread
+
+
+def console_data(
+    connection: Connection, admin: Admin, desired: Desired, words: CommandWords, audit: Path | None
+) -> ConsoleData:
+    """Functions that read a cluster for the topologies of the command. `audit`: file with the document
+    of the last audit, None if the user named none.
+    """
+    context = connection.context
+    return ConsoleData(
+        target=shown_target(connection),
+        production=context is not None and context.protected,
+        words=words,
+        read_status=partial(_read_status, admin, desired),
+        read_audit=partial(_read_audit, audit, words),
+        messages=MessageReading(connection, admin, desired),
+    )
+
+
+def _read_status(admin: Admin, desired: Desired) -> StatusReading:
+    end = time.monotonic() + _READING_S
+    pairs = [read_lanes(admin, one, lambda: time.monotonic() > end) for one in desired.expansions]
+    unread = tuple(topic for _, topics in pairs for topic in topics)
+    return StatusReading(_now(), tuple(status for status, _ in pairs), unread)
+
+
+def _read_audit(file: Path | None, words: CommandWords) -> Sentence:
+    """Sentence about the last audit. The file is read each time, because a nightly run may replace it."""
+    command = "; ".join(
+        words.line("kodoctl pipeline audit", topology, "--format", "json") + f" > {file or 'audit.json'}"
+        for topology in list(words.files)[:1]
+    )
+    if file is None:
+        command = f"{command}; kodoctl ui … --audit audit.json"
+    try:
+        document: Any = json.loads(file.read_bytes()) if file is not None and file.exists() else None
+        return audit_sentence(document, _now(), command)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        return Sentence("open", f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})", command)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,205 @@
+"""Reading of messages for the console, bounded in number and time; nothing is consumed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kodoctl.cli.common.extension_points import MESSAGE_HISTORY, load
+from kodoctl.cli.letters.peek_command import is_mark, look
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.binary.client import BrokerClient
+from kodoctl.pulsar.binary.message_reader import Unread, partitions_of, read_all, read_facts
+from kodoctl.recall.cluster import letter_of
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.message.message_json import as_json
+from kodoctl.topology.names import HOLDER, State
+from kodoctl.ui.message_views import (
+    LONGEST,
+    SPANS,
+    LaneMessages,
+    LaneQuestion,
+    MessageQuestion,
+    SearchHit,
+    SearchResult,
+    search_condition,
+)
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import PeekDocument
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.recall.message.stored_message import DeadLetter
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.topology import GroundTopic
+
+T = TypeVar("T")
+_SHOWN: Final = 50
+_MOST: Final = 50_000  # messages that one page reads
+_SECONDS: Final = 20.0  # that one page reads them for
+
+
+class _Budget:
+    """Number of messages and time that one page may read, on several threads. `ended`: it was used up before the end of
+    the messages.
+    """
+
+    def __init__(self) -> None:
+        self.read, self.ended, self._end = 0, False, time.monotonic() + _SECONDS
+
+    def is_used_up(self) -> bool:
+        """True if nothing more may be read; the result of the page is then a part."""
+        self.ended = self.ended or self.read >= _MOST or time.monotonic() > self._end
+        return self.ended
+
+    def take(self, messages: Iterable[T]) -> Iterator[T]:
+        """Yields messages until the budget is used up."""
+        for one in messages:
+            if self.is_used_up():
+                return
+            self.read += 1
+            yield one
+
+    def check(self) -> None:
+        """Counts one message. Raises ClusterError (K561) if the budget is used up."""
+        if self.is_used_up():
+            detail = f"{self.read:,} messages were read, which is not all of them: choose a shorter time, or use the command line"
+            raise ClusterError(error("K561", "messages cannot be read", detail))
+        self.read += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Clients of one page, with the entries that they could not read."""
+
+    admin: Admin
+    client: BrokerClient
+    unread: Unread
+
+    def stored(self, topic: FamilyTopic, begin: int | None) -> Generator[DeadLetter]:
+        """Yields the stored messages of a topic that are no marks, from the publish time `begin` on, None: all."""
+        for part in partitions_of(self.admin, topic.name):
+            for stored in read_all(self.client, read_facts(self.admin, part), self.unread, since=begin):
+                letter = letter_of(stored, topic.name.full, None)
+                if not is_mark(letter):
+                    yield letter
+
+    def waiting(self, topic: FamilyTopic, subscription: str) -> Generator[DeadLetter]:
+        """Yields the messages of a lane that its subscription has not acknowledged."""
+        reader = HOLDER if topic.state is State.DEAD else subscription
+        for part in partitions_of(self.admin, topic.name):
+            facts = read_facts(self.admin, part)
+            if (cursor := facts.cursors.get(reader)) is None:
+                detail = f"{part} has no subscription {reader}"
+                raise UsageError(error("K560", "topic not found on the cluster", detail))
+            for stored in read_all(self.client, facts, self.unread, after=cursor.mark):
+                if not cursor.has((stored.ledger, stored.entry)):
+                    yield letter_of(stored, topic.name.full, None)
+
+
+class MessageReading:
+    """Reads messages of the topologies of the command. One page reads at a time, so that many windows cannot load the
+    broker, and each with a new client, which does not know that an earlier one got no answer.
+    """
+
+    def __init__(self, connection: Connection, admin: Admin, desired: Desired) -> None:
+        self._connection, self._admin = connection, admin
+        self._expansions = {one.name: one for one in desired.expansions}
+        self._lock = threading.Lock()
+
+    def lane(self, question: LaneQuestion) -> LaneMessages:
+        """Reads the messages of a lane that its subscription has not acknowledged, oldest first. Raises UsageError for
+        an unknown lane or an invalid condition, ClusterError.
+        """
+        expansion = self._expansion(question.topology)
+        topic = next((one for one in expansion.topics if one.name.local == question.topic and one.state), None)
+        if topic is None:
+            raise UsageError(error("K022", "unknown topic", f"{question.topic} is no lane of {expansion.name}"))
+        condition, budget = parse(question.where[:LONGEST], _now()), _Budget()
+        with self._reader() as reader, closing(reader.waiting(topic, question.subscription)) as letters:
+            looked = look(budget.take(letters), condition, _SHOWN, _MOST)
+            document: PeekDocument = {**looked, "unread": reader.unread.lines()}
+        return LaneMessages(str(topic.name), topic.ground, topic.level, str(topic.state), document, budget.ended)
+
+    def find(self, text: str, span: str, topology: str) -> SearchResult:
+        """Searches all lanes of the topology, "" for all topologies, for messages that `text` names: see
+        `search_condition`. `span`: one of SPANS. Raises UsageError, ClusterError.
+        """
+        chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
+        begin, budget = _begin(span), _Budget()
+        conditions = {
+            (one.name, ground): parse(search_condition(text, _properties(spec)), _now())
+            for one in chosen
+            for ground, spec in one.topology.spec.topics.items()
+        }
+        hits: dict[tuple[str, str, str], SearchHit] = {}
+        missing: list[str] = []
+        with self._reader() as reader:
+
+            def matches(place: tuple[Expansion, FamilyTopic]) -> list[DeadLetter] | None:
+                """Matching messages of a topic; None if the cluster does not have it."""
+                condition = conditions[place[0].name, place[1].ground]
+                try:
+                    if budget.is_used_up():
+                        return []
+                    return [one for one in budget.take(reader.stored(place[1], begin)) if condition.chooses(one)][
+                        -_SHOWN:
+                    ]
+                except UsageError:
+                    return None
+
+            places = [(one, topic) for one in chosen for topic in one.topics if topic.state]
+            with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="search") as pool:
+                found = list(pool.map(matches, places))
+            unread = tuple(reader.unread.lines())
+        for (expansion, topic), letters in zip(places, found, strict=True):
+            if letters is None:
+                missing.append(topic.name.local)
+            spec = expansion.topology.spec.topics[topic.ground]
+            for letter in letters or ():
+                key, message = (expansion.name, topic.ground, letter.identity), as_json(letter)
+                hit = hits.setdefault(key, SearchHit(expansion.name, topic.ground, message))
+                hit.add(message, [topic.subscription] if topic.subscription else spec.subscriptions)
+        return SearchResult(tuple(hits.values())[:_SHOWN], budget.read, not budget.ended, tuple(missing), unread)
+
+    def history(self, question: MessageQuestion) -> dict[str, Any]:
+        """The document of `kodo-consumer why`. Raises UsageError, ClusterError; also if time is over."""
+        topology, begin, budget = self._expansion(question.topology).topology, _begin(question.span), _Budget()
+        with self._reader() as one:
+            reader = load(MESSAGE_HISTORY)(one.admin, one.client, one.unread, begin, budget.check)
+            found: dict[str, Any] = reader.read(topology, question.ground, question.subscription, question.message)
+        return found
+
+    @contextmanager
+    def _reader(self) -> Iterator[_Reader]:
+        with self._lock, BrokerClient(self._connection) as client:
+            yield _Reader(self._admin, client, Unread(self._admin, client))
+
+    def _expansion(self, topology: str) -> Expansion:
+        if (found := self._expansions.get(topology)) is None:
+            raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
+        return found
+
+
+def _properties(spec: GroundTopic) -> list[str]:
+    """Names of the properties that a search compares: the declared ones, and that of the tenant."""
+    return [*spec.message_properties, *filter(None, [spec.fair_by])]
+
+
+def _begin(span: str) -> int | None:
+    """Publish time in ms since the epoch at which a search begins, None for all messages. Raises UsageError (K005)."""
+    if span not in SPANS:
+        raise UsageError(error("K005", "wrong unit", f"{span!r} is none of {', '.join(SPANS)}"))
+    age = SPANS[span]
+    return None if age is None else _now() - age
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

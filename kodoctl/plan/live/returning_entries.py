@@ -1,0 +1,54 @@
+# adapter: reads the broker
+"""Reader of the messages that come again when an apply puts back subscriptions that somebody deleted: a subscription
+that begins at the earliest message gets everything that its topic stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.plan.changes import Change, Create, Update
+from kodoctl.pulsar.binary.message_reader import partitions_of, read_facts
+from kodoctl.topology.names import partition_number
+from kodoctl.topology.resources import SubscriptionResource
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin.admin import Admin
+
+
+def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int | None]:
+    """Counts the stored entries that come to subscriptions which the changes create again from the earliest message, on
+    all partitions or on those that lack them, by address. None: the entries cannot be counted. Blocks; never raises
+    because of the cluster.
+    """
+    wanted = [(change.address, resource, lacking) for change in changes for resource, lacking in _returning(change)]
+
+    def count(one: tuple[str, SubscriptionResource, tuple[int, ...] | None]) -> tuple[str, int | None]:
+        address, resource, lacking = one
+        try:
+            parts = partitions_of(admin, resource.topic)
+            chosen = [part for part in parts if lacking is None or partition_number(part) in lacking]
+            return address, sum(run.entries for part in chosen for run in read_facts(admin, part).ledgers)
+        except UsageError:  # there is no such topic, which is created again as well
+            return address, 0
+        except KodoctlError:
+            return address, None
+
+    with ThreadPoolExecutor(8, thread_name_prefix="returning") as pool:
+        return dict(pool.map(count, wanted))
+
+
+def _returning(change: Change) -> list[tuple[SubscriptionResource, tuple[int, ...] | None]]:
+    """The subscription that a change puts back at the earliest message, with the partitions that lack it (None: all)."""
+    match change:
+        case Create(after=SubscriptionResource(start="earliest") as resource):
+            return [(resource, None)]
+        case Update(
+            before=SubscriptionResource(missing_on=lacking), after=SubscriptionResource(start="earliest") as resource
+        ) if lacking:
+            return [(resource, lacking)]
+        case _:
+            return []

@@ -1,0 +1,36 @@
+"""Effective policy of a topic: the value in force, whether it is set on the topic, its namespace or the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.pulsar.admin.admin import Admin, topic_path
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import TopicName
+
+
+class PolicyUnreadableError(Exception):
+    """The policy in force cannot be read. The text is the broker's answer."""
+
+
+def time_to_live(admin: Admin, topic: TopicName) -> int:
+    """Reads the time to live of a topic's messages in ms; 0: none. Raises PolicyUnreadableError."""
+    return int(_applied(admin, topic, "messageTTL") or 0) * 1000
+
+
+def backlog_limits(admin: Admin, topic: TopicName) -> tuple[int, int]:
+    """Reads the backlog quota of each partition of a topic: (bytes, age in ms), 0 where there is none. Raises
+    PolicyUnreadableError.
+    """
+    found = _applied(admin, topic, "backlogQuotaMap") or {}
+    size = found.get("destination_storage") or {}
+    age = found.get("message_age") or {}
+    return max(0, int(size.get("limitSize") or 0)), max(0, int(age.get("limitTime") or 0)) * 1000
+
+
+def _applied(admin: Admin, topic: TopicName, policy: str) -> Any:
+    reply = admin.call("GET", f"{topic_path(topic)}/{policy}", query={"applied": "true"})
+    if not reply.ok:
+        raise PolicyUnreadableError(f"{reply}")
+    return reply.data

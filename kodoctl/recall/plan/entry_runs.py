@@ -1,0 +1,101 @@
+# pure: every branch is tested
+"""Arithmetic of entries of one partition: runs that a subscription has acknowledged, runs that a replay chose, and what
+remains of one without another. Runs are sorted, and no two overlap or touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.message_reader import Cursor, Place
+
+Runs = tuple[EntryRun, ...]
+
+
+def merged(runs: Iterable[EntryRun]) -> Runs:
+    """Sorts runs, and joins those that overlap or touch."""
+    found: list[EntryRun] = []
+    for run in sorted(runs):
+        if found and found[-1].ledger == run.ledger and run.first <= found[-1].last + 1:
+            found[-1] = found[-1]._replace(last=max(found[-1].last, run.last))
+        else:
+            found.append(run)
+    return tuple(found)
+
+
+def without(runs: Iterable[EntryRun], others: Sequence[EntryRun]) -> Runs:
+    """The entries of `runs` that are not in `others`; both sorted."""
+    found: list[EntryRun] = []
+    start = 0
+    for run in runs:
+        while start < len(others) and (others[start].ledger, others[start].last) < (run.ledger, run.first):
+            start += 1
+        first, at = run.first, start
+        while at < len(others) and others[at].ledger == run.ledger and others[at].first <= run.last:
+            if others[at].first > first:
+                found.append(EntryRun(run.ledger, first, others[at].first - 1))
+            first, at = max(first, others[at].last + 1), at + 1
+        if first <= run.last:
+            found.append(EntryRun(run.ledger, first, run.last))
+    return tuple(found)
+
+
+def common(runs: Sequence[EntryRun], others: Sequence[EntryRun]) -> Runs:
+    """The entries that are in both; both sorted."""
+    return without(runs, without(runs, others))
+
+
+def entry_count(runs: Iterable[EntryRun]) -> int:
+    """Number of entries in the runs."""
+    return sum(run.entries for run in runs)
+
+
+def acknowledged(stored: Sequence[EntryRun], cursor: Cursor) -> Runs:
+    """The stored entries that a subscription has acknowledged as a whole. `stored`: the entries of each ledger."""
+    found = []
+    for run in stored:
+        if run.ledger <= cursor.mark[0]:
+            last = run.last if run.ledger < cursor.mark[0] else min(run.last, cursor.mark[1])
+            found.append(run._replace(last=last))
+    spans = []
+    for (ledger, entry), (to_ledger, to_entry) in cursor.ranges:
+        for run in stored if ledger != to_ledger else [EntryRun(ledger, entry, to_entry)]:
+            if ledger <= run.ledger <= to_ledger:
+                first = entry if run.ledger == ledger else 0
+                last = to_entry if run.ledger == to_ledger else run.last
+                spans.append(EntryRun(run.ledger, first, last))
+    kept = merged(run for run in (*found, *spans) if run.first <= run.last)
+    return common(kept, stored)
+
+
+class CursorMove(NamedTuple):
+    """The way to take back the acknowledgements of some entries: the cursor moves to the entry `to`, which is the first
+    that is to come, and then the entries in `acknowledge` after it are acknowledged again.
+    """
+
+    to: Place
+    acknowledge: Runs
+
+
+def move_for(stored: Sequence[EntryRun], keep: Sequence[EntryRun]) -> CursorMove:
+    """The move after which exactly the entries in `keep`, of which at least one stored entry is none, are acknowledged."""
+    first = without(stored, keep)[0]
+    to = (first.ledger, first.first)
+    return CursorMove(to, tuple(run for run in keep if (run.ledger, run.first) > to))
+
+
+def to_rows(runs: Iterable[EntryRun]) -> list[list[int]]:
+    """Runs as JSON: [ledger, first entry, last entry] of each."""
+    return [list(run) for run in runs]
+
+
+def from_rows(rows: Iterable[Sequence[int]]) -> Runs:
+    """The inverse of `to_rows`. Raises ValueError for rows that are no runs, or that are not sorted."""
+    runs = tuple(EntryRun(*row) if len(row) == 3 else EntryRun(0, 1, 0) for row in rows)
+    if any(run.first > run.last or run.first < 0 for run in runs) or merged(runs) != runs:
+        raise ValueError("runs of entries are not in order")
+    return runs

@@ -1,0 +1,157 @@
+# pure: every branch is tested
+"""Choice of the messages of a replay, and their counts, while the stored messages are read in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodoctl.protocol.properties import FOR
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
+from kodoctl.recall.plan.entry_runs import merged, to_rows
+
+if TYPE_CHECKING:
+    from kodoctl.documents.replay_document import ReplayDuration, ReplayPartition, ReplaySummary
+    from kodoctl.pulsar.binary.message_reader import Cursor
+    from kodoctl.recall.message.stored_message import DeadLetter
+    from kodoctl.recall.plan.ready_lanes import ReadyLane
+
+_BUNDLE: Final = 1_000  # identities in a question to the workers' store
+_TENANTS: Final = 20
+Done = Callable[[Sequence[str]], Collection[str]]
+
+
+class Span(NamedTuple):
+    """The chosen messages: published at `since` or later (ms since the epoch; None: from the place where reading begins)
+    and before `until` (None: up to the end).
+    """
+
+    since: int | None
+    until: int | None
+
+    def has(self, published: int) -> bool:
+        """True if a message with this publish time is chosen."""
+        return (self.since is None or published >= self.since) and (self.until is None or published < self.until)
+
+
+class ReplayCounts:
+    """Counts of a whole replay. `subscription`: whose messages; `elsewhere`: identities of its messages that wait or are
+    dead letters; `done`: says which identities the workers' store knows as done, None: there is none to ask.
+    """
+
+    def __init__(self, subscription: str, span: Span, elsewhere: frozenset[str], done: Done | None) -> None:
+        self._subscription, self._span, self._elsewhere, self._done = subscription, span, elsewhere, done
+        self._counts: Counter[str] = Counter()
+        self._tenants: Counter[str] = Counter()
+        self._seen: set[str] = set()  # identities of the lanes before
+        self._lane_seen: set[str] = set()
+        self._waiting: list[tuple[str, str]] = []  # identity and tenant, until the store is asked
+
+    def end_lane(self) -> None:
+        """Ends a lane: acknowledged messages of later lanes that were counted in it are copies."""
+        self._seen |= self._lane_seen
+        self._lane_seen = set()
+
+    def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool) -> bool:
+        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole entry
+        is; `expired`: it is older than the time to live of its topic.
+        """
+        if not self._span.has(letter.publish_time):
+            return False
+        receiver = letter.properties.get(FOR, self._subscription)
+        if receiver == NOBODY:
+            self._counts["marks"] += acknowledged
+            return False
+        if receiver != self._subscription:
+            self._counts["others"] += acknowledged
+            return False
+        if not acknowledged:
+            self._counts["unfinished"] += 1
+            self._counts["in_batches"] += letter.position.batch >= 0
+            self._counts["elsewhere"] += letter.identity in self._seen
+            return False
+        if letter.identity in self._seen:
+            self._counts["copies"] += 1
+            return False
+        self._lane_seen.add(letter.identity)
+        self._counts["expiring"] += expired
+        self._waiting.append((letter.identity, letter.tenant))
+        if len(self._waiting) >= _BUNDLE:
+            self._ask()
+        return True
+
+    def _ask(self) -> None:
+        done = self._done([identity for identity, _ in self._waiting]) if self._done and self._waiting else ()
+        for identity, tenant in self._waiting:
+            if identity in done:
+                self._counts["done"] += 1
+                continue
+            self._counts["again"] += 1
+            self._counts["elsewhere"] += identity in self._elsewhere
+            self._tenants[tenant] += 1
+        self._waiting.clear()
+
+    def summary(self) -> ReplaySummary:
+        """Numbers of the messages that were added."""
+        self._ask()
+        tenants = dict(self._tenants.most_common(_TENANTS))
+        if rest := self._tenants.total() - sum(tenants.values()):
+            tenants[""] = rest
+        counts = self._counts
+        return {
+            "again": counts["again"], "done": counts["done"], "elsewhere": counts["elsewhere"], "copies": counts["copies"],
+            "others": counts["others"], "marks": counts["marks"], "unfinished": counts["unfinished"],
+            "in_batches": counts["in_batches"], "expiring": counts["expiring"], "by_tenant": tenants,
+        }  # fmt: skip
+
+
+class PartitionCounts:
+    """Chosen entries of one partition. `messages`, `size`: their number of messages and bytes of payloads; `first`:
+    earliest publish time of these in ms since the epoch, None: nothing was chosen.
+    """
+
+    def __init__(self, cursor: Cursor, counts: ReplayCounts, expires: int | None) -> None:
+        """`expires`: publish time (ms) before which messages are older than the time to live, None: there is none."""
+        self._cursor, self._counts, self._expires = cursor, counts, expires
+        self._runs: list[EntryRun] = []
+        self.messages = self.size = 0
+        self.first: int | None = None
+        self._last = 0
+
+    def add(self, letter: DeadLetter) -> None:
+        """Adds the next stored message."""
+        ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
+        is_expired = self._expires is not None and published < self._expires
+        if not self._counts.add(letter, acknowledged=self._cursor.has((ledger, entry)), expired=is_expired):
+            return
+        self.messages, self.size = self.messages + 1, self.size + letter.size
+        self.first = published if self.first is None else min(self.first, published)
+        self._last = max(self._last, published)
+        if self._runs and self._runs[-1].ledger == ledger and self._runs[-1].last >= entry - 1:
+            self._runs[-1] = self._runs[-1]._replace(last=entry)
+        else:
+            self._runs.append(EntryRun(ledger, entry, entry))
+
+    def row(self, lane: ReadyLane, partition: int) -> ReplayPartition | None:
+        """The row of the plan; None if nothing was chosen."""
+        if self.first is None:
+            return None
+        return {
+            "lane": lane.lane,
+            "topic": lane.topic,
+            "partition": partition,
+            "partitions": lane.partitions,
+            "mark": "{}:{}".format(*self._cursor.mark),
+            "again": to_rows(merged(self._runs)),
+            "messages": self.messages,
+            "first": self.first,
+            "last": self._last,
+        }
+
+
+def duration_of(messages: int, rate: float | None, *, measured: bool, arriving: float) -> ReplayDuration:
+    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second come."""
+    ms = round(messages / (rate - arriving) * 1000) if rate is not None and rate > arriving else None
+    return {"rate": rate, "measured": measured, "arriving": round(arriving, 1), "ms": ms}

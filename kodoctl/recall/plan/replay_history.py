@@ -1,0 +1,154 @@
+# pure: every branch is tested
+"""Replays in the journal of a namespace: which entries a subscription had acknowledged before each, so that an attempt
+can be continued and undone. Other readers of the journal pass these entries over.
+
+Every client that may produce to the journal may write into it, so an invalid entry is left out, and what a plan in it
+names is compared with the cluster before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pulsar.values import packed_text
+from kodoctl.recall.plan.entry_runs import Runs, from_rows, to_rows
+from kodoctl.recall.plan.replay_plan import dumps, loads, part_of
+from kodoctl.topology.names import InvalidNameError, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kodoctl.documents.replay_document import ReplayPlanDocument, ReplayRow
+
+KIND: Final = "replay"
+VERSION: Final = 1
+_MOST_PACKED: Final = 4 << 20  # bytes of an entry; a broker takes messages of 5 MiB
+Json = dict[str, Any]
+
+
+class Phase(StrEnum):
+    """Phases of a replay, each of which has an entry in the journal."""
+
+    BEGIN = "begin"
+    END = "end"
+    UNDONE = "undone"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRecord:
+    """A replay from the journal. `began`: ms since the epoch; `before`: by partition (full name), the entries that were
+    acknowledged before the first attempt.
+    """
+
+    plan: ReplayPlanDocument
+    began: int
+    who: str
+    before: Mapping[str, Runs]
+    state: Literal["complete", "incomplete", "undone"] = "incomplete"
+
+    @property
+    def run(self) -> str:
+        """Id of the replay."""
+        return self.plan["run"]
+
+    def row(self) -> ReplayRow:
+        """The replay as JSON."""
+        messages = sum(one["messages"] for one in self.plan["partitions"])
+        return {
+            "run": self.run,
+            "began": self.began,
+            "who": self.who,
+            "topic": self.plan["topic"],
+            "subscription": self.plan["subscription"],
+            "messages": messages,
+            "because": self.plan["because"],
+            "state": self.state,
+        }
+
+
+def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Sequence[Any]], who: str, at: int) -> Json:
+    """Makes the entry that is written before the first cursor moves. Raises UsageError (K593) if the acknowledged
+    entries are in too many pieces for one entry.
+    """
+    document = json.dumps({"plan": plan, "before": {part: to_rows(runs) for part, runs in before.items()}})
+    packed = packed_text.pack(document.encode(), 6)
+    if len(packed) > _MOST_PACKED:
+        detail = "the positions before it do not fit into the journal: replay a shorter time; nothing was changed"
+        raise UsageError(error("K593", "replay that cannot be carried out", detail))
+    return {**_entry(plan["run"], Phase.BEGIN, at), "who": who, "packed": packed}
+
+
+def phase_entry(run: str, phase: Phase, at: int) -> Json:
+    """Makes the entry of a later phase. `at`: ms since the epoch."""
+    return _entry(run, phase, at)
+
+
+def _entry(run: str, phase: Phase, at: int) -> Json:
+    return {"kind": KIND, "v": VERSION, "run": run, "phase": phase.value, "at": at}
+
+
+def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> dict[str, ReplayRecord]:
+    """Every replay in the journal of a namespace by its run, oldest first. An entry that kodoctl did not write, or that
+    names a topic of another namespace, is left out.
+    """
+    found: dict[str, ReplayRecord] = {}
+    for entry in entries:
+        run = entry.get("run")
+        if entry.get("kind") != KIND or entry.get("v") != VERSION or not isinstance(run, str):
+            continue
+        known = found.get(run)
+        match entry.get("phase"):
+            case Phase.BEGIN if known is None:
+                if (record := _record(entry, namespace)) is not None and record.run == run:
+                    found[run] = record
+            case Phase.END if known is not None and known.state == "incomplete":
+                found[run] = replace(known, state="complete")
+            case Phase.UNDONE if known is not None:
+                found[run] = replace(known, state="undone")
+            case _:
+                pass  # a second attempt at it, or of a later kodoctl
+    return found
+
+
+def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
+    try:
+        document = json.loads(packed_text.unpack(entry["packed"]))
+        plan = loads(dumps(document["plan"]), "the journal")
+        before = {part_of(one): from_rows(document["before"][part_of(one)]) for one in plan["partitions"]}
+        places = {str(TopicName.parse(one["topic"]).namespace) for one in plan["partitions"]}
+        if places != {namespace}:
+            return None
+        return ReplayRecord(plan, int(entry["at"]), str(entry["who"])[:200], before)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, KodoctlError, InvalidNameError):
+        return None
+
+
+def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) -> ReplayRecord:
+    """The replay whose run begins with `name`; for `last` the latest that is not undone. Raises UsageError (K596) if
+    none fits, or several do, and if a later replay of the same subscription is not undone: that one is undone first.
+    """
+    known = list(found.values())
+    open_ = [one for one in known if one.state != "undone"]
+    fitting = open_[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
+    if len(fitting) != 1:
+        begin = "several replays begin" if fitting else "no replay begins"
+        latest = ", ".join(one.run for one in known[-5:])
+        detail = f"{begin} with {name!r}; the latest: {latest}" if known else f"there was no replay in {namespace} yet"
+        if name == "last" and known:
+            detail = f"every replay in {namespace} is undone"
+        raise UsageError(error("K596", "replay not found", detail))
+    chosen = fitting[0]
+    later = [one for one in open_[open_.index(chosen) + 1 :] if _same(one, chosen)] if chosen in open_ else []
+    if later:
+        detail = f"{later[-1].run} is a later replay of the same subscription: undo that one first"
+        raise UsageError(error("K596", "replay not found", detail))
+    return chosen
+
+
+def _same(one: ReplayRecord, other: ReplayRecord) -> bool:
+    return (one.plan["topic"], one.plan["subscription"]) == (other.plan["topic"], other.plan["subscription"])

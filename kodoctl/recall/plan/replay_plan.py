@@ -1,0 +1,149 @@
+# pure: every branch is tested
+"""Replay plan: the acknowledged entries of a subscription's ready lanes that are to be delivered again, frozen with the
+state of the cursors that they were chosen from. The plan is its JSON document; its seal shows edits.
+
+A plan is carried out on the present acknowledgements, not on those of the plan: entries that were handled since stay
+acknowledged, so that exactly the entries of the plan come again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl import __version__
+from kodoctl.documents.json_form import digest, form, reason
+from kodoctl.documents.replay_document import ReplayPartition, ReplayPlanDocument
+from kodoctl.errors import InvalidFileError, RefusedError, Where, error
+from kodoctl.recall.plan.entry_runs import Runs, common, entry_count, from_rows, merged, move_for, without
+from kodoctl.text.formatting import many
+from kodoctl.topology.names import partition_name
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.message_reader import Place
+
+FORMAT_VERSION: Final = 1
+HASH: Final = 12  # characters of the seal that people type
+Json = dict[str, Any]
+
+
+def sealed(values: Mapping[str, Any]) -> ReplayPlanDocument:
+    """Adds format, version and seal to the values of a plan."""
+    document: Any = {"format_version": FORMAT_VERSION, "kodoctl_version": __version__, "action": "replay", **values}
+    document["seal"] = _seal(document)
+    plan: ReplayPlanDocument = document
+    return plan
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    return digest({name: value for name, value in document.items() if name != "seal"})
+
+
+def dumps(plan: ReplayPlanDocument) -> str:
+    """Returns the text of a plan file: JSON with one line for each key."""
+    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items()) + "\n}\n"
+
+
+def loads(text: str, file: str) -> ReplayPlanDocument:
+    """Parses the text of a plan file. `file`: its path, for errors. Raises RefusedError for another format or an edited
+    file, InvalidFileError for any other fault.
+    """
+    try:
+        document = json.loads(text)
+        version, action = document["format_version"], document["action"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _not_a_plan("write one with `kodoctl replay plan --out FILE`", file) from None
+    if action != "replay":
+        raise _not_a_plan("it is a plan of dead or waiting messages: `kodoctl recall apply` or `waiting apply`", file)
+    if version != FORMAT_VERSION:
+        detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}"
+        raise RefusedError(error("K593", "replay that cannot be carried out", detail, Where(file)))
+    if document.get("seal") != _seal(document):
+        detail = "its content does not match its seal: it was edited or cut; plan again"
+        raise RefusedError(error("K593", "replay that cannot be carried out", detail, Where(file)))
+    return parse(document, file)
+
+
+def parse(document: Any, file: str) -> ReplayPlanDocument:
+    """Checks the JSON of a plan. `file`: its source, for errors. Raises InvalidFileError."""
+    try:
+        plan: ReplayPlanDocument = form(ReplayPlanDocument).validate_python(document, strict=True, extra="forbid")
+        for one in plan["partitions"]:
+            from_rows(one["again"])
+    except (ValueError, TypeError) as problem:
+        raise _not_a_plan(reason(problem), file) from None
+    return plan
+
+
+def _not_a_plan(detail: str, file: str) -> InvalidFileError:
+    return InvalidFileError(error("K592", "not a replay plan", detail, Where(file)))
+
+
+def hash_of(plan: ReplayPlanDocument) -> str:
+    """Short hash of a plan, for users to compare."""
+    return plan["seal"][:HASH]
+
+
+def part_of(partition: ReplayPartition) -> str:
+    """Full name of a partition of a plan."""
+    return partition_name(partition["topic"], partition["partition"])
+
+
+class PartitionState(NamedTuple):
+    """Present state of one partition: its `stored` entries, and those that the subscription has `acknowledged`."""
+
+    stored: Runs
+    acknowledged: Runs
+
+
+class PartitionReplay(NamedTuple):
+    """Steps of a replay in one partition: the cursor moves to the entry `to` (None: it has moved already), then the
+    entries in `acknowledge` are acknowledged. After that, of the stored entries exactly those in `keep` are.
+    """
+
+    to: Place | None
+    acknowledge: Runs
+    keep: Runs
+
+
+def replay_of(partition: ReplayPartition, before: Runs, now: PartitionState) -> PartitionReplay:
+    """Decides the steps in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
+    are those of `now` in a first attempt.
+
+    If not all entries of the plan are acknowledged now, an attempt moved the cursor already, and what was handled since
+    stays acknowledged.
+    """
+    again = from_rows(partition["again"])
+    keep = common(without(before, again), now.stored)
+    if without(again, now.acknowledged):
+        keep = merged([*keep, *now.acknowledged])
+        return PartitionReplay(None, without(keep, now.acknowledged), keep)
+    return PartitionReplay(*move_for(now.stored, keep), keep)
+
+
+def undo_of(before: Runs, now: PartitionState) -> Runs:
+    """The entries to acknowledge so that those that were acknowledged before a replay are so again. Entries that were
+    handled since stay acknowledged.
+    """
+    return without(common(before, now.stored), now.acknowledged)
+
+
+def why_stale(partition: ReplayPartition, partitions: int | None, now: PartitionState | None) -> str:
+    """Reason for which a partition is not in the state that the plan was made of, so that the plan cannot begin; "" if
+    it is. `partitions`: present number of partitions, None: there is no such topic; `now` None: the partition has no
+    such subscription.
+    """
+    part, again = part_of(partition), from_rows(partition["again"])
+    if partitions is None:
+        return f"{part}: there is no such topic any more"
+    if partitions != partition["partitions"]:
+        return f"{partition['topic']}: {partition['partitions']:,} partitions when planned, {partitions:,} now"
+    if now is None:
+        return f"{part}: the subscription is not there any more"
+    if gone := entry_count(without(again, now.stored)):
+        return f"{part}: {many(gone, 'entry', 'entries')} of the plan {'is' if gone == 1 else 'are'} no longer stored"
+    if open_ := entry_count(without(again, now.acknowledged)):
+        what = many(open_, "entry", "entries")
+        return f"{part}: {what} of the plan not acknowledged now: somebody moved the cursor back since"
+    return ""

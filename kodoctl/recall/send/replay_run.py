@@ -1,0 +1,260 @@
+# adapter: moves cursors on the broker
+"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to come
+again are acknowledged.
+
+The positions before it are in the journal before the first cursor moves. Every step can be repeated: killed anywhere,
+the same command continues, and the lanes stay paused until it is complete.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kodoctl.documents.replay_document import ReplayReport
+from kodoctl.errors import ClusterError, KodoctlError, RefusedError, UsageError, error
+from kodoctl.pulsar.admin.admin import Admin, partition_path, path_part
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
+from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.plan.entry_runs import acknowledged, common, entry_count, from_rows, without
+from kodoctl.recall.plan.replay_history import Phase, begin_entry, phase_entry
+from kodoctl.recall.plan.replay_plan import PartitionState, part_of, replay_of, undo_of, why_stale
+from kodoctl.text.formatting import many
+from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.documents.replay_document import ReplayPartition, ReplayPlanDocument
+    from kodoctl.pulsar.binary.message_reader import Place
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan.entry_runs import Runs
+    from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.recall.send.lane_pause import LanePause
+
+_CONFIRM_S: Final = 30.0  # seconds until a broker has to show acknowledgements that were sent
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLane:
+    """A lane that a replay pauses (`LaneToPause`)."""
+
+    run: str
+    lane: str
+    topic: str
+    subscription: str
+    source_topic: str
+    holder: str
+
+
+def lanes_of(plan: ReplayPlanDocument) -> list[ReplayLane]:
+    """The lanes of a plan."""
+    topics = {one["lane"]: one["topic"] for one in plan["partitions"]}
+    subscription = plan["subscription"]
+    return [
+        ReplayLane(plan["run"], lane, plan["topic"], subscription, topic, subscription)
+        for lane, topic in topics.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayWork:
+    """Tools of an attempt. `admin`: checks the lease before each write; `pauses`: one for each lane; `record`:
+    writes an entry into the journal, and returns when it is stored; `wait`: ms that workers may take to leave.
+    """
+
+    plan: ReplayPlanDocument
+    admin: Admin
+    cluster: RecallCluster
+    pauses: Sequence[LanePause]
+    record: Callable[[Mapping[str, Any]], None]
+    who: str
+    wait: int
+    tell: Callable[[str], None]
+
+
+def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport:
+    """Carries out a plan. `earlier`: an attempt at it that was not complete, None: there was none. Raises RefusedError
+    (K595) if the cluster is not in the state of the plan, before anything is changed, LockedError, ClusterError.
+    """
+    plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
+    if earlier is None:
+        _check_state(work)
+    with _Paused(work) as paused:
+        if earlier is None:
+            before = {part: state.acknowledged for part, state in _check_state(work).items()}
+            work.record(begin_entry(plan, before, work.who, _now()))
+        else:
+            before = dict(earlier.before)
+        paused.has_begun = True
+        for one in plan["partitions"]:
+            _replay_partition(work, one, before[part_of(one)], report)
+            report.partitions += 1
+        _end(work, paused, report, Phase.END)
+    return report
+
+
+def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
+    """Takes a replay back: what was acknowledged before it is acknowledged again. Raises LockedError, RefusedError,
+    ClusterError.
+    """
+    report = ReplayReport(work.plan["run"], "undo")
+    with _Paused(work) as paused:
+        paused.has_begun = True
+        for one in work.plan["partitions"]:
+            part, again = part_of(one), from_rows(one["again"])
+            now = _state(work, one)
+            if now is None:
+                report.problems.append(f"{part}: the subscription or its topic is not there any more")
+                continue
+            report.again_done += entry_count(common(again, now.acknowledged))
+            missing = undo_of(earlier.before[part], now)
+            report.entries += entry_count(missing)
+            _acknowledge(work, one, missing, report)
+            report.partitions += 1
+        _end(work, paused, report, Phase.UNDONE)
+    return report
+
+
+class _Paused:
+    """Context in which the lanes are paused. `has_begun`: cursors may have moved, so that the lanes stay paused after a
+    failure; `is_complete`: nothing is left to do, so that they are resumed.
+    """
+
+    def __init__(self, work: ReplayWork) -> None:
+        self._work = work
+        self._entered: list[LanePause] = []
+        self.has_begun = self.is_complete = False
+
+    def __enter__(self) -> Self:
+        try:
+            for pause in self._work.pauses:
+                pause.begin(self._work.wait)
+                self._entered.append(pause)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        failure: KodoctlError | None = None
+        for pause in self._entered:
+            try:
+                text = pause.finish() if self.is_complete else pause.keep() if self.has_begun else pause.give_up()
+            except KodoctlError as problem:
+                failure, text = problem, pause.keep()
+            if text:
+                self._work.tell(text)
+        if failure is not None:
+            raise failure
+
+
+def _end(work: ReplayWork, paused: _Paused, report: ReplayReport, phase: Phase) -> None:
+    """Records the end, unless something is left to do."""
+    if not report.problems:
+        work.record(phase_entry(work.plan["run"], phase, _now()))
+        report.complete = paused.is_complete = True
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _state(work: ReplayWork, partition: ReplayPartition) -> PartitionState | None:
+    """Present state of a partition; None: there is no such partition, or it lacks the subscription."""
+    try:
+        facts = work.cluster.facts(part_of(partition))
+    except UsageError:
+        return None
+    cursor = facts.cursors.get(work.plan["subscription"])
+    return None if cursor is None else PartitionState(facts.ledgers, acknowledged(facts.ledgers, cursor))
+
+
+def _check_state(work: ReplayWork) -> dict[str, PartitionState]:
+    """Reads the states of all partitions, by full name. Raises RefusedError with every difference from the plan."""
+    counts: dict[str, int | None] = {}
+    for topic in {one["topic"] for one in work.plan["partitions"]}:
+        try:
+            counts[topic] = work.cluster.partitions(topic)
+        except UsageError:
+            counts[topic] = None
+    found, problems = {}, []
+    for one in work.plan["partitions"]:
+        state = _state(work, one)
+        if problem := why_stale(one, counts[one["topic"]], state):
+            problems.append(problem)
+        elif state is not None:
+            found[part_of(one)] = state
+    if problems:
+        detail = "\n".join([*dict.fromkeys(problems), "plan again; nothing was changed"])
+        raise RefusedError(error("K595", "the cluster changed since the replay plan", detail))
+    return found
+
+
+def _replay_partition(work: ReplayWork, one: ReplayPartition, before: Runs, report: ReplayReport) -> None:
+    part = part_of(one)
+    now = _state(work, one)
+    if now is None:
+        raise _lost(f"{part}: the subscription or its topic is not there any more")
+    replay, again = replay_of(one, before, now), from_rows(one["again"])
+    if replay.to is not None:
+        _move(work, one, replay.to, again)
+        now = _state(work, one)
+        gone = len(again) and entry_count(without(again, now.stored if now else ()))
+        if gone:
+            work.tell(f"{part}: {many(gone, 'entry was', 'entries were')} removed while the cursor moved: retention")
+    _acknowledge(work, one, replay.acknowledge, report)
+    report.entries += entry_count(again)
+    report.kept += entry_count(replay.acknowledge)
+
+
+def _move(work: ReplayWork, one: ReplayPartition, to: Place, again: Runs) -> None:
+    """Moves the cursor of a partition to an entry, which is the first to come. Raises ClusterError."""
+    topic = TopicName.parse(one["topic"])
+    place = f"subscription/{path_part(work.plan['subscription'])}/resetcursor"
+    body = {"ledgerId": to[0], "entryId": to[1], "partitionIndex": -1, "batchIndex": -1, "isExcluded": False}
+
+    def has_moved() -> bool:
+        now = _state(work, one)
+        return now is not None and not common(again, now.acknowledged)
+
+    try:
+        write_confirmed(work.admin, "POST", f"{partition_path(topic, one['partition'])}/{place}", body, done=has_moved)
+    except WriteFailedError as problem:
+        raise _lost(f"{part_of(one)}: the cursor does not move: {problem}") from None
+    if not poll_until(has_moved):
+        raise _lost(f"{part_of(one)}: the broker does not show the cursor at {to[0]}:{to[1]}")
+
+
+def _lost(detail: str) -> ClusterError:
+    return ClusterError(error("K593", "replay that cannot be carried out", detail))
+
+
+def _acknowledge(work: ReplayWork, one: ReplayPartition, runs: Runs, report: ReplayReport) -> None:
+    """Acknowledges entries of a partition as their exclusive consumer, and waits until the broker shows it. Adds a
+    problem to the report if it does not. Raises LockedError, ClusterError.
+    """
+    if not runs:
+        return
+    part = part_of(one)
+    consumer = work.cluster.hold(part, work.plan["subscription"])
+    try:
+        for place in _places(runs, one["partition"]):
+            consumer.acknowledge(work.cluster.token(place))
+    finally:
+        consumer.close()
+
+    def is_shown() -> bool:
+        now = _state(work, one)
+        return now is not None and not without(common(runs, now.stored), now.acknowledged)
+
+    if not poll_until(is_shown, seconds=_CONFIRM_S):
+        entries = many(entry_count(runs), "entry", "entries")
+        report.problems.append(f"{part}: the broker does not show that all of {entries} are acknowledged")
+
+
+def _places(runs: Runs, partition: int) -> Iterable[Position]:
+    return (Position(partition, run.ledger, entry) for run in runs for entry in range(run.first, run.last + 1))

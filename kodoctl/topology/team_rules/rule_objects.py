@@ -1,0 +1,164 @@
+"""Objects that team rules judge: topologies, ground topics, subscriptions and topics on Pulsar, with their values and the
+places of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.topology import defaults
+from kodoctl.topology.change_sources import change_sources
+from kodoctl.topology.expansion_json import AUDIT
+from kodoctl.topology.lint.rules.flow import flows_of
+from kodoctl.topology.model.policies import is_set
+from kodoctl.topology.names import State, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Where
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.lint.registry import LintScope
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
+    from kodoctl.topology.yaml.nodes import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RuleObject:
+    """An object that rules judge. `name`: TOPOLOGY, TOPOLOGY/TOPIC or TOPOLOGY/TOPIC/SUBSCRIPTION, by which exemptions
+    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `policies`:
+    the topic whose policies in effect are the object's, None: the model's own.
+    """
+
+    name: str
+    expansion: Expansion
+    path: Path
+    facts: Mapping[str, Any]
+    model: Any = None
+    policies: FamilyTopic | None = None
+
+    def value(self, scope: LintScope, path: str) -> Any:
+        """Value in effect of the field at a path; None if there is none, or an empty one."""
+        first, *rest = path.split(".")
+        if first == "policies" and self.policies is not None and rest:
+            return _inside(scope.effective(self.policies, rest[0]), rest[1:])
+        value = self.facts[first] if first in self.facts else _member(self.model, first)
+        return _inside(value, rest)
+
+    def where(self, scope: LintScope, path: str) -> Where:
+        """Place of the value of a field, also where it is inherited; of a field without value, the object's key."""
+        topology, words = self.expansion.topology, path.split(".")
+        if words[0] == "policies" and self.policies is not None and len(words) > 1:
+            return scope.where(self.expansion, self.policies, words[1], words[2] if len(words) > 2 else "")
+        inherited = {
+            "owners": ("owners",), "labels": tuple(words), "partitions": ("defaults", "partitions"),
+        }.get(words[0], ())  # fmt: skip
+        ground = self.path[:2]
+        for place in ((*self.path, *words), (*ground, *words), inherited):
+            if place and topology.says(*place):
+                return topology.where(*place)
+        if topology.says(*self.path, words[0]):  # the nearest key above the value
+            return topology.where_key(*self.path, *words)
+        return topology.where_key(*self.path) if self.path else topology.where("name")
+
+
+def _member(model: Any, name: str) -> Any:
+    """A member of a model, by its name in the file; None if the value is no model, or has no such member."""
+    fields = getattr(type(model), "model_fields", {})
+    attribute = next((key for key, info in fields.items() if (info.alias or key) == name), None)
+    return getattr(model, attribute) if attribute else None
+
+
+def _inside(value: Any, path: list[str]) -> Any:
+    for index, word in enumerate(path):
+        if isinstance(value, Mapping):  # a name of the user may have dots
+            return value.get(".".join(path[index:]))
+        value = _member(value, word)
+    return value if is_set(value) and value not in ("", (), {}) else None
+
+
+def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
+    """Yields the objects of a kind, in the order of the files."""
+    match kind:
+        case "topologies":
+            for expansion in scope.expansions:
+                yield RuleObject(expansion.name, expansion, (), {}, expansion.topology.spec)
+        case "topics":
+            yield from _topics(scope)
+        case "subscriptions":
+            for expansion, path, ground, subscription in scope.subscriptions():
+                topic, name = str(path[1]), str(path[-1])
+                facts = {"name": name, "topic": topic, **_shared_facts(expansion, ground)}
+                facts |= _waits(ground, subscription)
+                yield RuleObject(f"{expansion.name}/{topic}/{name}", expansion, path, facts, subscription)
+        case _:
+            for expansion in scope.expansions:
+                for one in expansion.topics:
+                    yield _pulsar_topic(expansion, one)
+
+
+def _shared_facts(expansion: Expansion, ground: GroundTopic) -> dict[str, Any]:
+    """Facts of a ground topic that its subscriptions and its topics on Pulsar share."""
+    spec = expansion.topology.spec
+    partitions = defaults.partitions(spec, ground) or None
+    return {"owners": defaults.owners(spec, ground), "labels": defaults.labels(spec, ground), "partitions": partitions}
+
+
+def _topics(scope: LintScope) -> Iterator[RuleObject]:
+    senders = _senders(scope)
+    for expansion, path, ground in scope.grounds():
+        name = str(path[1])
+        ready = (one for one in expansion.topics if one.ground == name and one.state is State.READY)
+        facts = {
+            "name": name,
+            "fed_by": tuple(senders.get(TopicName(expansion.namespace, name), ())),
+            **_shared_facts(expansion, ground),
+        }
+        first = min(ready, key=lambda one: one.name.local != name, default=None)
+        yield RuleObject(f"{expansion.name}/{name}", expansion, path, facts, ground, first)
+
+
+def _senders(scope: LintScope) -> dict[TopicName, list[str]]:
+    """Senders by ground topic: the roles of its producers together, each source, each subscription."""
+    found: dict[TopicName, list[str]] = {}
+    for expansion, path, ground in scope.grounds():
+        if ground.producers:
+            name = TopicName(expansion.namespace, str(path[1]))
+            found.setdefault(name, []).append(f"producers {', '.join(ground.producers)}")
+    for expansion in scope.expansions:
+        for source in change_sources(expansion.topology.spec):
+            for ground_name in source.targets(expansion.topology.spec):
+                name = TopicName(expansion.namespace, ground_name)
+                found.setdefault(name, []).append(f"source {source.name}")
+    for flow in flows_of(scope):
+        found.setdefault(flow.target, []).append(f"subscription {flow.source.local}/{flow.subscription}")
+    return found
+
+
+def _waits(ground: GroundTopic, subscription: Subscription) -> dict[str, Any]:
+    """Waits in effect of the states and backup levels that a subscription has; None for the others."""
+    with_backup = any(level.is_backup for level in defaults.read_levels(ground))
+    waits: dict[str, Any] = dict.fromkeys(("retrying", "pending", "blocking", "backup"))
+    for state in (*defaults.read_states(subscription), *([None] if with_backup else [])):
+        name = state.value if state else "backup"
+        resolved = defaults.waits(subscription, state)
+        declared = getattr(subscription, name)
+        waits[name] = declared.model_copy(update={"delays": resolved.delays, "attempts": resolved.attempts})
+    return waits
+
+
+def _pulsar_topic(expansion: Expansion, topic: FamilyTopic) -> RuleObject:
+    ground = expansion.topology.spec.topics[topic.ground]
+    path: Path = ("topics", topic.ground)
+    if topic.subscription is not None:
+        path = (*path, "subscriptions", topic.subscription)
+    facts = {
+        "name": topic.name.local,
+        "topic": topic.ground,
+        "subscription": topic.subscription,
+        "level": topic.level.value if topic.level else None,
+        "state": topic.state.value if topic.state else AUDIT,
+        **_shared_facts(expansion, ground),
+        "partitions": topic.resource.partitions or None,
+    }
+    return RuleObject(f"{expansion.name}/{topic.name.local}", expansion, path, facts, None, topic)

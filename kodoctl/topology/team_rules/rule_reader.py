@@ -1,0 +1,192 @@
+"""Reader of rules files: from the nodes of a file to rules that can be held against topologies, and all errors with
+their places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.errors.codes.topology_codes import TOPOLOGY_CODES
+from kodoctl.topology.team_rules.field_tests import CompiledTest, compile_test
+from kodoctl.topology.team_rules.rules_model import RULES_VERSION, RulesFile
+from kodoctl.topology.yaml.nodes import Node, node_at, parse
+
+if TYPE_CHECKING:
+    from kodoctl.topology.loaded_topology import SourceFile
+    from kodoctl.topology.team_rules.rule_conditions import CompiledCondition
+    from kodoctl.topology.team_rules.rules_model import Exemption, FieldTest, SetUse, TeamRule
+
+SETS: Final = ("production",)
+TEAM_RULE: Final = "K310"
+_NAME: Final = re.compile("[A-Za-z0-9._-]+")
+K311: Final = "a rule that cannot be checked"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedExemption:
+    """An exemption and its place in the rules file."""
+
+    spec: Exemption
+    where: Where = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRule:
+    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its tests;
+    `where`: its place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the
+    rules file, "" for the file on disk. Rules are equal if they judge alike, whatever their place.
+    """
+
+    name: str
+    spec: TeamRule
+    select: tuple[CompiledTest, ...]
+    require: tuple[CompiledTest, ...]
+    condition: CompiledCondition | None
+    exemptions: tuple[PlacedExemption, ...]
+    where: Where = field(compare=False)
+    folder: Path | None
+    revision: str = field(default="", compare=False)
+
+
+def read_rules(
+    source: SourceFile, folder: Path | None, revision: str = ""
+) -> tuple[list[PlacedRule], list[Diagnostic]]:
+    """(rules of a file, all errors in it). `folder`, `revision`: as in `PlacedRule`. A rule with an error is left out; if
+    the form of the file is wrong, all are.
+    """
+    root = source.root
+    if root is None or source.findings:
+        return [], list(source.findings)
+    spec, findings = _validate(root)
+    if spec is None:
+        return [], findings
+    rules: dict[str, tuple[TeamRule, tuple[str, ...]]] = {}  # name -> (rule, path of its place)
+    for name, use in spec.use.items():
+        chosen = _of_set(name, use, root, findings)
+        rules |= {f"{name}/{one}": (rule, ("use", name)) for one, rule in chosen.items()}
+    rules |= {name: (rule, ("rules", name)) for name, rule in spec.rules.items()}
+    exemptions = [PlacedExemption(one, _item(root, "exempt", number)) for number, one in enumerate(spec.exempt)]
+    findings += _unknown_rules(exemptions, rules)
+    placed: list[PlacedRule] = []
+    for name, (rule, path) in rules.items():
+        select, wrong = _compile(rule, rule.where, root, (*path, "where"))
+        require, more = _compile(rule, rule.require, root, (*path, "require"))
+        condition, faults = _compile_condition(rule, root, path)
+        wrong += [*more, *faults, *_unknown_code(rule, root, path)]
+        if path[0] == "rules" and not _NAME.fullmatch(name):
+            detail = f"{name!r} is no name: letters, digits, `.`, `_` and `-`"
+            wrong.append(error("K311", K311, detail, node_at(root, path)[0].key_where))
+        findings += wrong
+        if not wrong:
+            own = tuple(one for one in exemptions if one.spec.rule == name)
+            place = node_at(root, path)[0].key_where
+            placed.append(PlacedRule(name, rule, select, require, condition, own, place, folder, revision))
+    return placed, findings
+
+
+def _item(root: Node, *path: str | int) -> Where:
+    """Place of the first key of a map in a list: that of the map itself is a dash or a bracket."""
+    node = node_at(root, path)[0]
+    return next((one.key_where for one in node.children()), node.where)
+
+
+def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic]]:
+    if not isinstance(root.value, dict):
+        detail = f"the file should be a map that begins with `version: {RULES_VERSION}`"
+        return None, [error("K004", "wrong value", detail, root.where)]
+    version = root.value.get("version")
+    if version is not None and version.value != RULES_VERSION:
+        detail = f"this kodoctl reads version {RULES_VERSION} of rules files: write `version: {RULES_VERSION}`"
+        return None, [error("K007", "unknown version", detail, version.where)]
+    try:
+        return RulesFile.model_validate(root.plain()), []
+    except ValidationError as problem:
+        from kodoctl.topology.json_schema.rules_schema import rules_schema
+        from kodoctl.topology.yaml.validation_errors import from_validation
+
+        return None, from_validation(problem.errors(include_url=False), root, rules_schema())
+
+
+def _of_set(name: str, use: SetUse, root: Node, findings: list[Diagnostic]) -> Mapping[str, TeamRule]:
+    """The rules of a shipped set as the file uses it. Adds names that are unknown to `findings`."""
+    if name not in SETS:
+        detail = f"there is no set {name!r}; sets: {', '.join(SETS)}"
+        findings.append(error("K311", K311, detail, node_at(root, ("use", name))[0].key_where))
+        return {}
+    rules = shipped_set(name).rules
+    for number, one in enumerate(use.without):
+        if one not in rules:
+            where = node_at(root, ("use", name, "without", number))[0].where
+            findings.append(error("K311", K311, f"{name} has no rule {one!r}{_nearest(one, rules)}", where))
+    return {one: rule for one, rule in rules.items() if one not in use.without}
+
+
+@cache
+def shipped_set(name: str) -> RulesFile:
+    """A set of rules that comes with kodoctl; `name`: one of SETS."""
+    data = resources.files("kodoctl.topology.team_rules").joinpath("sets", f"{name}.yaml").read_bytes()
+    root, _ = parse(data, name)
+    assert root is not None
+    return RulesFile.model_validate(root.plain())
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    near = get_close_matches(name, known, 1)
+    return (
+        f"; did you mean {near[0]!r}?" if near else f"; rules: {', '.join(known)}" if known else "; there are no rules"
+    )
+
+
+def _unknown_rules(exemptions: list[PlacedExemption], rules: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    for one in exemptions:
+        if one.spec.rule not in rules:
+            detail = f"an exemption of the rule {one.spec.rule!r}, which is not here{_nearest(one.spec.rule, rules)}"
+            yield error("K311", K311, detail, one.where)
+
+
+def _unknown_code(rule: TeamRule, root: Node, path: tuple[str, ...]) -> Iterator[Diagnostic]:
+    known = {code for group in TOPOLOGY_CODES.values() for code in group} - {TEAM_RULE}
+    if rule.code is not None and rule.code not in known:
+        detail = f"{rule.code} is no code of lint; `docs/reference/codes.md` lists them, K001 to K306"
+        yield error("K311", K311, detail, node_at(root, (*path, "code"))[0].where)
+
+
+def _compile(
+    rule: TeamRule, tests: Mapping[str, FieldTest], root: Node, path: tuple[str, ...]
+) -> tuple[tuple[CompiledTest, ...], list[Diagnostic]]:
+    """(the tests that can be checked, errors in the others). `path`: of the tests in the file."""
+    compiled: list[CompiledTest] = []
+    findings: list[Diagnostic] = []
+    for name, test in tests.items():
+        assert rule.of is not None  # the model sees to it
+        one, problems = compile_test(rule.of, name, test)
+        compiled += [one] if one else []
+        for operator, text in problems:
+            node, walked = node_at(root, (*path, name, operator))
+            where = node.where if walked[-1:] == (operator,) else node.key_where if not operator else node.where
+            detail = f"{name}.{operator}: {text}" if operator else text
+            findings.append(error("K311", K311, detail, where))
+    return tuple(compiled), findings
+
+
+def _compile_condition(
+    rule: TeamRule, root: Node, path: tuple[str, ...]
+) -> tuple[CompiledCondition | None, list[Diagnostic]]:
+    """(the condition of a rule, errors in it): the condition is None if the rule has none, or a wrong one."""
+    if rule.condition is None or rule.of is None:
+        return None, []
+    from kodoctl.topology.team_rules.rule_conditions import compile_condition
+
+    condition, problems = compile_condition(rule.of, rule.condition)
+    where = node_at(root, (*path, "condition"))[0].where
+    return condition, [error("K311", K311, f"condition: {text}", where) for text in problems]

@@ -1,0 +1,197 @@
+"""Pages of the console: a Starlette application over the functions that read the cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.recall.filter.condition import literal
+from kodoctl.render.html_page import page_templates
+from kodoctl.text.escaping import printable
+from kodoctl.text.formatting import lane_text, many, time_text
+from kodoctl.ui.first_screen import CommandWords, Sentence, first_screen
+from kodoctl.ui.message_views import SPANS, LaneQuestion, MessageQuestion, hop_places, lane_commands, message_view
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from kodoctl.errors import Diagnostic
+    from kodoctl.status.lane_status import StatusReading
+    from kodoctl.ui.message_views import LaneMessages, SearchResult
+
+_PACKAGE: Final = "kodoctl.ui"
+_FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+_STYLES: Final = ("page.css", "catalogue.css", "console.css")
+
+
+class MessageLookup(Protocol):
+    """Reads messages for the pages: bounded in number and time. All methods block, and raise KodoctlError."""
+
+    def lane(self, question: LaneQuestion) -> LaneMessages:
+        """Reads the messages of a lane that its subscription has not acknowledged."""
+
+    def find(self, text: str, span: str, topology: str) -> SearchResult:
+        """Searches the lanes of a topology, "" for all, for messages that `text` names."""
+
+    def history(self, question: MessageQuestion) -> Mapping[str, Any]:
+        """The document of `kodo-consumer why` about a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleData:
+    """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
+    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit. They block,
+    and raise KodoctlError.
+    """
+
+    target: str
+    production: bool
+    words: CommandWords
+    read_status: Callable[[], StatusReading]
+    read_audit: Callable[[], Sentence]
+    messages: MessageLookup
+
+
+class _RecentStatus:
+    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result."""
+
+    def __init__(self, read: Callable[[], StatusReading]) -> None:
+        self._read, self._lock = read, threading.Lock()
+        self._last: StatusReading | None = None
+        self._until = 0.0
+
+    def __call__(self) -> StatusReading:
+        with self._lock:
+            if self._last is None or time.monotonic() > self._until:
+                self._last = self._read()
+                self._until = time.monotonic() + _FRESH_S
+            return self._last
+
+
+class _Pages:
+    """Makes the pages. Each method but `show` answers one path."""
+
+    def __init__(self, data: ConsoleData) -> None:
+        self._data, self._status = data, _RecentStatus(data.read_status)
+        self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
+
+    def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+        """Answer with a page."""
+        frame: dict[str, Any] = {
+            "q": "",
+            "span": "24h",
+            "topology": "",
+            "spans": SPANS,
+            "topologies": [*self._data.words.files],
+        }
+        about = {"target": self._data.target, "production": self._data.production, "clock": _clock, "many": many}
+        return HTMLResponse(self._templates.get_template(template).render({**frame, **about, **values}), status)
+
+    def home(self, _: Request) -> Response:
+        """First screen."""
+        return self.show("home.html.j2", self._screen())
+
+    def lanes(self, _: Request) -> Response:
+        """Part of the first screen that is read again and again."""
+        return self.show("home_lanes.html.j2", self._screen())
+
+    def lane(self, request: Request) -> Response:
+        """Messages of a lane."""
+        question = LaneQuestion(
+            **_given(request, "topology", "topic", "subscription"), where=request.query_params.get("where") or "true"
+        )
+        found: LaneMessages | None = None
+        problems: tuple[Diagnostic, ...] = ()
+        try:
+            found = self._data.messages.lane(question)
+        except UsageError as problem:  # a condition, mostly: its form stays
+            problems = problem.diagnostics
+        views = [message_view(one, _now()) for one in found.document["messages"]] if found else []
+        commands = lane_commands(self._data.words, question, found) if found else []
+        name = lane_text(found.level, found.state) if found else ""
+        values = {
+            "question": question, "found": found, "views": views, "problems": problems, "literal": literal,
+            "commands": commands, "name": name,
+        }  # fmt: skip
+        return self.show("lane.html.j2", values, 400 if problems else 200)
+
+    def find(self, request: Request) -> Response:
+        """Result of a search."""
+        given = request.query_params
+        q, span, topology = given.get("q", ""), given.get("span", "24h"), given.get("topology", "")
+        found = self._data.messages.find(q, span, topology)
+        hits = [(hit, message_view(hit.message, _now())) for hit in found.hits]
+        return self.show("find.html.j2", {"q": q, "span": span, "topology": topology, "found": found, "hits": hits})
+
+    def message(self, request: Request) -> Response:
+        """Hops of a message."""
+        question = MessageQuestion(**_given(request, "topology", "ground", "subscription", "message", "span"))
+        document = self._data.messages.history(question)
+        line = self._data.words.line(
+            "kodo-consumer why", question.topology, question.message, "--topic", question.ground,
+            "--subscription", question.subscription,
+        )  # fmt: skip
+        values = {"question": question, "document": document, "hops": hop_places(document), "line": line}
+        return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
+
+    def _screen(self) -> dict[str, Any]:
+        return {"screen": first_screen(self._status(), self._data.words), "sentence": self._data.read_audit()}
+
+
+def console(data: ConsoleData) -> Starlette:
+    """Makes the application. It needs an AccessCheck before it: it refuses nobody itself."""
+    pages = _Pages(data)
+
+    def answering(page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            try:
+                return page(request)
+            except KodoctlError as problem:
+                status = 400 if isinstance(problem, UsageError) else 502
+                return pages.show("problem.html.j2", {"problems": problem.diagnostics}, status)
+
+        return answer
+
+    return Starlette(
+        routes=[
+            Route("/", answering(pages.home)),
+            Route("/lanes", answering(pages.lanes)),
+            Route("/lane", answering(pages.lane)),
+            Route("/find", answering(pages.find)),
+            Route("/message", answering(pages.message)),
+            Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
+            Route("/console.js", lambda _: _asset("text/javascript", "console.js")),
+        ]
+    )
+
+
+def _visible(value: object) -> object:
+    """A value with its control characters made visible; HTML of templates stays as it is."""
+    return printable(value) if type(value) is str else value
+
+
+def _given(request: Request, *names: str) -> dict[str, str]:
+    """Values of a query, "" for those that it lacks."""
+    return {name: request.query_params.get(name, "") for name in names}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _clock(ms: int) -> str:
+    return time_text(ms, seconds=True)
+
+
+def _asset(kind: str, *names: str) -> Response:
+    templates = page_templates(_PACKAGE)
+    assert templates.loader is not None
+    return Response("".join(templates.loader.get_source(templates, name)[0] for name in names), media_type=kind)

@@ -1,0 +1,240 @@
+# pure: every branch is tested
+"""First screen of the console, as values: one row for each subscription, and a list of the facts that need a person."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.protocol.overrides import steered_text
+from kodoctl.status.status_text import backlog_text
+from kodoctl.text.escaping import one_line
+from kodoctl.text.formatting import age_text, lane_text, many
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
+
+_VERDICTS: Final = {
+    "no loss": ("good", "No message was lost"),
+    "loss": ("bad", "Messages were lost"),
+    "inconclusive": ("open", "It is open whether a message was lost"),
+}
+"""(style, sentence) by the verdict of an audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The sentence at the top. `style`: `good`, `bad` or `open`; `command`: command that makes it known, "" for none."""
+
+    style: str
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A fact that needs a person. `style`: `bad` or `open`; `means`: what follows from it; `command`: command that
+    repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none.
+    """
+
+    style: str
+    text: str
+    means: str
+    command: str
+    link: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCell:
+    """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
+    that says what is wrong with it, "" for nothing; `link`: query of its page.
+    """
+
+    name: str
+    entries: int
+    oldest: str
+    note: str
+    link: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRow:
+    """A subscription. `lanes`: those that hold messages or have a note, and `empty` counts the others; `dead`: dead
+    letters, None if it declares none; `workers`: most consumers of one lane; `badges`: live orders; `pace`: text about
+    the growth of the backlog, "" for none.
+    """
+
+    ground: str
+    subscription: str
+    lanes: tuple[LaneCell, ...]
+    empty: int
+    dead: LaneCell | None
+    workers: int
+    badges: tuple[str, ...]
+    pace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySection:
+    """A topology with its rows."""
+
+    name: str
+    namespace: str
+    rows: tuple[SubscriptionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstScreen:
+    """Everything that the first screen shows of one reading, which began at `at` (ms since the epoch)."""
+
+    at: int
+    sections: tuple[TopologySection, ...]
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWords:
+    """Words with which commands name files and cluster. `files`: topology file by the name of the topology; `cluster`,
+    `environment`: options of the console's own command line.
+    """
+
+    files: Mapping[str, str]
+    cluster: Sequence[str]
+    environment: Sequence[str] = ()
+
+    def line(self, command: str, topology: str, *words: str) -> str:
+        """Command line of `command` about the file of a topology, quoted for a shell."""
+        return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
+
+    def line_of_cluster(self, command: str, *words: str) -> str:
+        """Command line of `command`, which takes no file, quoted for a shell."""
+        return f"{command} {shlex.join([*words, *self.cluster])}"
+
+
+def audit_sentence(document: Mapping[str, Any] | None, now: int, command: str) -> Sentence:
+    """Sentence about the last audit, a document of `kodoctl pipeline audit`; None: there is none, and `command` makes
+    one. `now`: ms since the epoch. Raises KeyError, TypeError or AttributeError for another document.
+    """
+    if document is None:
+        return Sentence("open", "Not judged whether a message was lost", command)
+    style, text = _VERDICTS[document["verdict"]]
+    read = f", as read {age_text(max(0, now - document['read_at']))} ago" if document.get("read_at") else ""
+    why = "".join(f": {one['text']}" for one in document["reasons"][:1])
+    return Sentence(style, f"{text}{read}{why}", "" if style == "good" else command)
+
+
+def first_screen(reading: StatusReading, words: CommandWords) -> FirstScreen:
+    """Makes the first screen from one reading of all lanes."""
+    sections = tuple(
+        TopologySection(one.name, one.namespace, tuple(_rows(one, reading.at))) for one in reading.topologies
+    )
+    needs = [need for one in reading.topologies for need in _needs(one, reading.at, words)]
+    unread = [
+        Need("bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "")
+        for reason, topics in _unread_topics(reading).items()
+    ]
+    return FirstScreen(reading.at, sections, tuple(sorted((*unread, *needs), key=lambda need: need.style != "bad")))
+
+
+def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
+    """Topics that could not be read, by the reason."""
+    topics: dict[str, list[str]] = {}
+    for one in reading.unread:
+        topics.setdefault(one.reason, []).append(one.topic)
+    return topics
+
+
+def _by_reader(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatus]]:
+    groups: dict[tuple[str, str], list[LaneStatus]] = {}
+    for lane in topology.lanes:
+        groups.setdefault(lane.reader, []).append(lane)
+    return groups
+
+
+def _rows(topology: TopologyStatus, now: int) -> Iterator[SubscriptionRow]:
+    for (ground, subscription), lanes in _by_reader(topology).items():
+        cells = [(lane, _cell(topology, lane, now)) for lane in lanes]
+        shown = tuple(cell for lane, cell in cells if lane.is_read and (cell.entries or cell.note))
+        orders = (steered_text(lane.steered, now) for lane in lanes if lane.steered)
+        yield SubscriptionRow(
+            ground,
+            subscription,
+            shown,
+            sum(lane.is_read for lane in lanes) - len(shown),
+            next((cell for lane, cell in cells if not lane.is_read), None),
+            max((lane.consumers for lane in lanes if lane.is_read), default=0),
+            tuple(filter(None, dict.fromkeys(orders))),
+            backlog_text(lanes),
+        )
+
+
+def _cell(topology: TopologyStatus, lane: LaneStatus, now: int) -> LaneCell:
+    note = ""
+    if not lane.there:
+        note = "missing"
+    elif topology.is_unread(lane):
+        note = "no worker reads it"
+    elif lane.blocked:
+        note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
+    oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
+    return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane))
+
+
+def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:
+    return {"topology": topology.name, "topic": lane.topic, "subscription": lane.subscription}
+
+
+def _needs(topology: TopologyStatus, now: int, words: CommandWords) -> Iterator[Need]:
+    if topology.missing:
+        yield Need(
+            "bad",
+            f"{many(topology.missing, 'lane')} of {topology.name} missing",
+            "The cluster does not have what the file declares: producers and workers of these lanes fail.",
+            words.line("kodoctl plan", topology.name),
+        )
+    for (ground, subscription), lanes in _by_reader(topology).items():
+        name, chosen = f"{ground} / {subscription}", ("--topic", ground, "--subscription", subscription)
+        line = partial(_line, words, topology.name, chosen)
+        yield from _letters(topology, lanes, name, now, line)
+        yield from _workers(topology, lanes, name, line)
+        if (pace := backlog_text(lanes)).endswith("come than go"):
+            means = "Messages wait longer and longer. Live orders may be the reason; else start more workers."
+            yield Need("open", f"{name}: {pace}", means, line("kodo-consumer steer"))
+
+
+def _line(words: CommandWords, topology: str, chosen: tuple[str, ...], command: str, *more: str) -> str:
+    return words.line(command, topology, *chosen, *more)
+
+
+def _letters(
+    topology: TopologyStatus, lanes: list[LaneStatus], name: str, now: int, line: Callable[..., str]
+) -> Iterator[Need]:
+    for lane in lanes:
+        if lane.state == "dead" and lane.entries:
+            oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
+            means = "No worker takes them again by itself: a recall sends them again or discards them."
+            command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
+            text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
+            yield Need("bad", text, means, command, _link(topology, lane))
+
+
+def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line: Callable[..., str]) -> Iterator[Need]:
+    run = ("kodo-consumer run", "--handler", "MODULE:FUNCTION")
+    read = [lane for lane in lanes if lane.is_read and lane.there]
+    waiting = sum(lane.entries for lane in read)
+    if waiting and not any(lane.consumers for lane in read):
+        text = f"{name}: {many(waiting, 'entry', 'entries')} and no worker"
+        yield Need("bad", text, "They wait until a worker starts.", line(*run))
+    for lane in read:
+        if topology.is_unread(lane):
+            text = f"{name}: no worker reads {lane_text(lane.level, lane.state)}"
+            means = "Other lanes of the subscription have workers. Its messages wait until a worker reads this lane."
+            command = line(*run, "--lanes", f"{lane.level}/{lane.state}")
+            yield Need("bad", text, means, command, _link(topology, lane))
+        elif lane.blocked:
+            text = f"{name}: {lane.blocked:,} of {many(lane.consumers, 'consumer')} of {lane_text(lane.level, lane.state)} blocked"
+            means = "The broker sends them nothing more until they acknowledge: handlers hang, or take too long."
+            yield Need("open", text, means, "", _link(topology, lane))

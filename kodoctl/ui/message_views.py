@@ -1,0 +1,176 @@
+# pure: every branch is tested
+"""Messages and questions about them, as values for the pages: a lane, a search, the history of one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.protocol import properties
+from kodoctl.recall.filter.condition import literal
+from kodoctl.text.formatting import age_text
+from kodoctl.topology.model.topology import KEY
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
+    from kodoctl.ui.first_screen import CommandWords
+
+SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
+"""Ages of messages that a search reads, in ms; None: all that are stored."""
+LONGEST: Final = 500  # characters of a text that is searched, or of a condition
+
+
+@dataclass(frozen=True, slots=True)
+class LaneQuestion:
+    """A lane and the condition that its messages have to meet. `topic`: the lane's topic without tenant and namespace."""
+
+    topology: str
+    topic: str
+    subscription: str
+    where: str = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuestion:
+    """A message, by its kodo-id or a position, and the subscription whose topics are read. `span`: one of SPANS."""
+
+    topology: str
+    ground: str
+    subscription: str
+    message: str
+    span: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneMessages:
+    """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
+    `state`: of the lane, None for the level of dead letters; `ended`: the time for reading was over.
+    """
+
+    topic: str
+    ground: str
+    level: str | None
+    state: str
+    document: PeekDocument
+    ended: bool
+
+
+@dataclass(slots=True)
+class SearchHit:
+    """A message that a search has. `message`: its newest stored copy; `topics`: every topic that has one, in the order
+    of the topology; `subscriptions`: those whose topics its history may be read from.
+    """
+
+    topology: str
+    ground: str
+    message: PeekedMessage
+    topics: list[str] = field(default_factory=list)
+    subscriptions: list[str] = field(default_factory=list)
+
+    def add(self, message: PeekedMessage, subscriptions: Iterable[str]) -> None:
+        """Adds a stored copy of the message."""
+        if message["published"] >= self.message["published"]:
+            self.message = message
+        self.topics += [message["topic"]] * (message["topic"] not in self.topics)
+        self.subscriptions += [name for name in subscriptions if name not in self.subscriptions]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
+    cluster does not have; `unread`: texts about entries that could not be read.
+    """
+
+    hits: tuple[SearchHit, ...]
+    read: int
+    complete: bool
+    missing: tuple[str, ...]
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A stored message for a page. `name`: its identity over all hops; `reason`, `error`: of its last failure, "" for
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `preview`: lines of the
+    payload's beginning; `size`: bytes of the payload, None for a tombstone.
+    """
+
+    name: str
+    topic: str
+    position: str
+    published: int
+    age: str
+    key: str
+    reason: str
+    error: str
+    facts: tuple[tuple[str, str, str], ...]
+    preview: tuple[str, ...]
+    size: int | None
+    broken: str
+
+
+def message_view(message: PeekedMessage, now: int) -> MessageView:
+    """Makes the view of a message at `now` (ms since the epoch)."""
+    control = {one["name"]: one["value"] for one in message["control"]}
+    return MessageView(
+        properties.identity(control.get(properties.ID), control.get(properties.ORIGIN_ID), message["position"]),
+        message["topic"],
+        message["position"],
+        message["published"],
+        age_text(max(0, now - message["published"])),
+        message["key"],
+        control.get(properties.REASON, ""),
+        control.get(properties.ERROR, ""),
+        (
+            *((name, value, "") for name, value in message["properties"].items()),
+            *((one["name"], one["value"], one["means"]) for one in message["control"]),
+        ),
+        tuple(message["preview"].splitlines()),
+        message["size"],
+        message["broken"],
+    )
+
+
+def search_condition(text: str, names: Iterable[str]) -> str:
+    """Condition that a message meets if `text` is its identity, a position, its key, or the value of one of the
+    properties `names`. The name `key` stands for the key. Raises UsageError (K785) for an empty or too long text.
+    """
+    wanted = text.strip()
+    if not wanted or len(wanted) > LONGEST:
+        detail = f"a text of 1 to {LONGEST} characters: a kodo-id, a position such as 7:1:0:-1, a key, or the value of a property"
+        raise UsageError(error("K785", "message not found", detail))
+    own = [f"properties[{literal(name)}]" for name in dict.fromkeys(names) if name != KEY]
+    return " OR ".join(f"{fact} = {literal(wanted)}" for fact in ("id", "position", "origin_id", "key", *own))
+
+
+def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
+    """Hops of the document of `kodo-consumer why`, each with the words for where the message is now."""
+
+    def place(hop: Mapping[str, Any]) -> str:
+        if not hop["stored"]:
+            return "no longer stored"
+        return "" if hop["acknowledged"] else "is here now"
+
+    return [(hop, place(hop)) for hop in document["hops"]]
+
+
+def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:
+    """Command lines that show the messages of a lane, and that plan to release them or to send them again."""
+    chosen = ("--topic", found.ground, "--subscription", question.subscription)
+    choice = ("--where", question.where)
+    peek = words.line_of_cluster("kodoctl peek", found.topic, *choice)
+    match found.state:
+        case State.DEAD:
+            recall = words.line("kodoctl recall plan", question.topology, *chosen, *choice, "--out", "recall.json")
+            return [peek, recall]
+        case State.READY:
+            return [peek]
+        case _:
+            lane = ("--lane", f"{found.level}/{found.state}")
+            waiting = words.line(
+                "kodoctl waiting plan", question.topology, *chosen, *lane, *choice, "--out", "waiting.json"
+            )
+            return [peek, waiting]

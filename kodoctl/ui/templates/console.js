@@ -1,0 +1,29 @@
+"use strict";
+document.addEventListener("keydown", (event) => {
+  const search = document.getElementById("q");
+  if (event.key !== "/" || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  search.focus();
+});
+(() => {
+  const live = document.getElementById("live");
+  if (!live) return;
+  const stale = document.getElementById("stale");
+  const say = (text) => { if (stale.textContent !== text) stale.textContent = text; };
+  const refresh = async () => {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(live.dataset.from);
+      if (!answer.ok) { say(`Not read again (${answer.status}): reload the page to see why. These are older figures.`); return; }
+      const text = await answer.text();
+      const link = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      live.innerHTML = text;
+      if (link) [...live.querySelectorAll("a")].find((one) => one.getAttribute("href") === link)?.focus();
+      say("");
+    } catch {
+      say("kodoctl ui has ended, or cannot be reached: these are older figures.");
+    }
+  };
+  setInterval(refresh, 10000);
+  document.addEventListener("visibilitychange", refresh);
+})();

@@ -1,0 +1,122 @@
+"""`kodo-consumer source verify` on a real broker and a real PostgreSQL: a second reading of the log finds what the source
+left out, and what it sent twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.brokers.broker import Broker
+from tests.brokers.source_run import SLOT, Setting
+from tests.services.polling import eventually
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def setting(broker: Broker, tenant: str, tmp_path: Path, logical_url: str) -> Setting:
+    found = Setting(broker, tenant, tmp_path, logical_url)
+    found.finish()
+    return found
+
+
+def test_each_commit_is_proved_whenever_the_source_is_killed(setting: Setting) -> None:
+    code, said = setting.verify()
+    assert (code, "the proof begins at" in said) == (6, True)
+    for round_, step in enumerate(["sent.", "received", "confirm"]):
+        for batch in range(10):
+            setting.insert(round_ * 1_000 + batch * 100, 100)
+        with setting.run(KILL_AT=step, KILL_NTH={"sent.": "250"}.get(step, "2")) as process:
+            assert process.wait(60) == -signal.SIGKILL, setting.log
+    setting.insert(9_000, 1)
+    code, before = setting.verify("--wait", "0")
+    assert code == 6, "nobody sent the last one"
+    assert "not yet covered, committed at" in before
+    assert "messages that these commits require: 3,001;" in before
+    setting.sql("UPDATE orders SET id = -1 WHERE id = 5")
+    setting.sql("INSERT INTO shop_outbox (topic, key, body) VALUES ('orders', 'k', 'bytes')")
+    setting.sql("UPDATE shop_outbox SET key = 'other'")
+    setting.finish()
+    code, said = setting.verify("--format", "json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["verdict"] == "no loss"
+    now = re.search(r"(\d+) stored once", before)
+    assert now is not None
+    assert int(now[1]) + found["commits"]["stored once"] == 33, "an update of an outbox is no message"
+    code, said = setting.verify()
+    assert (code, "no commits" in said) == (0, True), "what is proved is not read again"
+
+
+def test_a_commit_without_its_message_is_missing(setting: Setting) -> None:
+    """The numbers of producers have no gap where a message was never numbered, or where the slot was moved."""
+    setting.verify()
+    setting.insert(0, 60)
+    setting.insert(60, 1)
+    setting.finish(KILL_AT="skip", KILL_NTH="61")
+    setting.insert(61, 1)
+    setting.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_flush_lsn())", SLOT)
+    code, said = setting.verify()
+    assert code == 5
+    assert said.startswith("LOSS public.orders at ")
+    assert "#0: missing, though a mark says that all up to" in said
+    assert "#0: missing, and no stored mark covers it: was the slot moved (K793)?" in said
+    assert "commits: 2 missing, 1 stored once" in said
+    assert setting.verify()[0] == 5, "it is not forgotten"
+    [(now,)] = setting.sql("SELECT pg_current_wal_flush_lsn()::text")
+    code, said = setting.verify("--accept", now)
+    assert code == 0
+
+
+def test_a_message_that_is_stored_twice_is_found(setting: Setting) -> None:
+    setting.verify()
+    setting.insert(0, 1)
+    setting.insert(1, 1)
+    setting.finish()
+    message, other = sorted(
+        (one for _, one in setting.arrived() if one.data()), key=lambda one: one.properties()["kodo-id"]
+    )
+    client = pulsar.Client(setting.broker.broker_url)
+    try:
+        producer = client.create_producer(message.topic_name())
+        producer.send(message.data(), properties=message.properties())
+        position = message.properties()["kodo-id"].rpartition(":")[2].partition("#")[0]
+        strange = {"kodo-id": other.properties()["kodo-id"].replace("#", "#9")}
+        producer.send(message.data(), properties=strange)
+    finally:
+        client.close()
+    code, said = setting.verify()
+    assert code == 5
+    assert f"at {position}#" in said
+    assert "twice, it is stored 2 times" in said
+    assert "unknown, it is stored once, and the log has no such change" in said
+
+
+def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:
+    assert "there was no slot" in setting.verify("--end")[1]
+    setting.verify()
+    assert len(setting.sql("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")) == 2
+    code, said = setting.verify("--end")
+    assert (code, "is dropped" in said) == (0, True)
+    assert setting.verify("--accept", "x")[0] == 64
+    assert setting.verify("--accept", "0/1", "--end")[0] == 64
+    setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+    code, said = setting.verify()
+    assert (code, "K794" in said) == (1, True)
+
+
+def test_a_source_that_is_at_work_is_waited_for(setting: Setting) -> None:
+    setting.verify()
+    with setting.run() as process:
+        eventually(lambda: setting.log.count("changes of") == 2, within=60)
+        setting.insert(0, 500)
+        code, said = setting.verify("--wait", "30")
+        assert (code, "1 stored once" in said) == (0, True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

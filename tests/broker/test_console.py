@@ -1,0 +1,145 @@
+"""`kodoctl ui` as a process of its own on the real broker: what waits, where a message is, and that nothing is consumed."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from subprocess import Popen
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from kodo_consumer import Consumer, Message, Producer
+
+from tests.brokers.topics import backlog
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
+
+pytestmark = pytest.mark.broker
+TOPICS = """\
+orders:
+  partitions: 2
+  message_properties: {order: optional, uid: optional}
+  fair_by: uid
+  subscriptions:
+    billing: {in_place: [], audit: true, error_text: true, retrying: {delays: [1s], attempts: 1}}
+    mailing: {states: [], dead_letter: false}
+"""
+
+
+class Console:
+    """A running console, read as its browser reads it."""
+
+    def __init__(self, process: Popen[str]) -> None:
+        assert process.stdout is not None
+        address = urlsplit(process.stdout.readline().strip())
+        self.port, token = address.port, address.query.partition("=")[2]
+        self.headers = {"Cookie": f"kodoctl-ui-{address.port}={token}"}
+
+    def get(self, path: str, status: int = 200, /, **query: str) -> str:
+        """The text of a page, on one line."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
+            connection.request("GET", f"{path}?{urlencode(query)}", headers=self.headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == status, text
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+@contextmanager
+def console(workspace: Workspace, *arguments: str) -> Iterator[Console]:
+    process = workspace.process("ui", *arguments)
+    try:
+        yield Console(process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors, errors
+    assert process.returncode == 0
+
+
+LANE = {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"}
+
+
+def test_lanes_that_are_missing_are_named_with_the_command(workspace: Workspace) -> None:
+    workspace.topology(TOPICS)
+    with console(workspace) as ui:
+        assert re.search(r"\d+ lanes of trade missing .*kodoctl plan \S*trade.yaml --admin-url", ui.get("/"))
+        assert "Not on the cluster: orders, orders-billing-RETRYING" in ui.get("/find", q="4711")
+        assert "K560" in ui.get("/lane", 400, **LANE)
+
+
+def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(workspace: Workspace) -> None:
+    file = str(workspace.topology(TOPICS))
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if message.text() == "bad":
+            raise ValueError(f"card of order {message.properties['order']} was refused")
+
+    with Producer.load(file, topic="orders", **place) as producer:
+        for number in range(20):
+            properties = {"uid": f"u{number % 3}", "order": str(4700 + number)}
+            producer.post(b"bad" if number in (11, 12) else b"good", id=f"order-{number}", properties=properties)
+    (workspace.folder / "audit.json").write_text(json.dumps({"verdict": "no loss", "reasons": [], "read_at": 1}))
+    consumer.start()
+    try:
+        eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 2)
+        eventually(lambda: not backlog(workspace.broker, workspace.full("orders"), "billing"))
+        with console(workspace, "--audit", "audit.json") as ui:
+            eventually(lambda: re.search(r"orders / billing: \d entr\w+ of dead letters, the oldest", ui.get("/lanes")))
+            page = ui.get("/")
+            assert "No message was lost, as read" in page
+            assert re.search(r"orders / mailing: \d+ entr\w+ and no worker", page)
+            assert re.search(r"orders / billing \d+ empty 1 dead letters \d ", page), page
+            lanes_are_read(ui)
+            messages_are_found(ui)
+    finally:
+        consumer.stop()
+    assert backlog(workspace.broker, workspace.full("orders-billing-DLQ"), "kodo-hold") > 0
+    assert backlog(workspace.broker, workspace.full("orders"), "mailing") > 0
+
+
+def lanes_are_read(ui: Console) -> None:
+    letters = ui.get("/lane", 200, **LANE)
+    assert "2 of 2 messages meet the condition." in letters
+    assert re.search(r"Causes Messages Cause 2 ValueError: card of order # was refused", letters)
+    chosen = ui.get("/lane", 200, **LANE, where="properties['order'] = '4711'")
+    assert "1 of 2 messages meet the condition." in chosen
+    assert "order-11" in chosen
+    assert "order-12" not in chosen
+    ready = {**LANE, "topic": "orders"}
+    assert "0 of 0 messages meet the condition." in ui.get("/lane", 200, **ready), "all are acknowledged"
+    assert "20 of 20 messages" in ui.get("/lane", 200, **{**ready, "subscription": "mailing"})
+    assert "K022" in ui.get("/lane", 400, **{**LANE, "topic": "../../x"})
+    assert "K560" in ui.get("/lane", 400, **{**ready, "subscription": "nobody"})
+
+
+def messages_are_found(ui: Console) -> None:
+    for text in ("4711", "order-11"):
+        found = ui.get("/find", q=text)
+        assert f"1 message is named {text}" in found
+        assert re.search(r"last stored in \S+/orders-billing-DLQ, one of 3 topics", found)
+        assert "History for billing" in found
+    assert "6 messages are named u2" in ui.get("/find", q="u2"), "a tenant"
+    message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
+    history = ui.get("/message", 200, **message, message="order-11")
+    assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
+    assert "Not found" in ui.get("/message", 404, **message, message="order-99")
+    assert "K005" in ui.get("/find", 400, q="x", span="1y")
+
+
+def test_no_answer_of_a_broker_is_told_and_asked_again(workspace: Workspace) -> None:
+    workspace.topology(TOPICS)
+    workspace.options[:] = ["--admin-url", "http://127.0.0.1:1", "--broker-url", "pulsar://127.0.0.1:1"]
+    with console(workspace) as ui:
+        for _ in range(2):
+            assert re.search(r"\d+ topics not read: orders", ui.get("/"))
+            assert "K514" in ui.get("/find", 502, q="4711")

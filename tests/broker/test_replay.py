@@ -1,0 +1,363 @@
+"""Replays on the real broker: handled messages come again, exactly those of the plan, and an undo takes them back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pulsar
+import pytest
+from kodo_consumer import Consumer, Message
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.recall.send.lane_pause import LanePause
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
+
+pytestmark = pytest.mark.broker
+
+TOPICS = """
+orders:
+  partitions: 2
+  fair_by: uid
+  policies: {retention: {time: 1d, size: 100MiB}}
+  message_properties: {uid: required}
+  subscriptions:
+    billing: {states: [retrying]}
+    shipping: {states: []}
+"""
+
+
+class Replays:
+    """A workspace with the topics of `orders` applied."""
+
+    def __init__(self, workspace: Workspace, topics: str = TOPICS) -> None:
+        self.workspace = workspace
+        workspace.topology(topics)
+        workspace.apply("topologies")
+
+    def send(self, numbers: Iterable[int], *, batched: bool = False, **more: str) -> None:
+        """Messages `{"n": number}` on the ground topic."""
+        with self.workspace.client() as client:
+            producer = client.create_producer(
+                self.workspace.full("orders"), batching_enabled=batched, batching_max_publish_delay_ms=200
+            )
+            given = {name.replace("_", "-"): value for name, value in more.items()}
+            for number in numbers:
+                properties = {"uid": f"u{number % 3}", "kodo-id": f"id-{number}", **given}
+                producer.send_async(
+                    json.dumps({"n": number}).encode(), _ignored, partition_key=f"k{number}", properties=properties
+                )
+            producer.flush()
+            producer.close()
+
+    def take(self, seconds: float = 1.5, keep: Iterable[int] = ()) -> Counter[int]:
+        """Number of a message -> how often `billing` gets it. Acknowledges all of them, except `keep`."""
+        found: Counter[int] = Counter()
+        with self.workspace.client() as client:
+            consumer = client.subscribe(self.workspace.full("orders"), "billing", pulsar.ConsumerType.Shared)
+            try:
+                while True:
+                    message = consumer.receive(int(seconds * 1000))
+                    found[n := json.loads(message.data())["n"]] += 1
+                    if n not in keep:
+                        consumer.acknowledge(message)
+            except pulsar.Timeout:
+                consumer.close()
+        return found
+
+    def plan(self, *more: str, code: int = 0) -> dict[str, Any]:
+        """A plan, written and as JSON."""
+        named = ["topologies", "--topic", "orders", "--subscription", "billing", "--out", "p.json", "--format", "json"]
+        run = self.workspace.run("replay", "plan", *named, *more, code=code)
+        found: dict[str, Any] = run.json() if run.out else {}
+        return found
+
+    def apply(self, *more: str, code: int | None = 0) -> dict[str, Any]:
+        """The report of an attempt."""
+        run = self.workspace.run("replay", "apply", "p.json", "--format", "json", *more, code=code)
+        found: dict[str, Any] = json.loads(run.out) if run.out else {}
+        return found
+
+    def undo(self, *more: str, run: str = "last", code: int | None = 0) -> dict[str, Any]:
+        """The report of an undo."""
+        words = ["replay", "undo", run, self.workspace.namespace, "--auto-approve", "--format", "json"]
+        done = self.workspace.run(*words, *more, code=code)
+        found: dict[str, Any] = json.loads(done.out) if done.out else {}
+        return found
+
+    def is_paused(self) -> bool:
+        """True if a live order stands."""
+        path = f"{self.workspace.path('orders')}/subscription/billing/properties"
+        return "kodo-steer" in (self.workspace.admin("GET", path) or {})
+
+
+def _ignored(*_: object) -> None:
+    return
+
+
+def moment() -> str:
+    """Now, as an option takes it."""
+    return datetime.fromtimestamp(time.time(), UTC).isoformat()
+
+
+@pytest.fixture
+def replays(workspace: Workspace) -> Replays:
+    """Applied topics without messages."""
+    return Replays(workspace)
+
+
+def test_a_plan_counts_what_runs_again_and_changes_nothing(replays: Replays) -> None:
+    replays.send(range(10))
+    time.sleep(0.1)
+    since = moment()
+    replays.send(range(10, 30))
+    replays.send(range(100, 103), kodo_for="shipping")
+    assert replays.take(keep={12, 13}) == Counter({**Counter(range(30)), **Counter(range(100, 103))})
+    plan = replays.plan("--from", since)
+    assert (plan["summary"]["again"], plan["summary"]["unfinished"]) == (18, 2)
+    assert sum(row["messages"] for row in plan["partitions"]) == 18
+    assert plan["gone"] == []
+    assert replays.plan("--from", "1h")["gone"], "whether there was more cannot be known"
+    text = replays.workspace.run(
+        "replay", "plan", "topologies", "--topic", "orders", "--subscription", "billing", "--from", since
+    ).out
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert replays.take() == Counter({12, 13})
+
+
+def test_exactly_the_messages_of_a_plan_come_again_whatever_was_handled_since(replays: Replays) -> None:
+    replays.send(range(10))
+    time.sleep(0.1)
+    since = moment()
+    replays.send(range(10, 30))
+    time.sleep(0.1)
+    until = moment()
+    replays.send(range(30, 40))
+    replays.take(keep={12, 13})
+    assert replays.plan("--from", since, "--until", until)["summary"]["again"] == 18
+    replays.send(range(40, 60))
+    assert replays.take(keep={13, 50}) == Counter({12, 13, *range(40, 60)})
+    report = replays.apply()
+    assert (report["complete"], report["entries"], report["problems"]) == (True, 18, [])
+    assert not replays.is_paused()
+    assert replays.take() == Counter({*range(10, 30), 50} - {12}), "12 was handled since the plan"
+    assert "was applied already" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+
+
+def test_an_undo_takes_back_what_has_not_come_again(replays: Replays) -> None:
+    replays.send(range(30))
+    replays.take(keep={7})
+    replays.plan("--from", "1h")
+    replays.apply()
+    replays.send(range(30, 35))
+    again = replays.take(keep={*range(20, 30), 7})
+    assert set(again) == set(range(35))
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["again_done"]) == (True, 10, 19)
+    assert replays.take() == Counter({7}), "what was open before the replay, and nothing else"
+    listed = replays.workspace.run("replay", "list", replays.workspace.namespace, "--format", "json").json()
+    assert [one["state"] for one in listed["replays"]] == ["undone"]
+    assert (
+        "every replay"
+        in replays.workspace.run("replay", "undo", "last", replays.workspace.namespace, "--auto-approve", code=64).text
+    )
+    replays.workspace.run("history", replays.workspace.namespace)
+
+
+@pytest.mark.parametrize("store", ["", "sqlite"])
+def test_workers_leave_the_lane_and_handle_again_what_their_store_does_not_know(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.POLL_EVERY", 0.2)
+    url = f"sqlite:///{replays.workspace.folder}/done.db" if store else ""
+    handled: Counter[int] = Counter()
+    place = replays.workspace.broker
+
+    def worker(environ: dict[str, str]) -> Consumer:
+        consumer = Consumer.load(
+            str(replays.workspace.folder / "topologies/trade.yaml"), topic="orders", subscription="billing",
+            admin_url=place.admin_url, broker_url=place.broker_url, environ=environ,
+        )  # fmt: skip
+
+        @consumer.handler
+        def handle(message: Message) -> None:
+            handled[message.json()["n"]] += 1
+
+        consumer.start()
+        return consumer
+
+    replays.send(range(20))
+    first = worker({})
+    eventually(lambda: len(handled) == 20)
+    first.stop()
+    replays.send(range(20, 50))
+    second = worker({"KODO_CONSUMER_STORE": url} if store else {})
+    try:
+        eventually(lambda: len(handled) == 50)
+        named = ["--store", url] if store else []
+        eventually(lambda: replays.plan("--from", "1h", *named)["summary"]["unfinished"] == 0)
+        summary = replays.plan("--from", "1h", *named)["summary"]
+        assert (summary["again"], summary["done"]) == ((20, 30) if store else (50, 0))
+        assert replays.apply("--wait", "30s")["complete"]
+        expected = Counter([*range(50), *range(20 if store else 50)])
+        eventually(lambda: handled == expected, within=30)
+        replays.send(range(50, 55))
+        eventually(lambda: set(range(50, 55)) <= set(handled), within=30)
+        assert handled == expected + Counter(range(50, 55))
+    finally:
+        second.stop()
+
+
+def test_a_lane_that_is_read_by_others_is_not_moved(replays: Replays) -> None:
+    replays.send(range(10))
+    replays.take()
+    replays.plan("--from", "1h")
+    with replays.workspace.client() as client:
+        client.subscribe(replays.workspace.full("orders"), "billing", pulsar.ConsumerType.Shared)
+        refused = replays.workspace.run("replay", "apply", "p.json", "--wait", "1s", code=4)
+        assert "still read" in refused.text
+        assert not replays.is_paused()
+    assert replays.take() == Counter()
+
+
+def test_a_replay_that_ended_in_the_middle_is_continued(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every call that changes something, one attempt after the other."""
+    from kodoctl.recall.send import replay_run
+
+    replays.send(range(20))
+    replays.take(keep={1, 2})
+    replays.plan("--from", "1h")
+    replays.send(range(20, 30))
+    replays.take(keep={1, 2})
+    real_move, real_acknowledge = replay_run._move, replay_run._acknowledge
+    moves: list[Any] = []
+
+    def move(*given: Any) -> None:
+        real_move(*given)
+        moves.append(given)
+        raise KeyboardInterrupt
+
+    def acknowledge(*given: Any) -> None:
+        real_acknowledge(*given)
+        if given[2]:
+            moves.append("acknowledged")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay_run, "_move", move)
+    replays.apply(code=130)
+    assert replays.is_paused()
+    monkeypatch.setattr(replay_run, "_acknowledge", acknowledge)
+    for _ in range(10):
+        if replays.apply(code=None).get("complete"):
+            break
+    else:
+        pytest.fail("never complete")
+    assert len([one for one in moves if one != "acknowledged"]) == 2, "each cursor moves once"
+    assert not replays.is_paused()
+    assert replays.take() == Counter(range(20))
+    assert replays.undo()["complete"]
+
+
+def test_a_pause_that_could_not_be_ended_is_ended_by_the_same_command(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(5))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as broken:
+        broken.setattr(LanePause, "_take_back", _unreachable)
+        failed = replays.workspace.run("replay", "apply", "p.json", code=1)
+    assert "L1/ready stays paused until" in failed.text
+    assert replays.is_paused()
+    assert "was applied already" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert not replays.is_paused()
+    assert replays.take() == Counter(range(5))
+
+
+def _unreachable(*_: object) -> None:
+    raise ClusterError(error("K510", "the broker refused a request", "gone"))
+
+
+def test_batches_come_again_whole_and_a_message_names_the_begin(replays: Replays) -> None:
+    replays.send(range(12), batched=True)
+    assert replays.take() == Counter(range(12))
+    looked = replays.workspace.run(
+        "peek", f"{replays.workspace.namespace}/orders", "--format", "json", "--limit", "50"
+    ).json()
+    parts = {one["position"].split(":")[2] for one in looked["messages"]}
+    first = next(one for one in looked["messages"] if one["position"].split(":")[2] == min(parts))
+    plan = replays.plan("--message", first["position"])
+    assert [row["partition"] for row in plan["partitions"]] == [int(min(parts))]
+    assert replays.apply()["complete"]
+    again = replays.take()
+    assert sum(again.values()) == plan["summary"]["again"]
+    assert set(again.values()) == {1}
+    assert (
+        "K594"
+        in replays.workspace.run(
+            "replay",
+            "plan",
+            "topologies",
+            "--topic",
+            "orders",
+            "--subscription",
+            "billing",
+            "--message",
+            "1:2:0:-1",
+            code=64,
+        ).text
+    )
+
+
+def test_what_is_no_longer_stored_refuses_the_plan_and_nothing_is_changed(workspace: Workspace) -> None:
+    replays = Replays(workspace)
+    replays.send(range(10))
+    replays.take()
+    replays.plan("--from", "1h")
+    for number in range(2):
+        workspace.admin("PUT", f"{workspace.path('orders')}-partition-{number}/unload")
+    replays.send(range(10, 14))
+    replays.take()
+    workspace.admin("DELETE", f"{workspace.path('orders')}/truncate")
+    refused = replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert "no longer stored" in " ".join(refused.split())
+    assert "K595" in refused
+    assert not replays.is_paused()
+
+
+def test_a_replay_beyond_the_backlog_quota_is_refused_and_what_would_expire_is_said(workspace: Workspace) -> None:
+    replays = Replays(workspace)
+    replays.send(range(10))
+    replays.take()
+    time.sleep(1.1)
+    ttl = f"{workspace.path('orders')}/messageTTL"
+    assert workspace.broker.admin("POST", ttl, messageTTL="1").ok
+    plan = eventually(lambda: (found := replays.plan("--from", "1h"))["summary"]["expiring"] and found, within=20)
+    assert plan["summary"]["expiring"] == plan["summary"]["again"]
+    quota = {"limitSize": 20, "limitTime": -1, "policy": "producer_exception"}
+    assert workspace.broker.admin("POST", f"{workspace.path('orders')}/backlogQuota", quota).ok
+
+    def refused() -> Any:
+        run = workspace.run(
+            "replay",
+            "plan",
+            "topologies",
+            "--topic",
+            "orders",
+            "--subscription",
+            "billing",
+            "--from",
+            "1h",
+            "--out",
+            "p.json",
+            code=None,
+        )
+        return run.code == 4 and run.text
+
+    assert "backlog quota" in eventually(refused, within=20)
+    assert "backlog quota" in replays.workspace.run("replay", "apply", "p.json", code=4).text

@@ -1,0 +1,194 @@
+"""Consoles served to tests: a shop at night, where much needs a person, and one in which every name is hostile."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
+from kodoctl.recall.filter.condition import parse
+from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus, UnreadTopic
+from kodoctl.ui.application import ConsoleData, console
+from kodoctl.ui.first_screen import CommandWords, Sentence
+from kodoctl.ui.message_views import (
+    LaneMessages,
+    LaneQuestion,
+    MessageQuestion,
+    SearchHit,
+    SearchResult,
+    search_condition,
+)
+from kodoctl.ui.web_server import ConsoleServer
+from tests.samples.reports import EVIL
+
+Json = dict[str, Any]
+NOW = 1_767_268_500_000  # ms since the epoch
+
+
+def lane(state: str = "ready", level: str = "L1", **values: Any) -> LaneStatus:
+    name = {"ready": "orders", "dead": "orders-billing-DLQ"}.get(state, f"orders-billing-{state.upper()}")
+    made = LaneStatus("orders", "billing", "" if state == "dead" else level, state, name, there=True)
+    return replace(made, **values)
+
+
+EVIL_PATHS = (
+    "/",
+    "/lanes",
+    f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL})}",
+    f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL, 'where': EVIL})}",
+    f"/find?{urlencode({'q': EVIL, 'span': EVIL, 'topology': EVIL})}",
+    f"/message?{urlencode({'topology': EVIL, 'ground': EVIL, 'subscription': EVIL, 'message': EVIL, 'span': EVIL})}",
+)
+
+
+def reading(*lanes: LaneStatus, unread: tuple[UnreadTopic, ...] = ()) -> StatusReading:
+    return StatusReading(NOW, (TopologyStatus("trade", "kodo/trade", lanes, ()),), unread)
+
+
+WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"])
+NIGHT = reading(
+    lane(entries=1_240, oldest=NOW - 9 * 60_000, consumers=2, rate_in=90.0, rate_out=20.0),
+    lane("retrying", entries=12, oldest=NOW - 3_600_000),
+    lane("pending", consumers=2, blocked=1),
+    lane("dead", entries=3, oldest=NOW - 8 * 3_600_000),
+    lane(subscription="mailing", topic="orders", entries=4, oldest=NOW - 1_000),
+    lane(subscription="mailing", level="L2", topic="orders-L2", there=False),
+    unread=(UnreadTopic("kodo/trade", "parcels", "parcels", "503: no broker owns it"),),
+)
+
+
+def peeked(text: str = "", **values: Any) -> PeekedMessage:
+    """A dead letter; every text of it is `text`, unless that is left out."""
+    control = {"kodo-id": "order-4711", "kodo-reason": "ValueError", "kodo-error": "card of order 4711 was refused"}
+    made: PeekedMessage = {
+        "topic": text or "persistent://kodo/trade/orders-billing-DLQ",
+        "position": text or "7:1:0:-1",
+        "published": NOW - 60_000,
+        "event_time": 0,
+        "key": text or "4711",
+        "ordering_key": text,
+        "size": 12,
+        "properties": {text or "uid": text or "u13"},
+        "control": [{"name": name, "value": text or value, "means": text} for name, value in control.items()],
+        "broken": "",
+        "preview": text or '{"n": 4711}',
+    }
+    return {**made, **values}  # type: ignore[typeddict-item]
+
+
+class SampleMessages:
+    """Answers of a cluster with one dead letter; `text`: every text of it, "" for those of a shop."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text, self.asked = text, list[Any]()
+
+    def lane(self, question: LaneQuestion) -> LaneMessages:
+        self.asked.append(question)
+        parse(question.where, NOW)
+        document: PeekDocument = {
+            "format_version": 1, "read": 3, "matched": 1, "marks": 0, "complete": True, "read_all": True,
+            "messages": [peeked(self.text)], "by_cause": {self.text or "ValueError: card of order # was refused": 1},
+            "unread": [self.text] if self.text else [],
+        }  # fmt: skip
+        return LaneMessages(self.text or peeked()["topic"], self.text or "orders", None, "dead", document, ended=False)
+
+    def find(self, text: str, span: str, topology: str) -> SearchResult:
+        self.asked.append((text, span, topology))
+        search_condition(text, [])
+        name = self.text or "trade"
+        hit = SearchHit(name, self.text or "orders", peeked(self.text))
+        hit.add(hit.message, [self.text or "billing"])
+        more = (self.text,) if self.text else ()
+        return SearchResult((hit,) if text != "none" else (), 3, not self.text, more, more)
+
+    def history(self, question: MessageQuestion) -> Json:
+        self.asked.append(question)
+        hop: Json = {
+            "place": "L1/ready", "topic": "orders", "id": "7:1:0:-1", "at": NOW, "hop": 0, "reason": "", "cause": "",
+            "error": "", "error_stack": "", "attempts": {}, "postponed": 0, "due": None, "recall": "",
+            "ended": "dead", "rule": "dead", "ended_at": NOW, "ended_reason": "ValueError", "ended_error": "",
+            "target": "dead letters", "run": "", "stored": False, "acknowledged": True,
+        }  # fmt: skip
+        here = {
+            **hop,
+            "place": "dead letters",
+            "reason": "ValueError",
+            "ended": "",
+            "stored": True,
+            "acknowledged": False,
+        }
+        if self.text:
+            here = {name: self.text if isinstance(value, str) else value for name, value in here.items()}
+            here |= {"attempts": {self.text: 1}, "postponed": 1, "due": NOW}
+        move = dict.fromkeys(("tenant", "to", "who", "why"), self.text)
+        return {
+            "also": [self.text] if self.text else [], "hops": [hop, here] if question.message != "none" else [],
+            "looked_at": 3, "searched": ["orders"], "unread": [self.text] if self.text else [],
+            "levels": {"moves": [{**move, "until": NOW}] if self.text else []},
+        }  # fmt: skip
+
+
+def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
+    made = ConsoleData(
+        target="context prod, http://pulsar:8080",
+        production=True,
+        words=WORDS,
+        read_status=lambda: status,
+        read_audit=lambda: Sentence("good", "No message was lost, as read 3 min ago"),
+        messages=SampleMessages(),
+    )
+    return replace(made, **values)
+
+
+def evil_data() -> ConsoleData:
+    """Every text that others may choose is hostile, the answers of the cluster among them."""
+    names = {"ground": EVIL, "subscription": EVIL, "topic": EVIL}
+    lanes = (
+        lane(**names, entries=5, consumers=1, blocked=1, steered=EVIL),
+        lane("retrying", EVIL, **names, entries=1),
+        lane("dead", **names, entries=2, oldest=NOW),
+        lane("pending", **names, there=False),
+    )
+    status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
+    return data_of(
+        status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, EVIL),
+    )  # fmt: skip
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+class Console:
+    """A console as a client sees it that may send whatever it likes. `ask` sends the cookie of one that was given the token."""
+
+    def __init__(self, server: ConsoleServer) -> None:
+        self.address, self.port = server.address, server.port
+        self.token = urlsplit(server.address).query.partition("=")[2]
+        self.own = {"Host": f"127.0.0.1:{server.port}", "Cookie": f"kodoctl-ui-{server.port}={self.token}"}
+
+    def ask(self, path: str = "/", method: str = "GET", **headers: str | None) -> Answer:
+        """Headers replace those of a browser with the cookie; None leaves one out."""
+        sent = {**self.own, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.putrequest(method, path, skip_host=True)
+            for name, value in sent.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+
+
+@contextmanager
+def served(data: ConsoleData) -> Iterator[Console]:
+    with closing(ConsoleServer(console(data))) as server:
+        yield Console(server)

@@ -1,0 +1,103 @@
+"""Replays in a journal: read back, found by name, and what others wrote passed over."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import UsageError
+from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
+from kodoctl.recall.plan.replay_history import (
+    Phase,
+    ReplayRecord,
+    begin_entry,
+    find_replay,
+    phase_entry,
+    read_replays,
+)
+from kodoctl.recall.plan.replay_plan import part_of
+from tests.unit.recall.letters import NOW
+from tests.unit.recall.plan.test_replay_plan import PARTITION, made
+
+SPACE = "kodo/trade"
+BEFORE = {part_of(PARTITION): (EntryRun(1, 0, 7),)}
+
+
+ELSEWHERE = {**PARTITION, "topic": "persistent://kodo/other/orders"}
+
+
+def begin(run: str = "20271126-a", before: Any = BEFORE, **changes: Any) -> dict[str, Any]:
+    return begin_entry(made(run=run, **changes), before, "me@here", NOW)
+
+
+def test_a_replay_reads_as_it_was_written() -> None:
+    found = read_replays([{"kind": "lease"}, begin(), begin()], SPACE)
+    record = found["20271126-a"]
+    assert record == ReplayRecord(made(run="20271126-a"), NOW, "me@here", BEFORE)
+    assert record.row() == {
+        "run": "20271126-a", "began": NOW, "who": "me@here", "topic": "orders", "subscription": "billing", "messages": 4,
+        "because": "", "state": "incomplete",
+    }  # fmt: skip
+
+
+def test_later_phases_change_the_state() -> None:
+    run = "20271126-a"
+    end, undone = phase_entry(run, Phase.END, NOW), phase_entry(run, Phase.UNDONE, NOW)
+    assert read_replays([begin(), end], SPACE)[run].state == "complete"
+    assert read_replays([begin(), end, undone, end], SPACE)[run].state == "undone"
+    assert not read_replays([end, undone], SPACE)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**begin(), "v": 2},
+        {**begin(), "run": 7},
+        {**begin(), "run": "another"},
+        {**begin(), "packed": "?"},
+        {**begin(), "at": "soon"},
+        {name: value for name, value in begin().items() if name != "packed"},
+        begin(before={"persistent://kodo/other/orders-partition-0": ()}, partitions=[ELSEWHERE]),
+        begin(partitions=[{**PARTITION, "partition": 1}]),
+        begin(partitions=[{**PARTITION, "topic": "no name", "partition": -1}]),
+    ],
+)
+def test_entries_that_kodoctl_did_not_write_are_left_out(entry: dict[str, Any]) -> None:
+    assert not read_replays([entry], SPACE)
+
+
+def test_positions_that_no_entry_takes_are_refused_before_anything_is_written() -> None:
+    rng, at, runs = random.Random(7), 0, []
+    for _ in range(900_000):
+        at += rng.randrange(2, 99)
+        runs.append(EntryRun(1, at, at))
+    with pytest.raises(UsageError, match="K593"):
+        begin_entry(made(), {part_of(PARTITION): tuple(runs)}, "me", NOW)
+
+
+def test_a_replay_is_found_by_the_begin_of_its_run_and_the_latest_by_last() -> None:
+    entries = [begin("20271126-a"), begin("20271127-b", topic="bills"), begin("20271128-c", subscription="shipping")]
+    found = read_replays([*entries, phase_entry("20271128-c", Phase.UNDONE, NOW)], SPACE)
+    assert find_replay(found, "last", SPACE).run == "20271127-b"
+    assert find_replay(found, "20271126", SPACE).run == "20271126-a"
+    assert find_replay(found, "20271128", SPACE).run == "20271128-c"
+
+
+@pytest.mark.parametrize(
+    ("runs", "undone", "name", "problem"),
+    [
+        ((), (), "last", "no replay in kodo/trade yet"),
+        (("20271126-a",), ("20271126-a",), "last", "every replay in kodo/trade is undone"),
+        (("20271126-a",), (), "x", "no replay begins with 'x'; the latest: 20271126-a"),
+        (("20271126-a", "20271127-b"), (), "2027", "several replays begin"),
+        (("20271126-a", "20271127-b"), (), "20271126", "20271127-b is a later replay"),
+    ],
+)
+def test_a_name_that_fits_none_or_several_is_refused(
+    runs: tuple[str, ...], undone: tuple[str, ...], name: str, problem: str
+) -> None:
+    found = read_replays([*map(begin, runs), *(phase_entry(run, Phase.UNDONE, NOW) for run in undone)], SPACE)
+    with pytest.raises(UsageError, match=problem):
+        find_replay(found, name, SPACE)

@@ -1,0 +1,208 @@
+"""Team rules held against topologies: places, values in effect, environments, exemptions, counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kodoctl.errors import Severity
+from tests.unit.topology.team_rules.rules_files import NAME, judged, of_rules
+from tests.unit.topology.topology_files import FILE, MARK, marked
+
+OWNERS = (
+    "rules: {owners: {because: Somebody is paged., hint: Ask us., of: topics, require: {owners: {present: true}}}}\n"
+)
+
+
+def rule(of: str, require: str, **more: str) -> str:
+    parts = "".join(f", {name}: {value}" for name, value in more.items())
+    return f"rules: {{r: {{because: b, of: {of}, require: {{{require}}}{parts}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "said"),
+    [
+        (rule("topologies", "name: {matches: '[a-z]{9,}'}"), "version: 1\nname: §trade\ntenant: t\nnamespace: n\ntopics: {}", "trade: name is trade: should match"),
+        (rule("topologies", "labels.tier: {in: [gold]}"), "labels: {tier: §tin}\ntopics: {}", "trade: labels.tier is tin: should be gold"),
+        (rule("topologies", "labels.tier: {in: [gold]}"), "labels§: {x: y}\ntopics: {}".replace("labels§", "§labels"), "labels.tier has no value: should be gold"),
+        (rule("topologies", "namespace_policies.auto_topic_creation: false", where="{namespace_policies: {present: true}}"), "§namespace_policies: {ttl: 8d}\ntopics: {}", "auto_topic_creation has no value: should be false"),
+        (rule("topologies", "namespace_policies.ttl: {at_most: 7d}"), "namespace_policies: {ttl: §8d}\ntopics: {}", "ttl is 8d: should be at most 7d"),
+        (rule("topics", "name: {matches: '[a-z]+'}"), "topics: {§J: {}}", "trade/J: name is J: should match [a-z]+"),
+        (rule("topics", "owners: {in: [a]}"), "topics: {J: {owners: §b}}", "trade/J: owners is [b]"),
+        (rule("topics", "owners: {in: [a]}"), "owners: §b\ntopics: {J: {}}", "trade/J: owners is [b]: should be a"),
+        (rule("topics", "labels.x: y"), "labels: {x: §z}\ntopics: {J: {}}", "labels.x is z: should be y"),
+        (rule("topics", "partitions: {at_most: 2}"), "defaults: {partitions: §4}\ntopics: {J: {}}", "partitions is 4"),
+        (rule("topics", "partitions: {at_least: 2}"), "topics: {§J: {partitioned: false}}", "partitions has no value"),
+        (rule("topics", "policies.ttl: {at_most: 1d}"), "namespace_policies: {ttl: §8d}\ntopics: {J: {}}", "policies.ttl is 8d"),
+        (rule("topics", "policies.retention.time: {at_least: 3d}"), "topics: {J: {policies: {retention: {size: 1GiB, time: §1d}}}}", "policies.retention.time is 1d"),
+        (rule("topics", "policies.ttl: {present: true}"), "topics: {§J: {levels: []}}", "policies.ttl has no value: it is needed"),
+        (rule("topics", "message_properties.uid.x: required"), "topics: {J: {message_properties: {uid.x: §optional}}}".replace("§", ""), "message_properties.uid.x is optional"),
+        (rule("subscriptions", "type: shared", where="{topic: J}"), "topics: {J: {subscriptions: {s: {type: §failover}}}, K: {subscriptions: {s: {type: exclusive}}}}", "trade/J/s: type is failover: should be shared"),
+        (rule("subscriptions", "retrying.attempts: {at_most: 9}"), "topics: {J: {subscriptions: {§s: {}}}}", "retrying.attempts is 12: should be at most 9"),
+        (rule("subscriptions", "retrying.attempts: {present: true}"), "topics: {J: {subscriptions: {§s: {states: []}}}}", "retrying.attempts has no value"),
+        (rule("subscriptions", "backup.attempts: {at_most: 9}"), "topics: {J: {backup: true, subscriptions: {§s: {}}}}", "backup.attempts is 24"),
+        (rule("subscriptions", "labels.x: y"), "topics: {J: {labels: {x: §z}, subscriptions: {s: {}}}}", "labels.x is z"),
+        (rule("pulsar_topics", "policies.ttl: unlimited", where="{state: dead}"), "topics: {J: {subscriptions: {s: {dead_letter: {ttl: §7d}}}}}", "trade/J-s-DLQ: policies.ttl is 7d: should be unlimited"),
+        (rule("pulsar_topics", "name: {matches: '[^A]+'}", where="{state: audit}"), "topics: {J: {subscriptions: {§s: {audit: true}}}}", "name is J-s-AUDIT"),
+        (rule("pulsar_topics", "level: L1", where="{state: ready}"), "topics: {§J: {levels: double}}", "trade/J-L2: level is L2"),
+    ],
+)  # fmt: skip
+def test_a_finding_is_at_the_value_wherever_it_comes_from(text: str, body: str, said: str) -> None:
+    source, place = marked(body if MARK in body else f"{body}§")
+    (finding,) = of_rules(judged(text, source))
+    assert said in finding.detail
+    assert finding.where is not None
+    if MARK in body:
+        assert (finding.where.file, finding.where.line, finding.where.column) == (FILE, *place)
+
+
+def test_a_finding_names_the_rule_its_place_its_reason_and_the_way() -> None:
+    (finding,) = of_rules(judged(OWNERS, "topics: {J: {}}"))
+    assert finding.severity is Severity.ERROR
+    assert finding.detail.split("\n") == [
+        "trade/J: owners has no value: it is needed",
+        f"rule owners ({NAME}:2): Somebody is paged.",
+        "Ask us.",
+    ]
+
+
+def test_topics_with_one_reason_at_one_place_are_one_finding() -> None:
+    text = rule("pulsar_topics", "policies.ttl: {at_most: 1d, optional: true}", where="{state: {not_in: [dead]}}")
+    (finding,) = of_rules(judged(text, "defaults: {policies: {ttl: 8d}}\ntopics: {J: {}, K: {}, L: {}, M: {}}"))
+    assert finding.detail.startswith("trade/J, trade/K, trade/L and 1 more: policies.ttl is 8d: ")
+
+
+def test_what_sends_to_a_topic_is_counted() -> None:
+    body = """
+topics:
+  a: {producers: [app, web], subscriptions: {s: {produces: [b]}, t: {produces: [b-L2]}}}
+  b: {levels: double}
+  c: {}
+sources: {db: {database: DB_URL, tables: {s.a: {topic: b}, s.b: {topic: b}}}}
+"""
+    findings = of_rules(judged(rule("topics", "fed_by: {at_most: 1, optional: true}"), body))
+    assert [one.detail.split("\n")[0] for one in findings] == [
+        "trade/b: fed_by is [source db, subscription a/s, subscription a/t]: should have at most 1 entry"
+    ]
+
+
+PRODUCTION = "topics: {J: {}}\nenvironments: {prod: {production: true}, dev: {}}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "environments"),
+    [
+        ({"environments": "[prod]"}, ["prod"]),
+        ({"environments": "[base]"}, [""]),
+        ({"production": "true"}, ["prod"]),
+        ({"production": "false"}, [""]),  # the base, and no other for the same
+        ({"environments": "[dev]"}, ["dev"]),
+        ({}, [""]),
+    ],
+)
+def test_a_rule_counts_in_its_environments(more: dict[str, str], environments: list[str]) -> None:
+    report = judged(rule("topics", "owners: {present: true}", **more), PRODUCTION)
+    shown = [one.detail.split("\n")[0].partition("(environment ")[2].rstrip(")") for one in of_rules(report)]
+    assert shown == environments
+    assert (report.rules[0].checked, report.rules[0].refused) == (1, 1)
+
+
+def test_a_warning_goes_on() -> None:
+    report = judged(rule("topics", "owners: {present: true}", severity="warning"), "topics: {J: {}}")
+    assert (report.failed, report.warned) == (False, True)
+
+
+def test_an_exemption_is_shown_with_its_reason_until_its_day() -> None:
+    exempt = "exempt: [{rule: owners, object: trade/*, because: moves, until: 2027-01-31}]\n"
+    report = judged(OWNERS + exempt, "topics: {J: {}, K: {}}")
+    assert [one.allowed_because for one in of_rules(report)] == ["moves, until 2027-01-31"] * 2
+    assert not report.failed
+    assert (report.rules[0].checked, report.rules[0].refused, report.rules[0].exempt) == (2, 2, 2)
+    for_ever = "exempt: [{rule: owners, object: trade/J, because: old}]\n"
+    findings = of_rules(judged(OWNERS + for_ever, "topics: {J: {}, K: {}}"))
+    assert [(one.detail[:7], one.allowed_because) for one in findings] == [("trade/J", "old"), ("trade/K", None)]
+    ended = "exempt: [{rule: owners, object: trade/J, because: moves, until: 2027-01-30}]\n"
+    report = judged(OWNERS + ended, "topics: {J: {}}")
+    assert report.failed
+    assert of_rules(report)[0].detail.endswith(f"the exemption at {NAME}:3:11 ended on 2027-01-30")
+
+
+def test_an_exemption_without_effect_and_a_rule_that_judges_nothing_are_named() -> None:
+    exempt = "exempt: [{rule: owners, object: trade/J, because: b}, {rule: owners, object: elsewhere, because: b}]\n"
+    report = judged(OWNERS + exempt, "owners: a\ntopics: {J: {}}")
+    assert [(one.code, one.severity.value, one.detail) for one in report.findings] == [
+        ("K019", "warning", "the rule owners refuses nothing at trade/J: remove the exemption")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "severity", "said"),
+    [
+        (rule("subscriptions", "type: shared"), "note", "r: these files have no subscriptions for it"),
+        (rule("topics", "name: J", where="{name: K}"), "note", "r: none of the topics fits its `where`"),
+        (rule("topics", "name: J", production="true"), "note", "is in an environment with `production: true`"),
+        (rule("topics", "name: J", environments="[east]"), "note", "r: no file has the environment east"),
+        (rule("topics", "name: J", environments="[stagin]"), "warning", "did you mean 'staging'?"),
+        ("rules: {r: {because: b, code: K305, production: true}}", "note", "none of the topologies is in an"),
+    ],
+)
+def test_a_rule_that_judged_nothing_is_named(text: str, severity: str, said: str) -> None:
+    (finding,) = judged(text, "topics: {J: {}}\nenvironments: {staging: {}}").findings
+    assert (finding.code, finding.severity.value) == ("K312", severity)
+    assert said in finding.detail
+
+
+def test_nothing_is_said_about_unused_rules_where_a_file_cannot_be_read() -> None:
+    report = judged(rule("subscriptions", "type: shared"), "topics: {J: {levls: double}}")
+    assert [one.code for one in report.findings] == ["K003"]
+
+
+WARNED = "topics: {J: {partitions: 5000}} # kodoctl: allow K207 because we measured it\n"
+HARD = "rules: {r: {because: Brokers slow down., hint: Take fewer., code: K207}}\n"
+
+
+def test_findings_of_lint_become_errors_that_no_comment_allows() -> None:
+    (finding,) = judged(HARD, WARNED).findings
+    assert (finding.code, finding.severity, finding.allowed_because) == ("K207", Severity.ERROR, None)
+    assert finding.detail.endswith(f"\nrule r ({NAME}:2): Brokers slow down.\nTake fewer.")
+    assert judged("rules: {}", WARNED).findings[0].allowed_because == "we measured it"
+
+
+def test_a_topology_can_be_exempt_from_a_raised_code() -> None:
+    exempt = "exempt: [{rule: r, object: trade, because: measured, until: 2027-03-31}]\n"
+    assert [one.allowed_because for one in judged(HARD + exempt, WARNED).findings] == ["we measured it"]
+    ended = exempt.replace("2027-03-31", "2026-03-31")
+    assert judged(HARD + ended, WARNED).findings[0].detail.endswith("ended on 2026-03-31")
+
+
+def test_a_comment_cannot_allow_a_finding_of_a_rule() -> None:
+    report = judged(OWNERS, "topics: {J: {}} # kodoctl: allow K310 because I may\n")
+    assert [(one.code, one.summary) for one in report.findings] == [("K018", "an allowance that a rules file gives")]
+
+
+def test_the_set_production_counts_in_production_alone() -> None:
+    body = """
+namespace_policies: {ttl: 8d}
+topics:
+  a: {subscriptions: {s: {produces: [b, c]}}}
+  b: {subscriptions: {s: {produces: [d]}}}
+  c: {subscriptions: {s: {produces: [d]}}}
+  d: {policies: {backlog_quota: {size: 1GiB, when_full: evict}, retention: {time: 1d, size: 2GiB}}}
+environments: {prod: {production: true}}
+"""
+    report = judged("use: {production: {}}", body)
+    errors = {one.code for one in report.findings if one.severity is Severity.ERROR and "production/" in one.detail}
+    assert errors == {"K203", "K205", "K216", "K305", "K310"}
+    assert all("(environment prod)" in one.detail for one in report.findings if "production/" in one.detail)
+
+
+def test_rules_of_an_earlier_revision_judge_as_well_unless_they_are_the_same() -> None:
+    strict, loose = rule("topics", "partitions: {at_most: 4}"), rule("topics", "partitions: {at_most: 9}")
+    body = "topics: {J: {partitions: 8}}"
+    assert of_rules(judged(loose, body)) == []
+    (finding,) = of_rules(judged(loose, body, earlier=strict))
+    assert finding.detail.endswith(f"rule r ({NAME}:2 at main): b")
+    assert len(of_rules(judged(strict, body, earlier=f"\n{strict}"))) == 1
+    exempt = "exempt: [{rule: r, object: trade/J, because: b}]\n"
+    findings = of_rules(judged(strict + exempt, body, earlier=strict))
+    assert {one.allowed_because for one in findings} == {"b", None}
+    assert judged("", "topics: {}", earlier=strict + exempt).findings == ()

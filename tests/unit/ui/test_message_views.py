@@ -1,0 +1,99 @@
+"""Questions about messages: what a search compares, and which command equals a page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import UsageError
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.ui.first_screen import CommandWords
+from kodoctl.ui.message_views import (
+    LaneMessages,
+    LaneQuestion,
+    SearchHit,
+    hop_places,
+    lane_commands,
+    message_view,
+    search_condition,
+)
+from tests.samples.consoles import NOW, WORDS, peeked
+from tests.samples.reports import EVIL
+
+
+def stored(**values: Any) -> DeadLetter:
+    return DeadLetter("persistent://kodo/trade/orders", Position(0, 7, 1, -1), b"{}", **{"properties": {}, **values})
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("order-4711", stored(properties={"kodo-id": "order-4711"})),
+        ("7:1:0:-1", stored(properties={"kodo-id": "other"})),
+        ("9:9:0:-1", stored(properties={"kodo-origin-id": "9:9:0:-1"})),
+        ("4711", stored(key="4711")),
+        ("u7", stored(properties={"uid": "u7"})),
+        (" u7 ", stored(properties={"uid": "u7"})),
+        ("a'b\\", stored(properties={"it's": "a'b\\"})),
+        (EVIL, stored(key=EVIL)),
+    ],
+)
+def test_a_message_is_named_by_identity_position_key_and_declared_properties(text: str, letter: DeadLetter) -> None:
+    condition = parse(search_condition(text, ["uid", "it's", "key"]), NOW)
+    assert condition.chooses(letter)
+    assert not condition.chooses(
+        replace(stored(key="47110", properties={"secret": text}), position=Position(0, 8, 1, -1))
+    )
+
+
+@pytest.mark.parametrize("text", ["", "  ", "x" * 501])
+def test_an_empty_or_endless_text_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="K785"):
+        search_condition(text, [])
+
+
+@pytest.mark.parametrize(
+    ("state", "level", "commands"),
+    [
+        ("dead", None, ["peek", "recall plan"]),
+        ("ready", "L1", ["peek"]),
+        ("retrying", "L2", ["peek", "waiting plan"]),
+    ],
+)
+def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str | None, commands: list[str]) -> None:
+    question = LaneQuestion("trade", "orders-X", "billing", "key = 'a b'")
+    found = LaneMessages("persistent://kodo/trade/orders-X", "orders", level, state, {}, ended=False)  # type: ignore[typeddict-item]
+    words = CommandWords(WORDS.files, WORDS.cluster, ["--env", "prod"])
+    lines = lane_commands(words, question, found)
+    assert [
+        line.removeprefix("kodoctl ").split(" topologies/")[0].split(" persistent:")[0] for line in lines
+    ] == commands
+    assert all("""--where 'key = '"'"'a b'"'"''""" in line for line in lines)
+    assert "--env" not in lines[0], "peek reads no file"
+    assert all("--env prod" in line for line in lines[1:])
+    assert state != "retrying" or "--lane L2/retrying" in lines[1]
+
+
+def test_a_hit_shows_its_newest_copy_and_counts_topics_once() -> None:
+    old, new = peeked(topic="a", published=1), peeked(topic="b", published=2)
+    hit = SearchHit("trade", "orders", old)
+    for one in (old, new, peeked(topic="a", published=0)):
+        hit.add(one, ["billing"])
+    assert (hit.message, hit.topics, hit.subscriptions) == (new, ["a", "b"], ["billing"])
+
+
+def test_a_message_without_identity_is_named_by_its_position() -> None:
+    view = message_view(peeked(control=[]), NOW)
+    assert (view.name, view.age, view.reason, view.error) == ("7:1:0:-1", "1 min", "", "")
+    assert view.facts == (("uid", "u13", ""),)
+
+
+def test_where_a_message_is_now() -> None:
+    hops = [
+        {"stored": stored, "acknowledged": acknowledged}
+        for stored, acknowledged in [(False, True), (True, True), (True, False)]
+    ]
+    assert [place for _, place in hop_places({"hops": hops})] == ["no longer stored", "", "is here now"]

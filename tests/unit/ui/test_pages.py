@@ -1,0 +1,173 @@
+"""Pages as text: no name can become markup, nothing writes, problems are told, and windows share readings."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import NoReturn
+
+import pytest
+
+from kodoctl.documents.recall_document import PeekedMessage
+from kodoctl.errors import ClusterError, error
+from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui.message_views import LaneMessages, LaneQuestion
+from tests.samples.consoles import EVIL_PATHS, NIGHT, SampleMessages, data_of, evil_data, peeked, served
+from tests.samples.reports import EVIL
+
+
+def words(page: str) -> str:
+    """The text of a page, on one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+class Parsed(HTMLParser):
+    """Elements of a page, each with the names of its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags |= {tag, *(f"{tag} {name}" for name, _ in attrs)}
+        assert not [
+            value for name, value in attrs if name in ("href", "src") and not (value or "").startswith(("/", "data:,"))
+        ]
+
+
+@pytest.mark.parametrize("path", EVIL_PATHS)
+def test_hostile_names_are_text(path: str) -> None:
+    with served(evil_data()) as console:
+        answer = console.ask(path)
+    assert answer.status == (400 if "where=" in path else 200)
+    tags = Parsed(answer.text).tags
+    assert not tags & {"img", "style", "iframe", "base"}
+    assert not [one for one in tags if " on" in one or one.endswith(" style")]
+    assert answer.text.count("<script") == (path != "/lanes"), "our own"
+    assert "\x1b" not in answer.text
+    assert "\u202e" not in answer.text
+    assert "<img src=x onerror=alert(1)>" in html.unescape(answer.text)
+
+
+def test_a_hostile_problem_of_the_cluster_is_text() -> None:
+    def fail() -> NoReturn:
+        raise ClusterError(error("K514", EVIL, f"{EVIL}\n{EVIL}"))
+
+    with served(data_of(read_status=fail)) as console:
+        for path in ("/", "/lanes"):
+            answer = console.ask(path)
+            assert answer.status == 502
+            assert "<img" not in answer.text
+            assert "kodoctl explain K514" in answer.text
+
+
+def test_several_windows_cost_one_reading() -> None:
+    readings: list[float] = []
+
+    def read() -> StatusReading:
+        readings.append(time.monotonic())
+        time.sleep(0.2)
+        return NIGHT
+
+    with served(data_of(read_status=read)) as console:
+        windows = [threading.Thread(target=console.ask, args=("/lanes",)) for _ in range(8)]
+        for one in windows:
+            one.start()
+        for one in windows:
+            one.join()
+    assert len(readings) == 1
+
+
+def test_the_page_says_cluster_protection_commands_and_its_time() -> None:
+    with served(data_of()) as console:
+        page = console.ask().text
+    text = words(page)
+    assert "context prod, http://pulsar:8080 protected" in text
+    assert "No message was lost, as read 3 min ago" in text
+    assert "Needs you 7" in text
+    assert "L1 retrying 12 1 h no worker reads it" in text
+    assert "Read at 2026-01-01 11:55:00 UTC" in text
+
+
+def test_of_a_cluster_that_is_not_protected_no_badge_is_shown() -> None:
+    with served(data_of(production=False)) as console:
+        assert "protected" not in console.ask().text
+
+
+def test_a_lane_shows_causes_messages_and_the_equal_commands() -> None:
+    messages = SampleMessages()
+    path = "/lane?topology=trade&topic=orders-billing-DLQ&subscription=billing"
+    with served(data_of(messages=messages)) as console:
+        page = console.ask(path).text
+        condition = console.ask(f"{path}&where=key%20%3D%20'4711'").text
+    text = words(page)
+    assert "orders / billing: dead letters" in text
+    assert "1 of 3 messages meet the condition." in text
+    assert "ValueError: card of order 4711 was refused" in text
+    assert "order-4711 key 4711 " in text
+    assert "where=cause+%3D+%27ValueError%3A+card+of+order+%23+was+refused%27" in page
+    assert "message=order-4711" in page
+    assert "kodoctl peek persistent://kodo/trade/orders-billing-DLQ --where true --context prod" in text
+    assert [one.where for one in messages.asked] == ["true", "key = '4711'"]
+    assert "recall plan topologies/trade.yaml --topic orders --subscription billing --where" in words(condition)
+
+
+def test_a_wrong_condition_is_told_above_its_form() -> None:
+    with served(data_of()) as console:
+        answer = console.ask("/lane?topology=trade&topic=orders&subscription=billing&where=kye%20%3D%201")
+    assert answer.status == 400
+    assert "did you mean key?" in words(answer.text)
+    assert 'value="kye = 1"' in answer.text
+
+
+def test_a_search_names_what_was_read_and_leads_to_the_history() -> None:
+    messages = SampleMessages()
+    with served(data_of(messages=messages)) as console:
+        page = console.ask("/find?q=4711").text
+        nothing = console.ask("/find?q=none&span=1h")
+        empty = console.ask("/find?q=%20")
+    assert "1 message is named 4711" in words(page)
+    assert "3 messages read, of the last 24h" in words(page)
+    assert "subscription=billing&amp;message=order-4711&amp;span=24h" in page
+    assert "No message is named none" in words(nothing.text)
+    assert "choose a longer time" in words(nothing.text)
+    assert empty.status == 400
+    assert messages.asked[:2] == [("4711", "24h", ""), ("none", "1h", "")]
+
+
+def test_a_history_shows_hops_and_where_the_message_is() -> None:
+    path = "/message?topology=trade&ground=orders&subscription=billing&span=all&message="
+    with served(data_of()) as console:
+        found, missing = console.ask(f"{path}order-4711"), console.ask(f"{path}none")
+    text = words(found.text)
+    assert "L1/ready no longer stored" in text
+    assert "dead to dead letters by rule dead: ValueError" in text
+    assert "dead letters is here now" in text
+    assert (
+        "kodo-consumer why topologies/trade.yaml order-4711 --topic orders --subscription billing --context prod"
+        in text
+    )
+    assert missing.status == 404
+    assert "none of the 3 messages stored in 1 topic." in words(missing.text)
+
+
+@pytest.mark.parametrize(
+    ("message", "words_"),
+    [
+        (peeked(size=None, preview=""), "no payload (a tombstone)"),
+        (peeked(broken="encrypted"), "The payload cannot be read: encrypted"),
+    ],
+)
+def test_payloads_that_are_none_are_named(message: PeekedMessage, words_: str) -> None:
+    class One(SampleMessages):
+        def lane(self, question: LaneQuestion) -> LaneMessages:
+            found = super().lane(question)
+            return replace(found, document={**found.document, "messages": [message]})
+
+    with served(data_of(messages=One())) as console:
+        assert words_ in words(console.ask("/lane?topology=trade&topic=orders&subscription=billing").text)
