@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.render.plan_folding import alike
-from kodoctl.render.plan_text import change_lines, finding_lines, topic_lines
+from kodoctl.render.plan_text import finding_lines, group_changes, group_lines, topic_lines
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
 from kodoctl.text.line import Line
@@ -51,17 +52,25 @@ def _changes(
     if not changes:
         return
     yield Line(title, style)
-    for groups in alike([[change] for change in changes]):
-        [change] = groups[0]
-        yield from change_lines(change, len(groups))
-        if by_hand and change["action"] == "create":
-            yield Line(f"      {_created_again(change['after'] or {})}{_coming(groups, returning)}", hang=6)
-        elif change["address"] in returning:
-            yield Line(f"      created there again from earliest{_coming(groups, returning)}", hang=6)
+    for groups in alike(group_changes(changes)):
+        notes = partial(_notes, groups, returning, by_hand=by_hand)
+        yield from group_lines(groups[0], len(groups), notes)
         yield from topic_lines(groups, verbose=verbose)
     if any(change["action"] == "update" for change in changes):
         yield Line("  (what is there now → what the next apply writes)", "dim")
     yield Line()
+
+
+def _notes(
+    groups: Sequence[Sequence[ChangeRow]], returning: Mapping[str, int | None], change: ChangeRow, *, by_hand: bool
+) -> Iterator[Line]:
+    """Lines below a change of the first group: what its return means, for the same changes of all groups."""
+    place = groups[0].index(change)
+    coming = _coming([[group[place]] for group in groups], returning)
+    if by_hand and change["action"] == "create":
+        yield Line(f"      {_created_again(change['after'] or {})}{coming}", hang=6)
+    elif change["address"] in returning:
+        yield Line(f"      created there again from earliest{coming}", hang=6)
 
 
 def _created_again(resource: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.render import plan_words as words
@@ -41,7 +41,7 @@ def body_lines(document: PlanDocument, *, verbose: bool = False) -> Iterator[Lin
         if title:
             yield Line(title, "bold")
         for groups in alike(group_changes(changes)):
-            yield from _group(groups[0], len(groups))
+            yield from group_lines(groups[0], len(groups))
             yield from topic_lines(groups, verbose=verbose)
         if any(map(words.fields_of, changes)):
             yield Line(f"  {words.LEGEND}", "dim")
@@ -96,9 +96,12 @@ def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
     return not change["address"].startswith("topic."), change["address"], change["action"] != "adopt"
 
 
-def _group(changes: list[ChangeRow], topics: int) -> Iterator[Line]:
+def group_lines(
+    changes: list[ChangeRow], topics: int, notes: Callable[[ChangeRow], Iterable[Line]] = lambda _: ()
+) -> Iterator[Line]:
     """Lines of one group, or of the first of `topics` groups that are alike: a topic's own changes in full. If the topic
-    is created or deleted, each of its objects is one short line right below.
+    is created or deleted, each of its objects is one short line right below. `notes`: further lines of a change that is
+    shown in full.
 
     Objects with dangers are printed in full after these: a short line belongs to the nearest line above that is
     indented less.
@@ -107,11 +110,13 @@ def _group(changes: list[ChangeRow], topics: int) -> Iterator[Line]:
     hanging = [change for change in changes if _hangs(change, own)]
     for change in own:
         yield from change_lines(change, topics)
+        yield from notes(change)
     for change in hanging:
         yield Line(f"      {words.symbol(change)} {words.short_address(change)}", _STYLES[change["action"]], 10)
     for change in changes:
         if change not in own and change not in hanging:
             yield from change_lines(change, topics)
+            yield from notes(change)
 
 
 def _hangs(change: ChangeRow, own: list[ChangeRow]) -> bool:

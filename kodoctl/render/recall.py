@@ -59,8 +59,10 @@ _SHOWN: Final = 100  # characters of a text in a list
 _LISTED: Final = 100  # messages with problems of one kind
 
 
-def recall_plan_lines(document: AnyRecallPlan, target: str) -> Iterator[Line]:
-    """Lines of a recall plan; `target`: text that says how the cluster was reached."""
+def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = False) -> Iterator[Line]:
+    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: it is carried out by
+    another command than made it, so that the lines say as of when its ages are.
+    """
     summary = document["summary"]
     lane = document.get("lane", "")
     lost = document["action"] == "resend"
@@ -79,6 +81,8 @@ def recall_plan_lines(document: AnyRecallPlan, target: str) -> Iterator[Line]:
         yield Line(f"  patch  {one_line(_json(document['edit']), 400)}", hang=9)
     if document["because"]:
         yield Line(f"  why    {one_line(document['because'])}", hang=9)
+    if earlier:
+        yield Line(f"  made   {time_text(document['made_at'])}; the ages below are as of then", hang=9)
     yield Line()
     yield from _causes(summary)
     yield from _counts("tenant", summary["by_tenant"])

@@ -13,8 +13,9 @@ class LaneStatus:
     """Figures of one lane: one level and state of one subscription, summed over partitions.
 
     `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries` counts stored
-    entries (batches), `messages` the messages in them, None without --exact; `delayed` and `unacknowledged` (of
-    consumers; the broker may count below 0) count messages. `oldest`: publish time of the oldest unacknowledged message
+    entries (batches), `messages` the messages in them, None without --exact; `messages_at_least`: there may be more of
+    them, because the broker stopped counting early; `delayed` and `unacknowledged` (of consumers; the broker may count
+    below 0) count messages. `oldest`: publish time of the oldest unacknowledged message
     in ms since the epoch, None if there is none or it is unknown. `rate_in`, `rate_out`: messages per second, into the
     topic and to this subscription. `consumers`: the largest number on one partition; `blocked`: those of them that the
     broker sends nothing more, because they have too many unacknowledged messages. `steered`: property of the
@@ -29,6 +30,7 @@ class LaneStatus:
     there: bool
     entries: int = 0
     messages: int | None = None
+    messages_at_least: bool = False
     delayed: int = 0
     unacknowledged: int = 0
     rate_in: float = 0.0

@@ -143,11 +143,13 @@ def _add_counts(
     if not lane.there:
         return lane
     backlogs = _backlogs(admin, topic, reader, stats)
+    messages, at_least = count_messages(admin, topic.name, reader, stats) if exact else (None, False)
     return replace(
         lane,
         entries=sum(one.entries for one in backlogs),
         oldest=min((one.oldest for one in backlogs if one.oldest), default=None),
-        messages=count_messages(admin, topic.name, reader, stats) if exact else None,
+        messages=messages,
+        messages_at_least=at_least,
     )
 
 

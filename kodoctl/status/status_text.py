@@ -80,6 +80,8 @@ def status_lines(reading: StatusReading) -> Iterator[Line]:
         else "entries, a batch of messages each; --exact counts messages"
     )
     yield Line(f"backlog counts {counted}.", "dim")
+    if any(lane.messages_at_least for topology in reading.topologies for lane in topology.lanes):
+        yield Line("≥: at least as many; the broker stopped counting at its limit of entries or time.", "dim")
 
 
 def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
@@ -120,7 +122,8 @@ def backlog_text(lanes: Sequence[LaneStatus]) -> str:
         return ""
     if change < 0:
         return f"ready lanes: {-change:,.0f}/s more come than go"
-    return f"ready lanes: empty in about {duration_text(round(waiting / change) * 1000)} at this pace"
+    about = "at least" if any(lane.messages_at_least for lane in ready) else "about"
+    return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
 
 
 def _name(lane: LaneStatus) -> str:
@@ -142,7 +145,7 @@ def _row(lane: LaneStatus, now: int) -> tuple[str, ...]:
     age = age_text(now - lane.oldest, short=True) if lane.oldest else "-"
     return (
         name,
-        f"{waiting:,}",
+        f"{'≥ ' if lane.messages_at_least else ''}{waiting:,}",
         f"{lane.delayed:,}",
         f"{lane.unacknowledged:,}",
         f"{lane.rate_in:,.0f}",

@@ -195,11 +195,13 @@ def load_set(files: Sequence[SourceFile], environment: str | None, base: Topolog
 
 def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
     """Reads and loads one file in one environment, None: the base. Runs no lint rules. Raises UsageError for a missing
-    path, InvalidFileError with all findings for an invalid file.
+    path and for a folder with several files, InvalidFileError with all findings for an invalid file.
     """
     files = read_files([path])
+    if len(files) != 1:
+        raise UsageError(error("K701", "one topology file needed", f"{path} holds {len(files)}: name one of them"))
     loaded = load_set(files, environment)
-    if loaded.findings or len(loaded.topologies) != 1:
+    if loaded.findings:
         raise InvalidFileError(*loaded.findings)
     return loaded.topologies[0]
 

@@ -21,9 +21,9 @@ orders:
 """
 
 
-def page(workspace: Workspace) -> str:
+def page(workspace: Workspace, code: int = 0) -> str:
     """The text of the topology's page, on one line."""
-    workspace.run("docs", "--live")
+    workspace.run("docs", "--live", code=code)
     html = (workspace.folder / "catalogue/topologies/trade.html").read_text(encoding="utf-8")
     inside = re.sub(r"<(style|script|svg)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", inside)).split())
@@ -65,7 +65,10 @@ def test_what_cannot_be_read_is_unknown(workspace: Workspace, proxy: Proxy) -> N
 
     proxy.choose = forbid
     workspace.options[-1] = "pulsar://127.0.0.1:1"  # the journal is read there
-    shown = page(workspace)
+    shown = page(workspace, code=1)
+    told = " ".join(workspace.run("docs", "--live", code=1).err.split())
+    assert f"persistent://{workspace.full('orders-billing-DLQ').removeprefix('persistent://')}: " in told
+    assert "part of a topic cannot be read [K580]" in told
     assert re.search(r"L1 ready 2 \d+ s 0 orders ", shown)
     assert "dead letters unknown unknown unknown orders-billing-DLQ" in shown
     assert "1 topic unknown" in shown
@@ -81,6 +84,25 @@ def test_pages_stay_as_they_are_when_no_broker_answers(workspace: Workspace) -> 
     pages = workspace.folder / "catalogue"
     before = {path: path.read_bytes() for path in pages.rglob("*.*")}
     workspace.options = ["--admin-url", "http://127.0.0.1:1"]
+    refused = workspace.run("docs", "--live", code=1)
+    assert "no broker answers [K514]" in refused.err
+    assert {path: path.read_bytes() for path in pages.rglob("*.*")} == before
+
+
+def test_pages_stay_as_they_are_when_the_broker_stops_answering(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(TOPICS)
+    workspace.apply()
+    workspace.run("docs", "--live")
+    pages = workspace.folder / "catalogue"
+    before = {path: path.read_bytes() for path in pages.rglob("*.*")}
+    ended: list[str] = []
+
+    def end(request: Request) -> Answer | None:
+        if "/partitioned-stats" in request.path:
+            ended.append(request.path)
+        return Answer(cut=True) if ended else None
+
+    proxy.choose = end
     refused = workspace.run("docs", "--live", code=1)
     assert "no broker answers [K514]" in refused.err
     assert {path: path.read_bytes() for path in pages.rglob("*.*")} == before

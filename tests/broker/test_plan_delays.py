@@ -33,6 +33,6 @@ def test_what_the_cluster_does_by_itself_and_cannot_do_is_told(workspace: Worksp
     inactive = "inactive_topic: {delete: no_subscriptions, after: 1h}"
     workspace.topology(f"J: {{policies: {{persistence: {{ensemble: 9, write_quorum: 2, ack_quorum: 2}}, {inactive}}}}}")
     told = [finding["detail"] for finding in workspace.plan_json()["findings"] if finding["code"] in ("K207", "K210")]
-    too_few = f"ensemble of 9, the cluster has {len(workspace.admin('GET', 'bookies/all')['bookies'])}"
+    too_few = f"ensemble of 9, the cluster knows {len(workspace.admin('GET', 'bookies/all')['bookies'])}"
     for words in ("topics are created automatically (namespace)", "deletes J once", too_few):
         assert sum(words in detail for detail in told) == 1, told

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -94,7 +94,9 @@ class OutboxStore:
         self, engine: Engine, scope: OutboxScope | None = None, now: Callable[[], ColumnElement[int]] | None = None
     ) -> None:
         self._engine, self._now = engine, now or database_now
-        self._scope = (scope or OutboxScope()).condition
+        scope = scope or OutboxScope()
+        self.identity: Hashable = (engine.url, scope)  # equal for stores of the same rows
+        self._scope = scope.condition
         self._untimed = or_(TABLE.c.next_push_at.is_(None), *_UNTIMED_ALSO.get(engine.dialect.name, ()))
 
     @property

@@ -109,9 +109,9 @@ class FileReloader(Generic[T]):
 
     def start(self) -> None:
         """Starts the thread that watches the file; it first reads the file, if that changed since `text`. A second call
-        does nothing.
+        does nothing, nor does one after `stop`.
         """
-        if self._thread is None:
+        if self._thread is None and not self._over.is_set():
             self._thread = begin(self._watch, "kodo-reload", log_end)
 
     def stop(self) -> None:

@@ -33,7 +33,8 @@ class _Killed(BaseException):
 class Kill:
     """One run of all messages in which the process was killed once, started again, and went on to the end.
 
-    `step`: the place of the kill. `runs`: number of handler starts, by payload. `dead_letters`: messages that died.
+    `step`: the place of the kill, "" for a run without one. `runs`: number of handler starts, by payload.
+    `dead_letters`: messages that died.
     """
 
     step: str
@@ -41,7 +42,7 @@ class Kill:
     dead_letters: tuple[StoredMessage, ...] = ()
 
     def __str__(self) -> str:
-        return f"killed {self.step}"
+        return f"killed {self.step}" if self.step else "not killed"
 
 
 def kills(
@@ -56,18 +57,17 @@ def kills(
             assert ledger.total() == 10, kill
             ledger.clear()
 
-    A first run without a kill counts the steps; its effects are still there in the run of the first Kill, with the same
-    identities of messages. Raises AssertionError if a message never ends. An exception kills the handler, and is raised
-    again at every further line of that file, so that neither `except` nor `finally` there continues. Objects that the
-    handler opened are gone with it. Objects of the module survive, unlike in a real crash: a connection of the module
-    may still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    The first run is without a kill, and counts the steps: its effects are checked and removed as those of the others,
+    whose messages have the same identities. Raises AssertionError if a message never ends. An exception kills the
+    handler, and is raised again at every further line of that file, so that neither `except` nor `finally` there
+    continues. Objects that the handler opened are gone with it. Objects of the module survive, unlike in a real crash:
+    a connection of the module may still have its transaction open. Debuggers and coverage see nothing of the handler
+    meanwhile.
     """
-    total = _Life(consumer, payloads, key, properties, fatal=None).play().steps
-    for fatal in range(1, total + 1):
-        life = _Life(consumer, payloads, key, properties, fatal=fatal)
-        life.play()
-        if life.died_at:
-            yield Kill(life.died_at, life.runs, tuple(life.dead_letters))
+    whole = _Life(consumer, payloads, key, properties, fatal=None).play()
+    yield whole.kill
+    for fatal in range(1, whole.steps + 1):
+        yield _Life(consumer, payloads, key, properties, fatal=fatal).play().kill
 
 
 class _Life:
@@ -157,9 +157,9 @@ class _Life:
         return {topic: left for topic, left in counts.items() if left}
 
     @property
-    def dead_letters(self) -> list[StoredMessage]:
-        """Messages in the dead-letter topic, in the order in which they were stored."""
-        return self._harness.dead_letters
+    def kill(self) -> Kill:
+        """This run, as tests get it."""
+        return Kill(self.died_at, self.runs, tuple(self._harness.dead_letters))
 
 
 @contextmanager

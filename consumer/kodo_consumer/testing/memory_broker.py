@@ -140,8 +140,7 @@ class MemoryBroker:
             for batch in batches:
                 self._again(found, subscription, batch)
             for lane in subscription.lanes:
-                lane.report(confirmed=False)
-                lane.sink.on_disconnect()
+                lane.disconnect()
 
     def lose_connections(self) -> None:
         """Closes all lanes, as if every process had died: unacknowledged messages go to the next consumer, and
@@ -268,8 +267,8 @@ class MemoryBroker:
         return float("inf") if self.ignore_delays else self._clock.wall()
 
     def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
-        """Stores a message of a publisher, unless it is too large or a planned fault rejects it; its receipt is queued
-        for `step`.
+        """Stores a message of a publisher, unless it is too large, its topic is unknown or a planned fault rejects it; its
+        receipt is queued for `step`.
         """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
@@ -280,6 +279,8 @@ class MemoryBroker:
                 stored = self.send(message)
             except TypeError as problem:
                 receipt = Rejected(f"TypeError: {problem}")
+            except ClusterError as problem:
+                receipt = Unconfirmed(str(problem))
             else:
                 receipt = receipt or Confirmed(self._topic(message.topic).token(stored))
         self._receipts.append((publisher, ticket, receipt))

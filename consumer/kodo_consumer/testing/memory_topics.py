@@ -234,6 +234,13 @@ class MemoryLane:
             self.sink.on_acknowledged(*((tickets, ()) if confirmed else ((), tickets)))
         return bool(tickets)
 
+    def disconnect(self) -> None:
+        """Notifies the sink that the connection broke: the receiver queue is lost, acknowledgements are not confirmed."""
+        if self._received is not None:
+            self._received.clear()
+        self.report(confirmed=False)
+        self.sink.on_disconnect()
+
     def resume(self) -> None:
         """Lets the broker hand messages over again, after the sink had no room."""
         self._full = False

@@ -1,10 +1,11 @@
-"""Reader and writer of plan files of every kind: of applies and of recalls."""
+"""Reader and writer of plan files of every kind: of applies, recalls, replays and write-offs."""
 
 from __future__ import annotations
 
 import atexit
 import json
 import os
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,16 @@ from typing import Final
 from kodoctl.errors import UsageError, Where, error
 from kodoctl.host.private_files import write_private
 
-_BEGIN: Final = 200  # bytes: every plan has the key _OURS among its first, even if the rest was never stored
-_OURS: Final = b'"kodoctl_version"'
+_BEGIN: Final = 200  # bytes: every plan has its kind's key among its first three, even if the rest was never stored
+_RECALL: Final = "a recall"
+_KINDS: Final = {
+    b"cluster": "an apply",
+    b"refused": "an apply",
+    b"action": _RECALL,
+    b"replay": "a replay",
+    b"made_at": "a write-off",
+}
+"""Kind of a plan by the third key of its file, or by the action `replay` there."""
 
 
 def is_plan_file(path: str) -> bool:
@@ -45,39 +54,66 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written, or if it is there and no plan.
+    UsageError if the file cannot be written, or if it is there and no plan of the same kind.
     """
-    _refuse_other(out)
+    _refuse_other(out, _kind_of(text[:_BEGIN].encode()))
     try:
         write_private(Path(out), text)
     except OSError as problem:
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
 
 
-def _refuse_other(out: str) -> None:
-    """Raises UsageError if `out` is there and neither empty nor a plan: a plan replaces plan files alone. A pipe is not
-    read, because a writer would be waited for.
-    """
-    path, is_other = Path(out), False
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as there:
-                begin = there.read(_BEGIN)
-            is_other = begin != b"" and not (begin.startswith(b"{") and _OURS in begin)
-        else:
-            is_other = path.is_fifo()
-    if is_other:
-        detail = "it is no plan file; a plan replaces plan files alone. For JSON on standard output: --format json"
+def _refuse_other(out: str, kind: str) -> None:
+    """Raises UsageError if `out` is there and neither empty nor a plan of this kind, such as "a recall"."""
+    begin = _begin_of(out)
+    if begin != b"" and ((other := _kind_of(begin or b"")) != kind or not other):
+        which = f"it is the plan of {other}" if other else "it is no plan file"
+        detail = (
+            f"{which}; a plan replaces plan files of its own kind alone. For JSON on standard output: --format json"
+        )
         raise UsageError(error("K021", "file exists", detail, Where(out)))
 
 
+def _begin_of(out: str) -> bytes | None:
+    """The first bytes of a file, b"" if there is none or it cannot be read. None: a pipe, which is not read, because
+    its writer would be waited for.
+    """
+    path = Path(out)
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(_BEGIN)
+        return None if path.is_fifo() else b""
+    return b""
+
+
+def check_replaceable(out: str) -> None:
+    """Raises UsageError if `out` is a YAML file with content, or a plan: what can be made again, such as a drawing or a
+    page, replaces other files alone.
+    """
+    from kodoctl.topology.load import is_topology_file
+
+    begin = _begin_of(out) or b""
+    kind = _kind_of(begin)
+    if kind or (begin and is_topology_file(out)):
+        what = f"the plan of {kind}" if kind else "a YAML file"
+        raise UsageError(error("K021", "file exists", f"it is {what}: name another with --out", Where(out)))
+
+
+def _kind_of(begin: bytes) -> str:
+    """Kind of the plan in a file that begins with these bytes; "" for another file."""
+    keys = re.findall(rb'"(\w+)":(?: "(replay)")?', begin)[:3] if begin.startswith(b"{") else []
+    return _KINDS.get(keys[2][1] or keys[2][0], "") if len(keys) == 3 and keys[0][0] == b"format_version" else ""
+
+
 def scratch_file(out: str | None) -> Path:
-    """Path of a temporary file that the caller may create: in the folder of `out`, or in the system's folder for
-    temporary files if `out` is None. The file is removed when the process ends, unless `keep_scratch` renames it.
-    Raises UsageError if there is no folder for temporary files, or if `out` is another file than a plan.
+    """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the
+    system's folder for temporary files if `out` is None. The file is removed when the process ends, unless
+    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is another file
+    than a recall's plan.
     """
     if out is not None:
-        _refuse_other(out)
+        _refuse_other(out, _RECALL)
         path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
     else:
         try:

@@ -257,7 +257,7 @@ def _source_in(loaded: LoadedTopology, plan: RecallPlan) -> RecallSource:
 def _show(form: AnyRecallPlan, session: Session) -> None:
     from kodoctl.render.recall import recall_plan_lines
 
-    show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
+    show_lines(recall_plan_lines(form, command_target.shown_target(session.connection), earlier=True))
 
 
 def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None) -> None:

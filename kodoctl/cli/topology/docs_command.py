@@ -18,13 +18,13 @@ from kodoctl.cli.common.command_target import (
     connects,
     environment_of,
 )
-from kodoctl.cli.common.console import Environment, Paths, command, paths_or_default, report, say
+from kodoctl.cli.common.console import Environment, Paths, command, finish, paths_or_default, report, say, tell
 from kodoctl.cli.common.git import source_of_topology
 from kodoctl.cli.topology.docs_folder import check_folder, write_pages
 from kodoctl.cli.topology.expansion_commands import load_expansions
 from kodoctl.cli.topology.graphviz import draw
-from kodoctl.errors import Severity, UsageError, error
-from kodoctl.text.formatting import many
+from kodoctl.errors import ExitCode, Severity, UsageError, error, warning
+from kodoctl.text.formatting import many, shorten_lines
 
 if TYPE_CHECKING:
     from kodoctl.render.catalogue_html import CatalogueDrawings
@@ -57,7 +57,9 @@ def docs(
     Every topology with its topics, policies and where each comes from, limits, routes, subscriptions, payload schemas,
     roles, and the flow of its messages. The pages need no server and ask none: open index.html, or publish the folder.
 
-    Drawings need Graphviz (the package `graphviz`); without it, the flow is a list. A cluster is read with --live only.
+    Drawings need Graphviz (the package `graphviz`); without it, the flow is a list. What lint refuses is a warning.
+
+    A cluster is read with --live only: exits 1 when some of its topics cannot be read, which the pages show as unknown.
 
     Example: kodoctl docs topologies/ --env prod --against origin/main --out site
     """
@@ -83,12 +85,35 @@ def docs(
     document["repository"] = source_of_topology(Path(named[0])).origin
     if against is not None:
         document = _with_changes(document, expansions, named, against, chosen)
+    _warn_of_refusals(expansions)
     pages = catalogue_pages(document, drawings_of(document, expansions))
     write_pages(folder, pages, earlier)
     topics = sum(len(entry["topics"]) for entry in document["topologies"])
     say(
         f"{folder / INDEX} written: {many(len(expansions), 'topology', 'topologies')}, {many(topics, 'ground topic')}, {many(len(pages), 'page')}."
     )
+    if unread := _unread_topics(document):
+        detail = "\n".join(["the pages show them as unknown:", *shorten_lines(unread)])
+        report([warning("K580", "part of a topic cannot be read", detail)])
+        finish(ExitCode.ERROR)
+
+
+def _warn_of_refusals(expansions: Sequence[Expansion]) -> None:
+    """Reports the errors for which `lint` and `plan` refuse the files, as warnings: reviewers of a pull request see the
+    pages all the same.
+    """
+    from kodoctl.topology.lint.linter import check_expanded
+
+    found = check_expanded(expansions)
+    if errors := [one for one in found if one.severity is Severity.ERROR and one.allowed_because is None]:
+        report([replace(one, severity=Severity.WARNING) for one in errors])
+        tell("The pages show files that `kodoctl lint` and `kodoctl plan` refuse.")
+
+
+def _unread_topics(document: Json) -> list[str]:
+    """Name and reason of each topic that --live could not read."""
+    unread = [topic for entry in document["topologies"] for topic in entry.get("live", {}).get("unread", [])]
+    return [f"persistent://{topic['namespace']}/{topic['topic']}: {topic['reason']}" for topic in unread]
 
 
 def _with_changes(

@@ -102,7 +102,10 @@ def graph(
         GraphFormat | None,
         typer.Option("--format", help="Picture or text.", show_default="from the file's ending, else mermaid"),
     ] = None,
-    file: Annotated[str | None, typer.Option("-o", "--out", metavar="FILE", help="Write there.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write there; no YAML file and no plan is replaced."),
+    ] = None,
 ) -> None:
     """Draw lanes and the ways messages take between them.
 
@@ -113,15 +116,17 @@ def graph(
 
     Example: kodoctl graph topologies/trade.yaml --topic orders --out orders.svg
     """
+    from kodoctl.cli.common.plan_files import check_replaceable
     from kodoctl.cli.topology.graphviz import draw
     from kodoctl.render.graph_text import dot, mermaid
     from kodoctl.topology.graph import lane_graph
 
     expansions, _ = load_expansions(paths, environment)
-    if file is not None and any(_is_same(file, one.topology.source.name) for one in expansions):
-        raise UsageError(
-            error("K021", "file exists", "it is a topology that is drawn: name another with --out", Where(file))
-        )
+    if file is not None:
+        if any(_is_same(file, one.topology.source.name) for one in expansions):
+            detail = "it is a topology that is drawn: name another with --out"
+            raise UsageError(error("K021", "file exists", detail, Where(file)))
+        check_replaceable(file)
     known = [name for expansion in expansions for name in expansion.topology.spec.topics]
     if topic is not None and topic not in known:
         raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))

@@ -238,9 +238,13 @@ def schema(
 
     Example: kodoctl schema --out schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
+    from kodoctl.cli.common.plan_files import check_replaceable
+
     if kind is FileKind.RULES:
         from kodoctl.topology.json_schema.rules_schema import rules_schema_text as schema_text
     else:
         from kodoctl.topology.json_schema.file_schema import schema_text
 
+    if output is not None:
+        check_replaceable(output)
     write_output(schema_text(), output)

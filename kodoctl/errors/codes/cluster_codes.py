@@ -73,6 +73,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Declare an allowed `type`, or allow the type that workers use (`pulsar-admin … set-subscription-types-enabled`)."),
         "K440": Code("another database than at the last apply",
                      "Set the variable to the database of the last apply; if the source moved, give the old one up with `kodoctl forget`."),
+        "K441": Code("unread messages would expire earlier",
+                     "Let their subscriptions read them first, or keep the value: an apply refuses (K402) what is too old by then."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

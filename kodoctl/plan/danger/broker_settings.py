@@ -86,14 +86,18 @@ def _is_exposed(topic: TopicResource, levels: PolicyLevels, *, has_reader: bool)
 def _too_wide(
     namespace: NamespaceName, topics: Iterable[TopicResource], levels: PolicyLevels, bookies: int | None
 ) -> Iterator[Diagnostic]:
+    """Yields a warning if an ensemble is larger than the number of bookies that ever registered: Pulsar's admin API does
+    not say how many of them can be written to now.
+    """
     if bookies is None:
         return
     wide = [topic for topic in topics if _ensemble(topic, levels) > bookies]
     if wide:
         others = f" and {len(wide) - 1} more" if len(wide) > 1 else ""
         detail = (
-            f"{namespace}: {wide[0].name.local}{others} asks for an ensemble of {_ensemble(wide[0], levels)}, the cluster has"
-            f" {bookies}: Pulsar takes the value, and then nothing can be written; lower `persistence.ensemble` or add bookies"
+            f"{namespace}: {wide[0].name.local}{others} asks for an ensemble of {_ensemble(wide[0], levels)}, the cluster"
+            f" knows {bookies}, stopped ones included: Pulsar takes the value, and then nothing can be written; lower"
+            " `persistence.ensemble` or add bookies"
         )
         yield warning("K207", K207, detail)
 

@@ -6,7 +6,7 @@ reviewer still reads of the loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
 K409 = "takes away what another tenant's roles were given"
 K405 = "partitions grown under an ordered subscription"
+K441 = "unread messages would expire earlier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class DangerRules:
             return error("K401", K401, f"{address}: {since}; {use}")
         return self._refusal("K401", K401, address, since)
 
-    # --- K402, K405
+    # --- K402, K405, K441
 
     def _update_dangers(self, change: Update, rest: OtherDeletions) -> Iterator[Diagnostic]:
         for field in change.fields:
@@ -163,17 +164,19 @@ class DangerRules:
 
     def _policy_dangers(self, change: Update, field: PolicyChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
         before, after = counting_value(field, after=False), counting_value(field, after=True)
-        losses = [
-            (address, loss)
-            for address in self._affected_topics(change, field.policy, rest)
-            if (loss := self._loss(field.policy, before, after, address))
-        ]
-        if not losses:
-            return
-        first = f"{losses[0][0]} {losses[0][1]}" if isinstance(change.before, NamespaceResource) else losses[0][1]
-        more = f" and {many(len(losses) - 1, 'more topic')}" if len(losses) > 1 else ""
-        stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
-        yield self._refusal("K402", K402, change.address, stake)
+        topics = tuple(self._affected_topics(change, field.policy, rest))
+        of_namespace = isinstance(change.before, NamespaceResource)
+
+        def stake(loss_of: Callable[[str, PolicyValue, PolicyValue, Address], str]) -> str:
+            losses = ((address, loss_of(field.policy, before, after, address)) for address in topics)
+            return _first_of(losses, of_namespace=of_namespace)
+
+        values = f"{field.policy} {_shown_value(before)} → {_shown_value(after)}"
+        if lost := stake(self._loss):
+            yield self._refusal("K402", K402, change.address, f"{values} would drop {lost}")
+        elif early := stake(self._earlier):
+            advice = "apply checks the ages again, and refuses (K402) messages that are too old by then"
+            yield warning("K441", K441, f"{change.address}: {values}: {early}; {advice}")
 
     def _affected_topics(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
         """Yields the topic itself, or the topics of a namespace without a value of their own. A topic whose own value
@@ -214,6 +217,41 @@ class DangerRules:
                 return f"the whole topic with {size_text(facts.storage_bytes)} once it is inactive"
             case _:
                 return ""
+
+    def _earlier(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
+        """Unread messages of a topic that expire earlier than before if nobody reads them; "" for none. They are younger
+        than the new value, so that `_loss` has none of them.
+        """
+        facts = self.live.objects[address].facts if address in self.live.objects else None
+        oldest = self.evidence.get(address, Evidence()).oldest
+        limit = _expiry(policy, before, after)
+        if limit is None or oldest is None or not isinstance(facts, TopicFacts) or not facts.backlog_bytes:
+            return ""
+        age = age_text(max(0, self.now - oldest))
+        return f"up to {size_text(facts.backlog_bytes)} of unread messages, the oldest {age} old, would expire at an age of {limit}"
+
+
+def _first_of(stakes: Iterable[tuple[Address, str]], *, of_namespace: bool) -> str:
+    """Text of the first stake that is not "", and the number of the others; "" if all are. `of_namespace`: the text
+    names the topic of the stake.
+    """
+    found = [(address, text) for address, text in stakes if text]
+    if not found:
+        return ""
+    first = f"{found[0][0]} {found[0][1]}" if of_namespace else found[0][1]
+    return f"{first} and {many(len(found) - 1, 'more topic')}" if len(found) > 1 else first
+
+
+def _expiry(policy: str, before: PolicyValue, after: PolicyValue) -> Duration | None:
+    """Age at which Pulsar drops unread messages by the new value of a policy, if that is earlier than before; else None."""
+    match policy, before, after:
+        case "ttl", _, Duration() if after < as_limit(before):
+            return after
+        case "backlog_quota", _, BacklogQuota(when_full="evict", time=Duration() as time):
+            was = before.time if isinstance(before, BacklogQuota) and before.when_full == "evict" else None
+            return time if time < as_limit(was or UNLIMITED) else None
+        case _:
+            return None
 
 
 def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: bool, advice: str = "") -> Diagnostic:
@@ -275,7 +313,7 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
         if found.messages:
             count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
             count += " and marks of producers" if found.unseen_marks else ""
-        elif found.marks and found.messages == 0:
+        elif found.marks and found.messages == 0 and not found.at_least:
             count = f"no unread message, {many(found.marks, 'mark')} of producers"
         else:
             count = many(entries, "unread entry", "unread entries")

@@ -34,39 +34,38 @@ def join(addresses: tuple[str, ...]) -> str:
     return ",".join((first, *(other.partition("://")[2] for other in others)))
 
 
-def normalize_addresses(admin: str | None, broker: str | None) -> tuple[str, str | None]:
+def normalize_addresses(
+    admin: str | None, broker: str | None, places: tuple[str, str] = (_FLAGS[ADMIN], _FLAGS[BROKER])
+) -> tuple[str, str | None]:
     """Checks the addresses of the admin API and of the binary port, and returns both as `join` writes them ("" for
-    `admin` None). Raises UsageError (K505) with all errors of both.
+    `admin` None). `places`: flag, variable or file of each, for messages. Raises UsageError (K505) with all errors of
+    both.
     """
     found = []
     faults: list[Diagnostic] = []
-    for text, schemes in ((admin, ADMIN), (broker, BROKER)):
-        faults += _faults(text, schemes) if text else ()
+    for text, schemes, place in ((admin, ADMIN, places[0]), (broker, BROKER, places[1])):
+        faults += (
+            error("K505", "not an address", f"{place}: {fault}") for fault in (_faults(text, schemes) if text else ())
+        )
         found.append(text and join(split(text)))
     if faults:
         raise UsageError(*faults)
     return found[0] or "", found[1]
 
 
-def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[Diagnostic]:
+def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[str]:
     if "," in text and not all(part.strip() for part in text.split(",")):
-        yield error(
-            "K505", "not an address", f"{_without_user(text)!r}: between two commas, or beside one, there is none"
-        )
+        yield f"{_without_user(text)!r}: between two commas, or beside one, there is none"
         return
     addresses = split(text)
     several = f", one of {len(addresses)} addresses" if len(addresses) > 1 else ""
     for address in addresses:
         parts = _parts(address)
         if parts is None or not _good(parts, schemes):
-            advice = f"write {schemes[0]}://HOST:PORT{_hint(parts, schemes)}"
-            yield error("K505", "not an address", f"{_without_user(address)!r}{several}: {advice}")
+            yield f"{_without_user(address)!r}{several}: write {schemes[0]}://HOST:PORT{_hint(parts, schemes)}"
     used = {address.partition("://")[0] for address in addresses}
     if len(used) > 1 and used <= {*schemes}:
-        detail = (
-            f"{_without_user(text)!r}: the addresses of one cluster begin with the same of {' and '.join(sorted(used))}"
-        )
-        yield error("K505", "not an address", detail)
+        yield f"{_without_user(text)!r}: the addresses of one cluster begin with the same of {' and '.join(sorted(used))}"
 
 
 def _parts(address: str) -> SplitResult | None:

@@ -311,20 +311,21 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     named = flags.context or environ.get("KODOCTL_CONTEXT")
     if context is not None and flags.token_file and (fault := _stranger(context, contexts, named)):
         raise UsageError(fault)
-    places = [
+    sources = [
         _access_from_flags(flags),
         access if sent else _Access(tls=access.tls if env else None),
         _Access() if mixed or context is None else _kept_by(context),
     ]
-    shown = next((place for place in places if place.token or place.oauth2), _Access())
-    tls = next((place.tls for place in places if place.tls), None)
+    shown = next((one for one in sources if one.token or one.oauth2), _Access())
+    tls = next((one.tls for one in sources if one.tls), None)
+    places = _address_from("admin_url", flags, env, context), _address_from("broker_url", flags, env, context)
     return Connection(
-        *normalize_addresses(admin_url, broker_url),
+        *normalize_addresses(admin_url, broker_url, places),
         shown.token,
         context,
         tls,
         shown.oauth2,
-        _broker_from(flags, env, context),
+        places[1],
         _withheld(context) if context is not None and (access.token or access.oauth2) else "",
         native_setting(environ),
     )
@@ -377,10 +378,14 @@ def readable(connection: Connection) -> Diagnostic | None:
     return warning("K529", "a token without TLS", detail)
 
 
-def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:
-    if flags.broker_url or environ.get("KODOCTL_BROKER_URL") or context is None:
-        return "--broker-url" if flags.broker_url else "KODOCTL_BROKER_URL"
-    return f"broker_url of context {context.name} in {context.file}"
+def _address_from(key: str, flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:
+    """Flag, variable or file of the address `key` (`admin_url`, `broker_url`)."""
+    variable = f"{PREFIX}{key.upper()}"
+    if getattr(flags, key):
+        return f"--{key.replace('_', '-')}"
+    return (
+        variable if environ.get(variable) or context is None else f"{key} of context {context.name} in {context.file}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

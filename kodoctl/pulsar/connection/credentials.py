@@ -79,7 +79,7 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
         raise UsageError(error("K504", "incomplete OAuth2 credentials", f"{place}: {', '.join(missing)} missing"))
     found = secret or read_secret(Path(values["oauth2_client_secret_file"]))
     return OAuth2(
-        checked_issuer(values["oauth2_issuer"]),
+        checked_issuer(values["oauth2_issuer"], place),
         values["oauth2_client_id"],
         found,
         values.get("oauth2_audience") or None,
@@ -87,9 +87,9 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
     )
 
 
-def checked_issuer(url: str) -> str:
-    """Returns the URL without a final slash. Raises UsageError (K505) if the URL neither uses TLS nor points to this
-    machine, because an issuer receives the secret.
+def checked_issuer(url: str, place: str) -> str:
+    """Returns the URL without a final slash. `place`: its source, for messages. Raises UsageError (K505) if the URL
+    neither uses TLS nor points to this machine, because an issuer receives the secret.
     """
     try:
         parts = urlsplit(url)
@@ -99,11 +99,8 @@ def checked_issuer(url: str) -> str:
         good = safe = False
     if not good or not safe:
         shown = url.rsplit("@", 1)[-1]
-        raise UsageError(
-            error(
-                "K505", "not an address", f"{shown!r}: an issuer is https://HOST/PATH, for it gets the client's secret"
-            )
-        )
+        detail = f"{place}: {shown!r}: an issuer is https://HOST/PATH, for it gets the client's secret"
+        raise UsageError(error("K505", "not an address", detail))
     return url.rstrip("/")
 
 

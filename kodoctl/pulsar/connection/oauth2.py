@@ -97,7 +97,7 @@ class TokenCache:
                     f"it does not say where it gives tokens: no token_endpoint at {' or '.join(_WELL_KNOWN)}"
                 )
             try:
-                self._endpoint = checked_issuer(named)
+                self._endpoint = checked_issuer(named, "token_endpoint")
             except UsageError:
                 raise self._token_error(
                     f"it gives tokens at {urlsplit(named).netloc} without TLS: the secret was not sent"

@@ -64,14 +64,16 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
     )
 
 
-def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
-    """Number of messages in the backlog of a subscription, without the marks of producers that were found in it
-    (`read_backlog`). A batch that is acknowledged in part counts in full. The number is too low if the broker stops
-    counting early, 0 if there is no such subscription. `stats`: the topic's JSON of `read_stats`. Raises ClusterError.
+def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> tuple[int, bool]:
+    """Returns the number of messages in the backlog of a subscription, without the marks of producers that were found
+    in it (`read_backlog`), and whether there may be more because the broker stopped counting early. A batch that is
+    acknowledged in part counts in full. The number is 0 if there is no such subscription. `stats`: the topic's JSON of
+    `read_stats`. Raises ClusterError.
     """
     parts = _subscription_parts(stats, subscription)
-    counted = sum(count for count, _ in _counts(admin, topic, subscription, parts))
-    return max(0, counted - sum(one.marks for one in _backlogs(admin, topic, subscription, parts)))
+    counts = _counts(admin, topic, subscription, parts)
+    marks = sum(one.marks for one in _backlogs(admin, topic, subscription, parts))
+    return max(0, sum(count for count, _ in counts) - marks), any(aborted for _, aborted in counts)
 
 
 def _backlogs(admin: Admin, topic: TopicName, name: str, partitions: Mapping[int, Stats]) -> list[Backlog]:

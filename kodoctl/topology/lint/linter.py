@@ -80,13 +80,23 @@ def judge(
     applied.
     """
     expansions = tuple(expand(topology) for topology in topologies.topologies)
-    scope = LintScope(expansions, earlier or {})
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
-    found = [*loading, *(judged for rule in RULES for judged in rule.run(scope))]
+    scope = LintScope(expansions, earlier or {})
+    found = [*loading, *_run_rules(scope)]
     if rules is not None:
         found = rules.raise_severities(found, topologies.topologies, topologies.environment)
         found += rules.judge(scope, topologies.environment)
     return expansions, found
+
+
+def _run_rules(scope: LintScope) -> list[LintFinding]:
+    return [judged for rule in RULES for judged in rule.run(scope)]
+
+
+def check_expanded(expansions: Sequence[Expansion]) -> list[Diagnostic]:
+    """Findings of every lint rule for all topologies of one environment, allow-comments applied. Team rules do not judge."""
+    found = _run_rules(LintScope(tuple(expansions)))
+    return in_order(_apply_allow_comments(found, [one.topology.source for one in expansions])[0])
 
 
 def check_set(

@@ -65,7 +65,7 @@ class SourceTable(FileModel):
     columns: NotEmpty[Text] | None = optional_like(["id", "total"])
     """Columns in the payload, for `payload: row`; default: all."""
     deletes: Literal["tombstone", "ignore"] = "tombstone"
-    """tombstone: a deleted row is a message with its key and an empty payload. ignore: it is no message."""
+    """tombstone: a deleted row is a message with its key and without payload. ignore: it is no message."""
     outbox: OutboxColumns | None = optional_like({"topic": "topic", "key": "key", "payload": "body"})
     """This is an outbox: inserts become messages, updates and deletes do not. In place of every other key."""
 

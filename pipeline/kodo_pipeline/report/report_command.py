@@ -27,6 +27,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import columns, command, say, tell_wait, write_file
 from kodoctl.cli.common.options import Format, bundles
+from kodoctl.cli.common.plan_files import check_replaceable
 from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
 from kodoctl.errors import UsageError, error
 from kodoctl.host.private_files import LANDING, LEDGER
@@ -95,8 +96,9 @@ def report(
 
 def _writable(file: str, png: str | None) -> None:
     """Makes the folders of the page and the pictures, before Spark takes its time. Raises UsageError if the page cannot
-    be written.
+    be written, or would replace a YAML file or a plan.
     """
+    check_replaceable(file)
     for folder in (Path(file).parent, *([Path(png)] if png else [])):
         make_folder(folder)
     if Path(file).is_dir():

@@ -81,7 +81,7 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
         faults.append(_fault("`adminUrl` (http://HOST:8080) and `serviceUrl` (pulsar://HOST:6650) are needed"))
     else:
         try:
-            admin, broker = normalize_addresses(admin, broker)
+            admin, broker = normalize_addresses(admin, broker, ("adminUrl", "serviceUrl"))
         except UsageError as problem:
             faults.extend(problem.diagnostics)
     access = _access(given, faults)

@@ -94,38 +94,39 @@ def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, c
             "plan --admin-url pulsar://host:6650",
             """
             Error: not an address [K505]
-              'pulsar://host:6650': write http://HOST:PORT; an address with pulsar://
-              belongs to --broker-url
+              --admin-url: 'pulsar://host:6650': write http://HOST:PORT; an address with
+              pulsar:// belongs to --broker-url
             """,
         ),
         (
             "plan --admin-url http://host:8080 --broker-url http://host:8080",
             """
             Error: not an address [K505]
-              'http://host:8080': write pulsar://HOST:PORT; an address with http:// belongs
-              to --admin-url
+              --broker-url: 'http://host:8080': write pulsar://HOST:PORT; an address with
+              http:// belongs to --admin-url
             """,
         ),
         (
             "plan --admin-url host:8080",
             """
             Error: not an address [K505]
-              'host:8080': write http://HOST:PORT
+              --admin-url: 'host:8080': write http://HOST:PORT
             """,
         ),
         (
             "plan --admin-url http://host:80800",
             """
             Error: not an address [K505]
-              'http://host:80800': write http://HOST:PORT; a port is a number below 65536
+              --admin-url: 'http://host:80800': write http://HOST:PORT; a port is a number
+              below 65536
             """,
         ),
         (
             "plan --admin-url http://me:secret@host:8080",
             """
             Error: not an address [K505]
-              'host:8080': write http://HOST:PORT; a user does not belong into it: tokens
-              are given with --token-file
+              --admin-url: 'host:8080': write http://HOST:PORT; a user does not belong into
+              it: tokens are given with --token-file
             """,
         ),
         (

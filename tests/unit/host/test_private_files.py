@@ -59,8 +59,9 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_plans_with_their_letters_are_for_their_owner_alone(tmp_path: Path) -> None:
-    write_plan_text('{"kodoctl_version": "1"}', str(tmp_path / "plan.json"))
-    write_plan_text('{"kodoctl_version": "2"}', str(tmp_path / "plan.json"))
+    for version in (1, 2):
+        text = f'{{"format_version": 1, "kodoctl_version": "{version}", "action": "send"}}'
+        write_plan_text(text, str(tmp_path / "plan.json"))
     with LetterTableWriter(tmp_path / "plan.json.letters") as table:
         table.close()
     assert {one.name: mode(one) for one in tmp_path.iterdir()} == {"plan.json": 0o600, "plan.json.letters": 0o600}

@@ -160,6 +160,15 @@ def test_drift_says_alike_changes_once() -> None:
     assert "30 topics: ttl unset" in shown
 
 
+def test_drift_shows_the_subscription_of_a_new_topic_with_it() -> None:
+    side = wanted(topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}"))
+    there = applied(wanted(topology("{}")))
+    document = drift_json(split(planned(side, there), there, count_unmanaged=False), {})
+    shown = [line.text for line in drift_lines(document, TARGET)]
+    first = shown.index("  + topic.persistent://acme/ns/J")
+    assert shown[first : first + 3] == [shown[first], "      1 partition", "      + subscription s: from earliest"]
+
+
 def test_verbose_names_every_topic_of_alike_changes() -> None:
     document = to_json(plan_of(*(updated(number) for number in range(60))))
     shown = [line.text for line in plan_lines(document, TARGET, verbose=True)]

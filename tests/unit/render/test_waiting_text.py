@@ -8,6 +8,7 @@ from typing import Any
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow, WaitingListDocument
 from kodoctl.render.waiting_text import waiting_lines
+from kodoctl.text.formatting import time_text
 
 NOW = 1_800_000_000_000
 
@@ -75,6 +76,9 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     assert "run its `waiting apply` again" in text
     assert "--again" not in text
     assert "to move" in text
+    assert "made " not in text, "it is shown as it is made"
+    applied = [line.text for line in recall_plan_lines(shown, "context dev", earlier=True)]
+    assert f"  made   {time_text(PLAN.made_at)}; the ages below are as of then" in applied
     report = SendReport(
         sent=1, already=2, acknowledged=1, unacknowledged=1, gone=1, duplicates=2,
         stored_twice=["persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1"],

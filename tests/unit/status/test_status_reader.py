@@ -10,7 +10,7 @@ import pytest
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin import Reply
 from kodoctl.status.lane_status import UnreadTopic
-from kodoctl.status.status_reader import read_lanes
+from kodoctl.status.status_reader import read_lanes, read_status
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
 
@@ -35,6 +35,8 @@ class Answers:
         if "/position/" in path:
             self.looked_at.add(name)
             return Reply("GET", path, 404, reason="Message not found")
+        if path.endswith("/analyzeBacklog"):
+            return Reply("POST", path, 200, {"messages": 50, "aborted": "PENDING" in name})
         self.asked += 1
         if name == self.silent:
             raise ClusterError(error("K510", "no broker answers", "nobody is there"))
@@ -74,3 +76,9 @@ def test_what_is_not_asked_in_time_is_unread_too(expansion: Expansion) -> None:
     lanes, unread = _read(admin, expansion, over=True)
     assert (lanes, admin.asked, len(unread)) == ({}, 0, len(expansion.topics))
     assert {topic.reason for topic in unread} == {"its turn did not come in time"}
+
+
+def test_exact_counts_that_the_broker_ended_early_are_marked(expansion: Expansion) -> None:
+    status, _ = read_status(Answers(), expansion, exact=True)  # type: ignore[arg-type]
+    found = {lane.state: (lane.messages, lane.messages_at_least) for lane in status.lanes if lane.there}
+    assert (found["ready"], found["pending"]) == ((50, False), (50, True))

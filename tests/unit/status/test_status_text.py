@@ -57,3 +57,15 @@ def test_a_backlog_says_whether_it_drains(entries: int, rate_in: float, rate_out
     assert backlog_text([ready, waiting]) == says
     counted = replace(ready, entries=1, messages=entries)
     assert backlog_text([counted]) == says
+
+
+def test_a_count_that_the_broker_ended_early_is_shown_as_at_least() -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, messages=6_000, rate_out=10.0)
+    for at_least in (False, True):
+        topology = TopologyStatus("shop", "t/n", (replace(lane, messages_at_least=at_least),), ())
+        text = "\n".join(line.text for line in status_lines(StatusReading(0, (topology,))))
+        assert ("≥ 6,000" in text) == at_least
+        assert ("≥: at least as many; the broker stopped counting" in text) == at_least
+        assert f"empty in {'at least' if at_least else 'about'} 10 min" in text
+        [row] = status_json(StatusReading(0, (topology,)))["topologies"][0]["lanes"]
+        assert row["messages_at_least"] == at_least

@@ -183,6 +183,14 @@ def test_one_file_that_is_wrong_raises_with_every_finding(tmp_path: Path) -> Non
     assert sorted(finding.code for finding in problem.value.diagnostics) == ["K003", "K006"]
 
 
+def test_a_folder_is_loaded_as_one_topology_if_it_has_one_file(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml")
+    assert load_topology(str(tmp_path)).source.name == str(tmp_path / "a.yaml")
+    write(tmp_path / "b.yaml", GOOD.replace("name: t", "name: u"))
+    with pytest.raises(UsageError, match=r"K701.*holds 2: name one of them"):
+        load_topology(str(tmp_path))
+
+
 def test_a_file_with_findings_in_its_text_is_no_topology() -> None:
     result = load_set([source_of((GOOD + "name: again\n").encode(), FILE)], None)
     assert (result.topologies, [finding.code for finding in result.findings]) == ((), ["K002"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric
+from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric, one_group
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import OutboxStore
@@ -30,6 +30,10 @@ class RelaySight:
         self._read_at = float("-inf")
         self._waiting: int | None = None
         self._late = 0.0
+
+    def rows(self) -> Hashable:
+        """Identity of the rows of which `waiting` is the number: other relays of the same rows count them, too."""
+        return self._store.identity
 
     def waiting(self) -> float | None:
         """Number of rows that are to be sent now or later, held rows left out; None if the last reading of the table
@@ -80,15 +84,22 @@ METRICS: Final[tuple[ViewMetric[RelaySight], ...]] = (
         _count("overtaken"),
     ),
     ViewMetric(
-        "kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting
+        "kodo_outbox_waiting_rows",
+        "Rows to be sent, now or later; those held are left out.",
+        RelaySight.waiting,
+        RelaySight.rows,
     ),
     ViewMetric(
-        "kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue_seconds
+        "kodo_outbox_overdue_seconds",
+        "How long the row that has waited longest is due.",
+        RelaySight.overdue_seconds,
+        one_group,
     ),
     ViewMetric(
         "kodo_outbox_database_away",
         "1 while the relay cannot work with its database: it does not answer, or lacks a table or a right.",
         lambda sight: float(bool(sight.relay.trouble)),
+        one_group,
     ),
 )
 

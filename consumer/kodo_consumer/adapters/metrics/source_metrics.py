@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric
+from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric, one_group
 
 if TYPE_CHECKING:
     from kodo_consumer.source.runner import Source
@@ -47,17 +47,24 @@ SOURCE_METRICS: Final[tuple[ViewMetric[SourceView], ...]] = (
         "Changes left out: the row was deleted by a later commit, and a large value with it.",
         _count("superseded"),
     ),
-    ViewMetric("kodo_source_lag_seconds", "Seconds from the last commit to its receipt.", lambda view: view.source.lag),
+    ViewMetric(
+        "kodo_source_lag_seconds",
+        "Seconds from the last commit to its receipt.",
+        lambda view: view.source.lag,
+        one_group,
+    ),
     ViewMetric("kodo_source_waiting_messages", "Messages without a receipt.", lambda view: float(view.source.waiting)),
     ViewMetric(
         "kodo_source_confirmed_bytes",
         "Position in the database's log up to which everything is stored.",
         lambda view: float(view.source.confirmed),
+        one_group,
     ),
     ViewMetric(
         "kodo_source_away",
         "1 while database or broker keep it from its work.",
         lambda view: float(bool(view.source.trouble)),
+        one_group,
     ),
 )
 

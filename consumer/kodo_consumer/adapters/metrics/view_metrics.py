@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -12,12 +12,29 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 V = TypeVar("V")
 
 
+def one_group(_view: object) -> Hashable:
+    """Puts all views into one group: the metric is the largest value of a view."""
+    return None
+
+
 class ViewMetric(NamedTuple, Generic[V]):
-    """One metric without labels of a view. `read` returns its value, or None while the value is unknown."""
+    """One metric without labels of a view. `read` returns its value, or None while the value is unknown. `group`: views
+    whose values are about the same thing have the same group. Each view is a group of its own by default.
+    """
 
     name: str
     help: str
     read: Callable[[V], float | None]
+    group: Callable[[V], Hashable] = id
+
+    def value(self, views: Sequence[V]) -> float | None:
+        """Value of several views: the sum of the largest value in each group; None if no view knows its value."""
+        largest: dict[Hashable, float] = {}
+        for view in views:
+            if (value := self.read(view)) is not None:
+                group = self.group(view)
+                largest[group] = max(value, largest.get(group, value))
+        return sum(largest.values()) if largest else None
 
     @property
     def kind(self) -> str:
@@ -62,12 +79,8 @@ class ViewCollector(Generic[V]):
         return (metric.family() for metric in self._metrics)
 
     def collect(self) -> Iterator[Metric]:
-        """Yields all metrics for a scrape by the Prometheus registry: the sum over all views, or no sample if no view
-        knows the value.
-        """
-        for metric in self._metrics:
-            found = [value for view in self.views if (value := metric.read(view)) is not None]
-            yield metric.family(sum(found) if found else None)
+        """Yields all metrics for a scrape by the Prometheus registry, without a sample if no view knows the value."""
+        return (metric.family(metric.value(self.views)) for metric in self._metrics)
 
     def health(self, ask: Callable[[V], list[str]]) -> list[dict[str, Any]]:
         """Health of the views: one object for each, with the view's number and the problems that `ask` lists."""

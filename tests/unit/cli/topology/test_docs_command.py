@@ -20,7 +20,7 @@ namespace: trade
 topics:
   orders: {producers: [checkout], subscriptions: {billing: {produces: [shipments, kodo/depot/parcels]}}}
   shipments: {}
-environments: {prod: {production: true}}
+environments: {prod: {}}
 """
 DEPOT = """\
 version: 1
@@ -66,6 +66,20 @@ def test_a_folder_of_pages() -> None:
     assert '<a href="depot.html#topic-parcels">' in text
     assert 'aria-label="Lanes of orders"' in text
     assert '<a href="topologies/depot.html">' in Path(PAGES[0]).read_text()
+
+
+def test_pages_of_a_file_that_lint_refuses_come_with_its_errors_as_warnings() -> None:
+    Path("topologies/trade.yaml").write_text(TRADE.replace("prod: {}", "prod: {production: true}"))
+    assert kodoctl("lint").code == 1
+    ran = kodoctl("docs", "--env", "prod")
+    assert (ran.code, found()) == (0, PAGES)
+    assert ran.err.startswith("Warning: durability below what is promised [K205]\n  at topologies/trade.yaml:6:1\n")
+    assert ran.err.endswith("The pages show files that `kodoctl lint` and `kodoctl plan` refuse.\n")
+    allowed = TRADE.replace("prod: {}", "prod: {production: true}").replace(
+        "topics:", "# kodoctl: allow K205 because it is a test\ntopics:"
+    )
+    Path("topologies/trade.yaml").write_text(allowed)
+    made()
 
 
 def test_the_same_files_give_the_same_pages() -> None:

@@ -103,6 +103,20 @@ def test_graph_writes_over_no_topology_that_it_draws() -> None:
     assert "file exists [K021]" in ran.err
 
 
+@pytest.mark.parametrize("command", [("graph",), ("graph", "--format", "dot"), ("schema",)])
+def test_drawings_and_schemas_replace_their_own_files_but_neither_yaml_nor_plans(command: tuple[str, ...]) -> None:
+    kept = {"other.yaml": "a: 1\n", "plan.json": '{"format_version": 1, "kodoctl_version": "1", "cluster": {}}'}
+    for name, text in kept.items():
+        Path(name).write_text(text)
+        ran = kodoctl(*command, "--out", name)
+        assert (ran.code, Path(name).read_text()) == (64, text)
+        assert "file exists [K021]" in ran.err
+    for name in ("made.json", "lanes.svg.txt", "empty.yaml"):
+        Path(name).write_text("" if name == "empty.yaml" else "{}")
+        assert kodoctl(*command, "--out", name).code == 0
+        assert kodoctl(*command, "--out", f"{name}.txt").code == 0
+
+
 def test_graph_of_one_topic() -> None:
     orders = kodoctl("graph", "--topic", "orders").out
     assert orders.count('"shipments"') == 2, "only the topic it sends to, with its frame"

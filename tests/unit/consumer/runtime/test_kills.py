@@ -48,6 +48,26 @@ def test_a_handler_that_pays_first_and_notes_it_afterwards_pays_twice(consumer: 
     assert all(text.startswith("killed at test_kills.py:") and text.endswith(", in pay") for text in twice)
 
 
+def test_a_handler_that_remembers_its_messages_is_run_anew_for_every_kill(consumer: Consumer) -> None:
+    paid: list[int] = []
+    noted: set[str] = set()
+
+    @consumer.handler
+    def pay(message: Message) -> None:
+        if message.id not in noted:
+            noted.add(message.id)
+            paid.append(message.json()["id"])
+
+    effects = []
+    for kill in kills(consumer, {"id": 1}):
+        effects.append((str(kill), list(paid)))
+        paid.clear()
+        noted.clear()
+    assert effects[0] == ("not killed", [1])
+    assert effects[1] == ("killed when the broker had been heard: messages, receipts", [1])
+    assert [kill for kill, done in effects if not done], "noted before it is paid: killed between, it is never paid"
+
+
 def test_one_transaction_for_effect_and_note_pays_once_wherever_it_is_killed(
     consumer: Consumer, tmp_path: Path
 ) -> None:

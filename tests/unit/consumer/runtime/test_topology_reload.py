@@ -193,3 +193,11 @@ def test_the_watcher_of_files_is_quiet_or_a_log_in_the_folder_would_feed_itself(
         world.reloader.stop()
     assert "t.yaml is followed" in caplog.text
     assert not [record for record in caplog.records if record.name.startswith("watchfiles")]
+
+
+def test_a_reloader_that_was_stopped_reads_nothing_more(world: World) -> None:
+    world.reloader.stop()
+    world.write("tenant_weights: {u1: 3}")
+    with world.reloader.watching():
+        pass
+    assert not world.followed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kodo_consumer.core.values.broker import LaneRequest
+from kodo_consumer.core.values.broker import Confirmed, LaneRequest, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import Delivery, Outgoing
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
@@ -30,7 +30,7 @@ class _Sink:
     """Takes as many messages as it is said to have room for."""
 
     def __init__(self, room: int) -> None:
-        self.free, self.received = room, list[int]()
+        self.free, self.received, self.disconnects = room, list[int](), 0
 
     def room(self) -> int:
         return self.free
@@ -40,7 +40,7 @@ class _Sink:
         self.received += [int(str(one.entry)) for one in deliveries]
 
     def on_disconnect(self, partition: str | None = None) -> None:
-        raise AssertionError(partition)
+        self.disconnects += 1
 
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
         """Nothing is confirmed here."""
@@ -79,3 +79,26 @@ def test_a_receiver_queue_keeps_messages_from_other_lanes_until_its_lane_leaves(
     busy.free = 100
     _settle(broker)
     assert sorted(set(busy.received + free.received)) == list(range(12)), "what was not acknowledged came again"
+
+
+def test_a_broken_connection_loses_the_receiver_queue() -> None:
+    broker, sink = MemoryBroker(ManualClock(), prefetch=True), _Sink(1)
+    broker.create("t", ["s"])
+    lane = broker.open(LaneRequest("t", "s", "shared", "c", queue=3, batch=1, batch_bytes=1), sink)
+    for _ in range(3):
+        broker.send(_message()._replace(topic="t"))
+    _settle(broker)
+    broker.disconnect("t")
+    sink.free = 100
+    lane.resume()
+    _settle(broker)
+    assert (sink.received, sink.disconnects) == ([0, 0, 1, 2], 1), "those of the queue come once"
+
+
+def test_a_publisher_gets_a_receipt_for_a_topic_that_does_not_exist() -> None:
+    broker, receipts = MemoryBroker(ManualClock()), list[tuple[int, Receipt]]()
+    broker.create("t")
+    broker.publisher(["t"], receipts.extend).publish([(1, _message()), (2, _message()._replace(topic="t"))])
+    _settle(broker)
+    kinds = {ticket: type(receipt) for ticket, receipt in receipts}
+    assert kinds == {1: Unconfirmed, 2: Confirmed}

@@ -34,6 +34,7 @@ def test_several_brokers_are_given_with_commas_and_what_is_no_address_is_told() 
     with pytest.raises(UsageError) as caught:
         read_options(GOOD | {"adminUrl": "h:8080", "serviceUrl": "http://h:6650"}, 1)
     assert [one.code for one in caught.value.diagnostics] == ["K505", "K505"]
+    assert [one.detail.partition(":")[0] for one in caught.value.diagnostics] == ["adminUrl", "serviceUrl"]
 
 
 def test_every_option_counts(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def test_a_topic_that_the_broker_would_delete_is_told_with_the_line_that_forbids
     assert all(said in detail and "`inactive_topic: {delete: never}`" in detail for detail in told.values())
 
 
-@pytest.mark.parametrize(("bookies", "said"), [(3, "ensemble of 5, the cluster has 3"), (5, ""), (None, "")])
+@pytest.mark.parametrize(
+    ("bookies", "said"), [(3, "ensemble of 5, the cluster knows 3, stopped ones included"), (5, ""), (None, "")]
+)
 def test_an_ensemble_wider_than_the_cluster_is_told(bookies: int | None, said: str) -> None:
     told = _told(f"{{J: {COPIES}, K: {SUB}}}", replace(empty(), bookies=bookies))
     assert set(told) == ({"K207"} if said else set())

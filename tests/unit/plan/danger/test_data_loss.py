@@ -57,6 +57,7 @@ def _deleted(
         (TopicFacts(storage_bytes=3 * MB, backlog_bytes=2 * MB), Evidence(entries=7), ["7 unread entries (2MiB)", "1MiB of kept messages"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=1000), ["1,000 unread messages (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=1000, at_least=True), ["at least 1,000 unread messages"]),
+        (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=0, marks=1, at_least=True), ["2 unread entries"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=2000, unseen_marks=True), ["2,000 unread messages and marks of producers (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=1, messages=0, marks=1, oldest=None), ["no unread message, 1 mark of producers (1MiB)"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, oldest=NOW - 3 * HOUR), ["the oldest 3 h old"]),
@@ -164,7 +165,6 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         (KEPT, "{retention: {time: 10h, size: 2GiB}}", FULL, OLD, ""),
         ("{ttl: 9h}", "{ttl: 2h}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB of unread messages, the oldest 3 h old"),
         ("{ttl: 9h}", "{ttl: 2h}", FULL, None, "up to 4MiB of unread messages"),
-        ("{ttl: unlimited}", "{ttl: 2h}", FULL, Evidence(oldest=NOW - HOUR), ""),
         ("{}", "{ttl: 2h}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB of unread messages"),
         ("{ttl: 2h}", "{ttl: 9h}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{ttl: 9h}", "{ttl: 2h}", TopicFacts(storage_bytes=MB), Evidence(oldest=NOW - 3 * HOUR), ""),
@@ -173,7 +173,6 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         ("{backlog_quota: {size: 1MiB, when_full: evict}}", "{backlog_quota: {size: 3MiB, when_full: evict}}", FULL, None, ""),
         ("{backlog_quota: {size: 9MiB}}", "{backlog_quota: {size: 5MiB, when_full: evict}}", FULL, None, ""),
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "of unread messages"),
-        ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 5h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB"),
         ("{backlog_quota: {size: 9MiB, time: 1h, when_full: evict}}", "{backlog_quota: {size: 9MiB, time: 2h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {size: 1MiB}}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
@@ -200,6 +199,27 @@ def test_a_lowered_value_is_refused_where_stored_data_would_go(
     assert (refusal.code, refusal.severity) == ("K402", Severity.ERROR)
     assert loss in refusal.detail
     assert _lowered(before, after, facts, evidence, allowed=True)[0].severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "oldest", "expiry"),
+    [
+        ("{ttl: unlimited}", "{ttl: 2h}", NOW - HOUR, "ttl unlimited → 2h: up to 4MiB of unread messages, the oldest 1 h old, would expire at an age of 2h"),
+        ("{ttl: 9h}", "{ttl: 2h}", NOW + HOUR, "the oldest 0 s old, would expire at an age of 2h"),  # clocks differ
+        ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 5h, when_full: evict}}", NOW - 3 * HOUR, "would expire at an age of 5h"),
+        ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 5h, when_full: evict}}", NOW - 3 * HOUR, "would expire at an age of 5h"),
+        ("{backlog_quota: {time: 5h, when_full: evict}}", "{backlog_quota: {time: 9h, when_full: evict}}", NOW - 3 * HOUR, ""),
+        ("{ttl: 2h}", "{ttl: 9h}", NOW - HOUR, ""),
+        ("{max_producers: 9}", "{max_producers: 1}", NOW - HOUR, ""),
+    ],
+)  # fmt: skip
+def test_a_warning_names_unread_messages_that_expire_earlier_but_not_yet(
+    before: str, after: str, oldest: int, expiry: str
+) -> None:
+    dangers = _lowered(before, after, FULL, Evidence(oldest=oldest))
+    assert [(one.code, one.severity) for one in dangers] == [("K441", Severity.WARNING)] * bool(expiry)
+    assert all(expiry in one.detail for one in dangers)
+    assert not _lowered(before, after, TopicFacts(storage_bytes=MB), Evidence(oldest=oldest)), "nothing is unread"
 
 
 def _namespace_lowered(topics: str, facts: TopicFacts, change: str = "{ttl: 9h}", to: str = "{ttl: 1h}") -> Any:

@@ -387,7 +387,28 @@ def test_every_fault_of_a_list_is_told_at_once_and_nothing_else(
     with pytest.raises(UsageError) as caught:
         _connect(environ, admin_url=admin, broker_url=broker)
     assert [finding.code for finding in caught.value.diagnostics] == ["K505"] * len(faults)
-    assert [finding.detail for finding in caught.value.diagnostics] == faults
+    assert [finding.detail.partition(": ")[2] for finding in caught.value.diagnostics] == faults
+
+
+def test_a_refused_address_names_its_flag_variable_or_context(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    write_context(file, "bad", {"admin_url": "a:1", "broker_url": "b:1"})
+    found = []
+    for flags, variables in (
+        (Flags(admin_url="a:1", broker_url="b:1"), {}),
+        (Flags(), {"KODOCTL_ADMIN_URL": "a:1", "KODOCTL_BROKER_URL": "b:1"}),
+        (Flags(context="bad"), {"KODOCTL_ADMIN_URL": "http://a:1"}),
+        (Flags(context="bad", broker_url="b:1"), {}),
+    ):
+        with pytest.raises(UsageError) as caught:
+            connect(flags, {"KODOCTL_CONFIG": str(file), **variables}, tmp_path)
+        found.append([one.detail.partition(": ")[0] for one in caught.value.diagnostics])
+    assert found == [
+        ["--admin-url", "--broker-url"],
+        ["KODOCTL_ADMIN_URL", "KODOCTL_BROKER_URL"],
+        [f"admin_url of context bad in {file}", f"broker_url of context bad in {file}"],
+        [f"admin_url of context bad in {file}", "--broker-url"],
+    ]
 
 
 def test_a_token_that_one_of_several_addresses_shows_to_everybody_is_warned_of(environ: dict[str, str]) -> None:

@@ -50,7 +50,7 @@ def test_a_token_by_flag_comes_before_the_environment_s_credentials(tmp_path: Pa
         ({"KODOCTL_OAUTH2_CLIENT_SECRET": "canary"}, "oauth2_issuer, oauth2_client_id missing"),
         (CLIENT | {"KODOCTL_OAUTH2_CLIENT_SECRET": "canary", "KODOCTL_TOKEN": "t"}, "both a token and OAuth2"),
         (CLIENT | {"KODOCTL_OAUTH2_CLIENT_SECRET": "two canary words"}, "not a token"),
-        (CLIENT | {"KODOCTL_OAUTH2_CLIENT_SECRET": "canary", "KODOCTL_OAUTH2_ISSUER": "http://i.example.org"}, "an issuer is https://"),
+        (CLIENT | {"KODOCTL_OAUTH2_CLIENT_SECRET": "canary", "KODOCTL_OAUTH2_ISSUER": "http://i.example.org"}, "KODOCTL_OAUTH2_*: 'http://i.example.org': an issuer is https://"),
         (CLIENT | {"KODOCTL_OAUTH2_CLIENT_SECRET": "canary", "KODOCTL_OAUTH2_ISSUER": "http://[x"}, "an issuer is https://"),
         ({"KODOCTL_TLS_CERT": "/nowhere.pem", "KODOCTL_TLS_KEY": "/nowhere.key"}, "there is no such file"),
         ({"KODOCTL_TLS_CERT": "/nowhere.pem"}, "a certificate and its key belong together"),

@@ -13,6 +13,7 @@ from kodo_consumer.adapters.metrics import outbox_metrics
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint, serving
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS, RELAYS, RelaySight
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
+from kodo_consumer.outbox.outbox_store import OutboxScope
 from prometheus_client import REGISTRY
 from sqlalchemy import text
 
@@ -86,6 +87,28 @@ def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_i
         assert (status, json.loads(body)["relays"][0]["problems"]) == (503, ["the relay took no turn for 100 s"])
     finally:
         window.close()
+
+
+def test_the_rows_of_several_relays_of_one_process_are_counted_once(setting: Setting) -> None:
+    alone = OutboxScope(app="shop")
+    sights = [RelaySight(setting.relay(scope), setting.store(scope)) for scope in (None, None, alone)]
+    windows = [HttpEndpoint(sight, "127.0.0.1", 0) for sight in sights]
+    try:
+        for _ in range(3):
+            setting.add()
+        setting.clock.advance(30)
+        sights[0].relay.counts["sent"] = sights[1].relay.counts["sent"] = 2
+        assert [sight.waiting() for sight in sights] == [3, 3, 0], "the third relay has other rows"
+        for name, value in (("waiting_rows", 3), ("overdue_seconds", 30), ("sent_total", 4)):
+            assert _value(windows[0], f"kodo_outbox_{name}") == value, name
+        with setting.engine.begin() as connection:
+            connection.execute(text("ALTER TABLE kodo_outbox RENAME TO gone"))
+        for sight in sights:
+            sight.relay.turn()
+        assert _value(windows[0], "kodo_outbox_database_away") == 1
+    finally:
+        for window in windows:
+            window.close()
 
 
 def test_the_table_is_not_asked_at_every_scrape(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,16 @@ def test_each_metric_is_read_from_the_source_while_it_is_shown() -> None:
     assert generate_latest(registry) == b""
 
 
+def test_of_several_sources_messages_are_summed_and_the_worst_lag_is_shown() -> None:
+    registry = CollectorRegistry()
+    collector = ViewCollector(SOURCE_METRICS, "source", registry)
+    for values in ({"trouble": "gone", "lag": 3.0}, {"trouble": "gone"}, {"lag": None}):
+        collector.add(SourceView(cast("Any", _source(**values))))
+    lines = generate_latest(registry).decode().splitlines()
+    for line in ("sent_total 15.0", "waiting_messages 9.0", "lag_seconds 3.0", "away 1.0", "confirmed_bytes 77.0"):
+        assert f"kodo_source_{line}" in lines
+
+
 def test_a_source_is_ready_without_trouble_and_alive_while_it_takes_turns() -> None:
     assert SourceView(cast("Any", _source())).not_ready() == SourceView(cast("Any", _source())).unhealthy() == []
     (problem,) = SourceView(cast("Any", _source(turned_at=time.monotonic() - 120))).unhealthy()

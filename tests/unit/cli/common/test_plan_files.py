@@ -1,0 +1,64 @@
+"""Plan files: a plan replaces plans of its own kind, and no other file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kodo_pipeline.report.report_command import _writable
+from kodo_pipeline.write_off.write_off_plan import WriteOffPlan
+
+from kodoctl.cli.common.plan_files import scratch_file, write_plan_text
+from kodoctl.errors import UsageError
+from kodoctl.plan import fleet
+from kodoctl.recall.plan import recall_plan_file, replay_plan
+from tests.samples.inventories import empty, planned, topology, wanted
+from tests.unit.recall.plan.test_plan_file import PLAN as RECALL
+from tests.unit.recall.plan.test_replay_plan import made as replay
+
+APPLY = planned(wanted(topology("{J: {}}")), empty())
+SEVERAL = fleet.FleetPlan((fleet.Member("east", APPLY), fleet.Member("west", APPLY)))
+TEXTS = {
+    "an apply": [fleet.dumps(fleet.alone(APPLY)), fleet.dumps(SEVERAL)],
+    "a recall": [recall_plan_file.dumps(RECALL)],
+    "a replay": [replay_plan.dumps(replay())],
+    "a write-off": [
+        json.dumps(WriteOffPlan("w1", 1, "trade", None, "landed", "known", "loss", ()).document(), indent=1)
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_plan_replaces_plans_of_its_own_kind_even_those_that_were_cut(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    for text in TEXTS[kind]:
+        for before in (*TEXTS[kind], *(one[:200] for one in TEXTS[kind]), ""):
+            file.write_text(before, encoding="utf-8")
+            write_plan_text(text, str(file))
+            assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_plan_replaces_no_plan_of_another_kind(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    for text in TEXTS[kind]:
+        file.write_text(text, encoding="utf-8")
+        for other in TEXTS.keys() - {kind}:
+            for another in TEXTS[other]:
+                with pytest.raises(
+                    UsageError, match=f"it is the plan of {kind}; a plan replaces plan files of its own"
+                ):
+                    write_plan_text(another, str(file))
+        if kind != "a recall":
+            with pytest.raises(UsageError, match=rf"K021.*the plan of {kind}"):
+                scratch_file(str(file))
+        assert file.read_text(encoding="utf-8") == text
+
+
+def test_a_report_replaces_its_page_but_no_topology(tmp_path: Path) -> None:
+    for name in ("report.html", "trade.yaml"):
+        (tmp_path / name).write_text("text", encoding="utf-8")
+    _writable(str(tmp_path / "report.html"), None)
+    with pytest.raises(UsageError, match=r"K021.*a YAML file"):
+        _writable(str(tmp_path / "trade.yaml"), None)
