@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _draw_console(browser: Browser) -> None:
-    """The first screen of `kodoctl ui` at night."""
+    """Draws the first screen of `kodoctl ui`: in light and in dark colours, and on a phone."""
     with closing(ConsoleServer(console(data_of()))) as server:
         for name, width in (("light", 1300), ("dark", 1300), ("phone", 390)):
             scheme = "dark" if name == "dark" else "light"

@@ -8,14 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 _DOCS: Final = Path(__file__).parent
-_SECTION: Final = re.compile(r"^## (.+)$|^\| \[([\w./-]+\.md)\]", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^## (.+)$|^\| \[([\w./-]+\.md)\]", re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(((?:\.\./)+[\w./-]+)(#[\w-]+)?\)")
 
 
 def on_config(config: Any) -> None:
     """Makes the menu: one entry for each section of the index."""
     menu: list[dict[str, list[str]]] = []
-    for match in _SECTION.finditer((_DOCS / "README.md").read_text(encoding="utf-8")):
+    for match in _ENTRY.finditer((_DOCS / "README.md").read_text(encoding="utf-8")):
         if match[1]:
             menu.append({match[1]: []})
         else:
@@ -24,13 +24,14 @@ def on_config(config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """The text of a page whose links to files outside of docs/ lead to them in the repository on its forge, whose address
-    is taken from `SOURCE_URL` (such as https://github.com/OWNER/NAME/blob/main). Without that address they are plain text.
+    """The text of a page, with links to files outside of docs/ replaced by links to the repository on its forge. Its
+    address is in the variable `SOURCE_URL` (such as https://github.com/OWNER/NAME/blob/main); without it, only the text
+    of these links stays, in brackets. Raises FileNotFoundError for a link to a missing file.
     """
     source = os.environ.get("SOURCE_URL", "").rstrip("/")
     folder = PurePosixPath("docs", page.file.src_uri).parent
 
-    def led(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         path = os.path.normpath(folder / match[1])
         if path.startswith("docs/"):
             return match[0]
@@ -38,4 +39,4 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
             raise FileNotFoundError(f"{page.file.src_uri}: no {path} in the repository")
         return f"]({source}/{path}{match[2] or ''})" if source else "]"
 
-    return _LINK.sub(led, markdown)
+    return _LINK.sub(replaced, markdown)

@@ -10,7 +10,6 @@ from kodoctl.topology.change_sources import change_sources
 from kodoctl.topology.expansion_json import AUDIT, explain_policies, place_json, source_json
 from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
-from kodoctl.topology.names import Level
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import NamespaceResource
 from kodoctl.topology.route_conditions import in_words
@@ -199,7 +198,7 @@ def _settings(
 def _waits_json(ground: GroundTopic, subscription: Subscription, name: str) -> Json | None:
     """Delays and attempts in effect, and `total`: the longest wait in all. None for a state or level without lanes."""
     state = next((one for one in defaults.read_states(subscription) if one.value == name), None)
-    if state is None and (name != "backup" or Level.B1 not in defaults.read_levels(ground)):
+    if state is None and (name != "backup" or not any(level.is_backup for level in defaults.read_levels(ground))):
         return None
     waits = defaults.waits(subscription, state)
     by_code = getattr(getattr(subscription, name), "by_code", {})

@@ -187,14 +187,19 @@ def state_weight(subscription: Subscription, level: Level, state: State) -> int:
     return int(getattr(subscription.weights, state.value))
 
 
+def waiting_states(ground: GroundTopic, subscription: Subscription) -> tuple[State | None, ...]:
+    """States in which messages of a subscription can wait; None stands for the backup levels, if the topic has some."""
+    has_backup = any(level.is_backup for level in read_levels(ground))
+    return (*read_states(subscription), None) if has_backup else read_states(subscription)
+
+
 def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
     """Longest time from now until a message can be due: the maximum of all delays (declared, by default, and by code),
     of 1 h with a rate limit or isolation, and of the windows of quotas (docs/explanation/consumer.md#delays).
     """
     spans: list[int] = [0]
-    for state in (*read_states(subscription), None):
-        if state is not None or any(level.is_backup for level in read_levels(ground)):
-            spans += waits(subscription, state).delays
+    for state in waiting_states(ground, subscription):
+        spans += waits(subscription, state).delays
     if State.RETRYING in read_states(subscription):
         spans += [delay for delays in subscription.retrying.by_code.values() for delay in delays]
     if any(isinstance(limit, RateLimit) for limit in subscription.limits) or isolation(ground, subscription):
@@ -208,7 +213,7 @@ def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
     pending an attempt counts 1 h with a rate limit, in blocking the longest window of a quota.
     """
     total = 0
-    for state in read_states(subscription):
+    for state in waiting_states(ground, subscription):
         resolved = waits(subscription, state)
         wait: int = 0
         if state is State.PENDING and any(isinstance(limit, RateLimit) for limit in subscription.limits):
@@ -218,8 +223,6 @@ def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
                 (limit.limit.period for limit in subscription.limits if isinstance(limit, QuotaLimit)), default=0
             )
         total += resolved.attempts * wait if wait else resolved.total
-    if any(level.is_backup for level in read_levels(ground)):
-        total += waits(subscription, None).total
     return Duration(total)
 
 

@@ -74,6 +74,12 @@ class FamilyTopic:
         """Full name of the topic on the cluster."""
         return self.resource.name
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Path in the file of the entry that declares the topic: its subscription's, else its ground topic's."""
+        ground = ("topics", self.ground)
+        return ground if self.subscription is None else (*ground, "subscriptions", self.subscription)
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -128,7 +134,7 @@ class Expansion:
         is_plain = not topic.resource.partitions
         key = "partitioned" if is_plain else "partitions"
         if topic.state is State.DEAD and topic.subscription is not None:
-            return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", key)
+            return (*topic.path, "dead_letter", key)
         own = is_plain or self.topology.spec.topics[topic.ground].partitions is not None
         return ("topics", topic.ground, key) if own else ("defaults", key)
 
@@ -357,14 +363,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
     entry of their topic or a key at the top of the file.
     """
     topology = expansion.topology
-    of_topic: dict[TopicName, Where] = {}
-    for topic in expansion.topics:
-        path = (
-            ("topics", topic.ground)
-            if topic.subscription is None
-            else ("topics", topic.ground, "subscriptions", topic.subscription)
-        )
-        of_topic[topic.name] = topology.where_key(*path)
+    of_topic = {topic.name: topology.where_key(*topic.path) for topic in expansion.topics}
     ground_of = {topic.name: topic.ground for topic in expansion.topics}
     of_slot = {source.slot: source.name for source in change_sources(topology.spec)}
     for address, resource in expansion.resources.items():

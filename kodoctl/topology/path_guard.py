@@ -6,14 +6,21 @@ any repository may name any path: the user who runs kodoctl there wrote them, or
 
 from __future__ import annotations
 
-from os.path import normpath, realpath
+from os.path import lexists, normpath, realpath
 from pathlib import Path
+
+
+def repository_root(folder: Path) -> Path | None:
+    """The nearest folder with a `.git`, at or above `folder`: the root of a checkout, a linked worktree or a submodule;
+    None if there is none.
+    """
+    return next((one for one in (folder, *folder.parents) if lexists(one / ".git")), None)
 
 
 def why_outside_repository(folder: Path, path: Path) -> str | None:
     """Reason not to read `path`, which a file in `folder` names; None if it may be read. It looks for `.git` on disk."""
     here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
-    top = next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
+    top = repository_root(here)
     if top is None or Path(realpath(path)).is_relative_to(realpath(top)):
         return None
     return f"it lies outside of the repository {top}, links followed, and is not read: keep it where it is reviewed"

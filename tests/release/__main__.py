@@ -143,9 +143,9 @@ def use(python: str, wheels: list[Path], resolution: str, folder: Path) -> str:
     return f"Python {folder.name}: installed with {resolution} releases, {len(USES)} commands run"
 
 
-def list_components(python: Path) -> Path:
-    """Writes a CycloneDX document of what is installed in the environment of `python`, and returns its path. Ends the
-    check if the document does not fit the schema of CycloneDX, or does not have kodoctl and a dependency of it.
+def list_components(python: Path) -> None:
+    """Writes a CycloneDX document of the packages in the environment of `python` into `DIST`. Ends the check if the
+    document does not fit the schema of CycloneDX, or lacks kodo-fast or one of two dependencies of kodoctl.
     """
     file = DIST / f"kodoctl-{kodoctl.__version__}.cdx.json"
     tool = (sys.executable, "-P", "-m", "cyclonedx_py", "environment", "--validate", "--output-reproducible")
@@ -154,7 +154,6 @@ def list_components(python: Path) -> Path:
     if missing := {"pydantic", "pulsar-client", "kodo-fast"} - names:
         sys.exit(f"{file.name} lacks {', '.join(sorted(missing))}")
     print(f"{file.name}: {len(names)} components")
-    return file
 
 
 def can_run(program: str) -> bool:

@@ -20,6 +20,7 @@ from kodoctl.host.programs import find_program
 from kodoctl.pulsar.values.ledger import Source
 from kodoctl.topology.load import is_topology_file, source_of
 from kodoctl.topology.loaded_topology import SourceFile
+from kodoctl.topology.path_guard import repository_root
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
@@ -95,11 +96,8 @@ def _unknown(ref: str, folder: Path, why: str) -> UsageError:
 
 
 def _top(folder: Path) -> Path | None:
-    """The nearest folder with a `.git`, at or above `folder`: the root of a checkout, a linked worktree or a submodule;
-    None if there is none.
-    """
-    here = folder.resolve()
-    return next((place for place in (here, *here.parents) if os.path.lexists(place / ".git")), None)
+    """Root of the repository that a folder lies in, links followed; None if there is none."""
+    return repository_root(folder.resolve())
 
 
 def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

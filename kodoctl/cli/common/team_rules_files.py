@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against: str | None) -> TeamRules | None:
-    """The rules for topology files: of each rules file at or above them, of those `named` by `--rules`, and, as they were,
-    of those at the git revision `against`: a change under review can make rules stricter, and cannot weaken them. None
-    if there are none. Raises UsageError for a file of `--rules` that does not exist.
+    """Team rules for topology files: of the rules files at or above them, and of the files `named` by `--rules`. With
+    `against`, the rules files of that git revision judge as well, so that a change under review can make rules stricter
+    and cannot weaken them. None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an
+    unknown revision.
     """
     from kodoctl.topology.team_rules.discovery import places_of_rules
 

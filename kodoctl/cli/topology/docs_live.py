@@ -47,9 +47,8 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
             **namespaces[one.namespace],
         }
     if any(facts["unread"] for facts in by_file.values()):
-        _server(
-            session
-        )  # raises if the broker stopped answering meanwhile: pages with figures are worth more than none
+        # If the broker no longer answers, this raises: the earlier pages, which have figures, stay.
+        _server(session)
     topologies = [{**entry, "live": by_file[entry["file"]]} for entry in document["topologies"]]
     broker = None if server is None else _policies_json(server.defaults)
     return {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.cli.common.console import tell
+from kodoctl.topology.path_guard import repository_root
 
 NAME: Final = "topology.v1.json"
 _LARGEST: Final = 8 << 20  # bytes: what is larger is no schema of ours
@@ -57,8 +58,7 @@ def editor_schema(file: Path) -> EditorSchema:
 def _places(folder: Path) -> list[Path]:
     """The folder and those above it up to the root of its repository; outside of a repository only the folder itself."""
     above = [folder, *folder.parents]
-    root = next((number for number, place in enumerate(above) if os.path.lexists(place / ".git")), 0)
-    return above[: root + 1]
+    return above[: above.index(repository_root(folder) or folder) + 1]
 
 
 def _line(path: str) -> str:

@@ -15,13 +15,15 @@ class PolicyUnreadableError(Exception):
 
 
 def time_to_live(admin: Admin, topic: TopicName) -> int:
-    """Reads the time to live of a topic's messages in ms; 0: none. Raises PolicyUnreadableError."""
+    """Reads the time to live of a topic's messages in ms; 0: none. Raises PolicyUnreadableError, and ClusterError if no
+    broker answers.
+    """
     return int(_applied(admin, topic, "messageTTL") or 0) * 1000
 
 
 def backlog_limits(admin: Admin, topic: TopicName) -> tuple[int, int]:
     """Reads the backlog quota of each partition of a topic: (bytes, age in ms), 0 where there is none. Raises
-    PolicyUnreadableError.
+    PolicyUnreadableError, and ClusterError if no broker answers.
     """
     found = _applied(admin, topic, "backlogQuotaMap") or {}
     size = found.get("destination_storage") or {}

@@ -23,10 +23,10 @@ from kodoctl.topology.lint.rules import (
 )
 from kodoctl.topology.lint.suppressions import apply_allows
 from kodoctl.topology.load import environments_of, load_set
-from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.payload_schemas import PayloadFile
 
 if TYPE_CHECKING:
+    from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile, TopologySet
     from kodoctl.topology.team_rules.rule_run import RuleCount, TeamRules
 
 _LOADED = (
@@ -45,8 +45,8 @@ _LOADED = (
 @dataclass(frozen=True, slots=True)
 class LintReport:
     """Result of `lint`. `findings`: all, in the order of the files, those included that a comment allows
-    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`: what
-    each team rule checked, () if there are none.
+    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`: counts
+    of each team rule, () if there are none.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -112,8 +112,7 @@ def check_set(
 
 def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
     """Findings of one topology in the environment in which it was loaded. Allow-comments are applied."""
-    _, judged = judge(TopologySet((topology,), topology.environment, ()))
-    return in_order(_apply_allow_comments(judged, [topology.source])[0])
+    return check_expanded([expand(topology)])
 
 
 def _apply_allow_comments(

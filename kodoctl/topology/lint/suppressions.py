@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 MAX_ALLOWS: Final = 1_000  # of one file: each finding is compared with each
 
+TEAM_RULE: Final = "K310"  # no comment allows it: the files that a rule judges cannot soften it
+
 _MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
-NEVER_ALLOWED: Final = "K310"  # a team rule, which the files that it judges cannot soften
 _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
 
 
@@ -59,8 +60,8 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
         elif not order[2]:
             detail = f"write `allow {order[1]} because …`"
             findings.append(error("K018", "an allowance without a reason", detail, where))
-        elif NEVER_ALLOWED in order[1]:
-            detail = f"{NEVER_ALLOWED} is a rule of this repository: exempt the object under `exempt` of the rules file"
+        elif TEAM_RULE in order[1]:
+            detail = f"{TEAM_RULE} is a rule of this repository: exempt the object under `exempt` of the rules file"
             findings.append(error("K018", "an allowance that a rules file gives", detail, where))
         else:
             first = following[comment.line - 1] if comment.alone else comment.line
@@ -76,7 +77,7 @@ def apply_allows(
     findings: Iterable[Diagnostic], allows: list[Suppression], firm: Collection[Diagnostic] = ()
 ) -> tuple[list[Diagnostic], list[Diagnostic]]:
     """(all findings, allowed ones with `allowed_because` set; a warning for each allow-comment without effect). `firm`:
-    those of the findings that no comment allows.
+    findings that no comment allows.
     """
     used: set[Suppression] = set()
     result: list[Diagnostic] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kodoctl.topology.load import RULES_FILE
+from kodoctl.topology.path_guard import repository_root
 
 if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import SourceFile
@@ -30,8 +31,6 @@ def folder_of(file: SourceFile) -> Path:
 
 def _above(folder: Path) -> Iterator[Path]:
     above = [folder, *folder.parents]
-    top = next((number for number, one in enumerate(above) if os.path.lexists(one / ".git")), None)
-    if top is None:
-        here = Path.cwd()
-        top = above.index(here) if here in above else 0
-    return (one / RULES_FILE for one in reversed(above[: top + 1]))
+    top = repository_root(folder) or Path.cwd()
+    end = above.index(top) if top in above else 0
+    return (one / RULES_FILE for one in reversed(above[: end + 1]))

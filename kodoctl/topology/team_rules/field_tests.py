@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.team_rules.rules_model import FieldTest
 
 _OF_ENTRIES: Final = ("in", "not_in", "includes")
-_ALLOWS_NOTHING: Final = {"not_in"}
-"""Tests that hold where there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class CompiledTest:
         if operator == "present":
             return (value is not None) is operand
         if value is None:
-            return self.optional or operator in _ALLOWS_NOTHING
+            return self.optional or operator == "not_in"
         entries = value if isinstance(value, tuple) else (value,)
         match operator:
             case "equals":
@@ -105,8 +103,7 @@ def compile_test(kind: str, path: str, test: FieldTest) -> tuple[CompiledTest | 
         return None, [("", str(problem))]
     operands: list[tuple[str, Any]] = []
     problems: list[tuple[str, str]] = []
-    for operator in test.operators:
-        raw = getattr(test, "in_" if operator == "in" else operator)
+    for operator, raw in test.operands.items():
         try:
             operands.append((operator, _operand(annotation, operator, raw)))
         except WrongOperandError as problem:

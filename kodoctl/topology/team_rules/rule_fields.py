@@ -19,7 +19,8 @@ from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate
 
 _TEXTS: Final = tuple[Text, ...]
-_LABELS: Final = dict[Text, Text]
+_SHARED: Final = {"owners": _TEXTS, "labels": dict[Text, Text], "partitions": PositiveInt}
+"""Fields that subscriptions and topics on Pulsar have from the ground topic."""
 _ELSEWHERE: Final = {"version", "topics", "environments", "allow_destroy", "forget"}
 """Keys of a file that are no values of its topology as a whole, or are judged by themselves."""
 
@@ -45,13 +46,11 @@ def _fields(kind: str) -> dict[str, Any]:
             own = {name: one for name, one in _members(GroundTopic).items() if name != "subscriptions"}
             return {"name": Text, "fed_by": _TEXTS, **own}
         case "subscriptions":
-            above = {"topic": Text, "owners": _TEXTS, "labels": _LABELS, "partitions": PositiveInt}
-            return {"name": Text, **above, **_members(Subscription)}
+            return {"name": Text, "topic": Text, **_SHARED, **_members(Subscription)}
         case _:
             states = Literal["ready", "retrying", "pending", "blocking", "dead", "audit"]
             facts = {"name": Text, "topic": Text, "subscription": Text, "level": Text, "state": states}
-            inherited = {"owners": _TEXTS, "labels": _LABELS, "partitions": PositiveInt}
-            return {**facts, **inherited, "policies": TopicPolicies}
+            return {**facts, **_SHARED, "policies": TopicPolicies}
 
 
 def _members(model: type[BaseModel]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Objects that team rules judge: topologies, ground topics, subscriptions and topics on Pulsar, with their values and the
-places of these.
+"""Objects that team rules judge: topologies, ground topics, subscriptions and topics on Pulsar. Each has values, and each
+value has a place in the file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RuleObject:
     """An object that rules judge. `name`: TOPOLOGY, TOPOLOGY/TOPIC or TOPOLOGY/TOPIC/SUBSCRIPTION, by which exemptions
-    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `policies`:
-    the topic whose policies in effect are the object's, None: the model's own.
+    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `topic`:
+    the topic whose policies in effect are the object's, None: the object has no policies.
     """
 
     name: str
@@ -35,21 +35,21 @@ class RuleObject:
     path: Path
     facts: Mapping[str, Any]
     model: Any = None
-    policies: FamilyTopic | None = None
+    topic: FamilyTopic | None = None
 
     def value(self, scope: LintScope, path: str) -> Any:
         """Value in effect of the field at a path; None if there is none, or an empty one."""
         first, *rest = path.split(".")
-        if first == "policies" and self.policies is not None and rest:
-            return _inside(scope.effective(self.policies, rest[0]), rest[1:])
+        if first == "policies" and self.topic is not None and rest:
+            return _inside(scope.effective(self.topic, rest[0]), rest[1:])
         value = self.facts[first] if first in self.facts else _member(self.model, first)
         return _inside(value, rest)
 
     def where(self, scope: LintScope, path: str) -> Where:
         """Place of the value of a field, also where it is inherited; of a field without value, the object's key."""
         topology, words = self.expansion.topology, path.split(".")
-        if words[0] == "policies" and self.policies is not None and len(words) > 1:
-            return scope.where(self.expansion, self.policies, words[1], words[2] if len(words) > 2 else "")
+        if words[0] == "policies" and self.topic is not None and len(words) > 1:
+            return scope.where(self.expansion, self.topic, words[1], words[2] if len(words) > 2 else "")
         inherited = {
             "owners": ("owners",), "labels": tuple(words), "partitions": ("defaults", "partitions"),
         }.get(words[0], ())  # fmt: skip
@@ -137,9 +137,8 @@ def _senders(scope: LintScope) -> dict[TopicName, list[str]]:
 
 def _waits(ground: GroundTopic, subscription: Subscription) -> dict[str, Any]:
     """Waits in effect of the states and backup levels that a subscription has; None for the others."""
-    with_backup = any(level.is_backup for level in defaults.read_levels(ground))
     waits: dict[str, Any] = dict.fromkeys(("retrying", "pending", "blocking", "backup"))
-    for state in (*defaults.read_states(subscription), *([None] if with_backup else [])):
+    for state in defaults.waiting_states(ground, subscription):
         name = state.value if state else "backup"
         resolved = defaults.waits(subscription, state)
         declared = getattr(subscription, name)
@@ -149,9 +148,6 @@ def _waits(ground: GroundTopic, subscription: Subscription) -> dict[str, Any]:
 
 def _pulsar_topic(expansion: Expansion, topic: FamilyTopic) -> RuleObject:
     ground = expansion.topology.spec.topics[topic.ground]
-    path: Path = ("topics", topic.ground)
-    if topic.subscription is not None:
-        path = (*path, "subscriptions", topic.subscription)
     facts = {
         "name": topic.name.local,
         "topic": topic.ground,
@@ -161,4 +157,4 @@ def _pulsar_topic(expansion: Expansion, topic: FamilyTopic) -> RuleObject:
         **_shared_facts(expansion, ground),
         "partitions": topic.resource.partitions or None,
     }
-    return RuleObject(f"{expansion.name}/{topic.name.local}", expansion, path, facts, None, topic)
+    return RuleObject(f"{expansion.name}/{topic.name.local}", expansion, topic.path, facts, None, topic)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.errors.codes.topology_codes import TOPOLOGY_CODES
+from kodoctl.topology.lint.suppressions import TEAM_RULE
 from kodoctl.topology.team_rules.field_tests import CompiledTest, compile_test
 from kodoctl.topology.team_rules.rules_model import RULES_VERSION, RulesFile
 from kodoctl.topology.yaml.nodes import Node, node_at, parse
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.team_rules.rules_model import Exemption, FieldTest, SetUse, TeamRule
 
 SETS: Final = ("production",)
-TEAM_RULE: Final = "K310"
 _NAME: Final = re.compile("[A-Za-z0-9._-]+")
 K311: Final = "a rule that cannot be checked"
 
@@ -172,8 +172,8 @@ def _compile(
         one, problems = compile_test(rule.of, name, test)
         compiled += [one] if one else []
         for operator, text in problems:
-            node, walked = node_at(root, (*path, name, operator))
-            where = node.where if walked[-1:] == (operator,) else node.key_where if not operator else node.where
+            node, _ = node_at(root, (*path, name, operator))
+            where = node.where if operator else node.key_where
             detail = f"{name}.{operator}: {text}" if operator else text
             findings.append(error("K311", K311, detail, where))
     return tuple(compiled), findings
@@ -183,8 +183,9 @@ def _compile_condition(
     rule: TeamRule, root: Node, path: tuple[str, ...]
 ) -> tuple[CompiledCondition | None, list[Diagnostic]]:
     """(the condition of a rule, errors in it): the condition is None if the rule has none, or a wrong one."""
-    if rule.condition is None or rule.of is None:
+    if rule.condition is None:
         return None, []
+    assert rule.of is not None  # the model sees to it
     from kodoctl.topology.team_rules.rule_conditions import compile_condition
 
     condition, problems = compile_condition(rule.of, rule.condition)

@@ -37,17 +37,16 @@ class FieldTest(FileModel):
     """true: there may be no value; one that is there is tested."""
 
     @property
-    def operators(self) -> tuple[str, ...]:
-        """Names of the tests that the file has, as it writes them, without `optional`."""
-        return tuple(
-            name.rstrip("_") for name in type(self).model_fields if name in self.model_fields_set - {"optional"}
-        )
+    def operands(self) -> dict[str, Any]:
+        """Operator, as the file writes it -> its value in the file; without `optional`."""
+        given = self.model_fields_set - {"optional"}
+        return {name.rstrip("_"): getattr(self, name) for name in type(self).model_fields if name in given}
 
     @model_validator(mode="after")
     def _can_hold(self) -> Self:
-        if not self.operators:
+        if not self.operands:
             raise wrong_value("should have a test: present, equals, in, not_in, includes, at_least, at_most or matches")
-        if self.present is False and (self.operators != ("present",) or self.optional):
+        if self.present is False and (len(self.operands) > 1 or self.optional):
             raise wrong_value("`present: false` stands alone: no other test of a value that may not be there can hold")
         if self.present and self.optional:
             raise wrong_value("`present: true` and `optional: true` contradict each other: write one of them")

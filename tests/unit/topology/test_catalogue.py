@@ -160,6 +160,11 @@ def test_a_subscription_has_its_settings_and_the_defaults_in_effect() -> None:
     assert (found["workers"], found["recall"], found["produces"]) == (["w"], ["r"], ["K"])
 
 
+def test_waits_of_any_backup_level_are_shown() -> None:
+    settings = topic("K", "topics: {K: {levels: [L1, B2], subscriptions: {t: {}}}}")["subscriptions"][0]["settings"]
+    assert [one["value"]["attempts"] for one in settings if one["name"] == "backup"] == [24]
+
+
 def test_a_setting_in_the_file_is_shown_even_if_it_is_the_default() -> None:
     settings = topic("K", "topics: {K: {subscriptions: {t: {states: [], backup: {attempts: 2}}}}}")["subscriptions"][0]
     assert [one["name"] for one in settings["settings"] if one["where"]] == ["backup"]
