@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast
 
@@ -21,6 +22,11 @@ def digest(document: Any) -> str:
     """SHA-256 of a document's canonical JSON (sorted keys, no spaces), as 64 hex digits."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """The digest of a document without its key `seal`."""
+    return digest({name: value for name, value in document.items() if name != "seal"})
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.binary.bundled_producer import dedup_producer
 from kodoctl.pulsar.binary.message_reader import (
@@ -104,6 +104,14 @@ class RecallCluster:
             return read_control_namespace(self._session.admin, tenant).uuid
         except KodoctlError:
             return None
+
+    def check_identity(self, planned: str | None, tenant: str) -> None:
+        """Raises RefusedError for a plan of another cluster, if both identities are known. `planned`: identity in the
+        plan.
+        """
+        found = self.identity(tenant)
+        if planned is not None and found is not None and planned != found:
+            raise RefusedError(error("K534", "plan for another cluster", f"planned on {planned}, this is {found}"))
 
     def facts(self, part: str) -> PartitionFacts:
         """Reads the present state of a partition and its cursors. Raises UsageError (no such topic), ClusterError."""

@@ -14,7 +14,7 @@ from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.applied_policy import PolicyUnreadableError, backlog_limits, time_to_live
 from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.recall.cluster import letter_of
-from kodoctl.recall.plan.replay_counts import PartitionCounts, ReplayCounts, Span, duration_of
+from kodoctl.recall.plan.replay_counts import PartitionCounts, PublishTimes, ReplayCounts, duration_of
 from kodoctl.recall.plan.replay_plan import sealed
 from kodoctl.recall.recall_planner import held_letters
 from kodoctl.text.formatting import many, size_text, time_text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.message.stored_message import Position
     from kodoctl.recall.plan.ready_lanes import ReadyLane, ReplaySource
-    from kodoctl.recall.plan.replay_counts import Done
+    from kodoctl.recall.plan.selection import Done
 
 _AHEAD: Final = 60_000  # ms by which publish times are taken to be out of order at most, where reading ends early
 
@@ -41,7 +41,7 @@ class ReplayRequest:
     """
 
     source: ReplaySource
-    span: Span
+    span: PublishTimes
     message: Position | None
     rate: float | None
     done: Done | None
@@ -131,12 +131,13 @@ def _lane_rows(
         if cursor is None:
             detail = f"{request.source.subscription} on {part}: `kodoctl apply FILE` creates it"
             raise ClusterError(error("K711", "subscription not found", detail))
-        if not facts.ledgers:
+        first = _first(facts)
+        if first is None:
             begins[number] = None
         found = PartitionCounts(cursor, counts, request.now - ttl if ttl else None)
         for stored in _messages(request, cluster, facts):
             letter = letter_of(stored, lane.topic, request.source.fair_by)
-            if (stored.ledger, stored.entry) == _first(facts):
+            if (stored.ledger, stored.entry) == first:
                 begins[number] = letter.publish_time
             found.add(letter)
         if quota_size and found.size > quota_size:

@@ -115,15 +115,28 @@ def backlog_text(lanes: Sequence[LaneStatus]) -> str:
     """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
     broker's rates of the last minute. "" if few messages wait, or as many leave as come.
     """
-    ready = [lane for lane in lanes if lane.state == "ready"]
-    waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
-    change = sum(lane.rate_out - lane.rate_in for lane in ready)
-    if waiting < _LEAST or abs(change) < 1:
+    waiting, change = _pace(lanes)
+    if not change:
         return ""
     if change < 0:
         return f"ready lanes: {-change:,.0f}/s more come than go"
-    about = "at least" if any(lane.messages_at_least for lane in ready) else "about"
+    about = "at least" if any(lane.messages_at_least for lane in lanes if lane.state == "ready") else "about"
     return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
+
+
+def is_growing(lanes: Sequence[LaneStatus]) -> bool:
+    """True if `backlog_text` says that more messages come to a subscription's ready lanes than go."""
+    return _pace(lanes)[1] < 0
+
+
+def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
+    """Number of messages that wait in the ready lanes, and how many a second more leave than come: 0 if few wait, or if
+    as many leave as come.
+    """
+    ready = [lane for lane in lanes if lane.state == "ready"]
+    waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
+    change = sum(lane.rate_out - lane.rate_in for lane in ready)
+    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change
 
 
 def _name(lane: LaneStatus) -> str:

@@ -91,9 +91,12 @@ class _Pages:
             "topology": "",
             "spans": SPANS,
             "topologies": [*self._data.words.files],
+            "target": self._data.target,
+            "production": self._data.production,
+            "clock": _clock,
+            "many": many,
         }
-        about = {"target": self._data.target, "production": self._data.production, "clock": _clock, "many": many}
-        return HTMLResponse(self._templates.get_template(template).render({**frame, **about, **values}), status)
+        return HTMLResponse(self._templates.get_template(template).render({**frame, **values}), status)
 
     def home(self, _: Request) -> Response:
         """First screen."""

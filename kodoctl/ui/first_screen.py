@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.overrides import steered_text
-from kodoctl.status.status_text import backlog_text
+from kodoctl.status.status_text import backlog_text, is_growing
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, lane_text, many
 
@@ -200,9 +200,9 @@ def _needs(topology: TopologyStatus, now: int, words: CommandWords) -> Iterator[
         line = partial(_line, words, topology.name, chosen)
         yield from _letters(topology, lanes, name, now, line)
         yield from _workers(topology, lanes, name, line)
-        if (pace := backlog_text(lanes)).endswith("come than go"):
+        if is_growing(lanes):
             means = "Messages wait longer and longer. Live orders may be the reason; else start more workers."
-            yield Need("open", f"{name}: {pace}", means, line("kodo-consumer steer"))
+            yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 
 def _line(words: CommandWords, topology: str, chosen: tuple[str, ...], command: str, *more: str) -> str:

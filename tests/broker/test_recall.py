@@ -116,7 +116,7 @@ def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls)
 
 
 def test_a_copy_or_an_old_letter_that_is_not_the_planned_one_stays(recalls: Recalls) -> None:
-    from kodoctl.recall.plan.recall_plan_file import seal_of
+    from kodoctl.documents.json_form import seal_of
 
     recalls.die([*range(3), *range(3)])
     plan = recalls.plan("payload.n < 2")
@@ -259,7 +259,7 @@ def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Re
 
 
 def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> None:
-    from kodoctl.recall.plan.recall_plan_file import seal_of
+    from kodoctl.documents.json_form import seal_of
 
     recalls.die(range(2))
     plan = recalls.plan()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kodo_consumer.cli.options import LogOptions, Port, Topology, connects, log_options
-from kodo_consumer.cli.outbox_commands import RowFormat
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodo_consumer.source.commit_proof import CommitStatus
 from kodoctl.cli.common.console import command, judging, say
+from kodoctl.cli.common.options import Format
 from kodoctl.errors import UsageError, error
 from kodoctl.host.host_facts import working_folder
 from kodoctl.text.escaping import one_line
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.source")
 _SHOWN: Final = 10  # findings in a text
 SourceName = Annotated[str | None, typer.Argument(help="May be left out if the file has one.", metavar="SOURCE")]
-Format = Annotated[RowFormat, typer.Option("--format", help="How the result is printed.")]
+Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
 
 @command
@@ -88,11 +88,13 @@ def verify(
     end: Annotated[
         bool, typer.Option("--end", help="Verify no more: drop the slot that keeps the log. The next call begins anew.")
     ] = False,
-    format: Format = RowFormat.TEXT,  # noqa: A002
+    output: Output = Format.TEXT,
     *,
     place: ConnectionOptions,
 ) -> None:
-    """Prove that each commit is stored as messages: read the database's log once more.
+    """Prove that each commit is stored as messages.
+
+    It reads the database's log once more.
 
     The first call makes a slot of its own; call it every few minutes from then on, because the slot keeps the log.
 
@@ -114,7 +116,7 @@ def verify(
         return
     found = verifier.verify(wait, accepted)
     verdict, code = _verdict(found)
-    if format is RowFormat.JSON:
+    if output is Format.JSON:
         say(json.dumps(_document(chosen, verifier.slot, found, verdict), indent=2))
     else:
         say("\n".join(_lines(chosen, verifier.slot, found, verdict)))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.topology.change_sources import TableMapping
 
+NO_MESSAGE: Final = "change cannot become a message"
 _NUMBERS: Final = frozenset({"number", "integer"})
 
 
@@ -39,7 +40,7 @@ GoneError.
 
 def refused(table: str, detail: str) -> UsageError:
     """Returns the error that stops a source at a change."""
-    return UsageError(error("K791", "change cannot become a message", f"{table}: {detail}"))
+    return UsageError(error("K791", NO_MESSAGE, f"{table}: {detail}"))
 
 
 class RowMapping:

@@ -20,9 +20,9 @@ from kodo_consumer.source.database import Event, Replication, SourceDatabase, So
 from kodo_consumer.source.pgoutput import Begin, BrokenMessageError, Commit, Relation, RowChange, Truncate, read_message
 from kodo_consumer.source.positions import PLACES, Position, lsn_text
 from kodo_consumer.source.progress import OpenTransaction, Progress
-from kodo_consumer.source.row_mapping import GoneError
+from kodo_consumer.source.row_mapping import NO_MESSAGE, GoneError
 from kodo_consumer.source.sender import Numbering, SourceSender, UnconfirmedMessage
-from kodo_consumer.source.table_mappings import NO_MESSAGE, TableMappings, at
+from kodo_consumer.source.table_mappings import TableMappings, at
 from kodoctl.database.postgres import DatabaseError
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.text.escaping import one_line
@@ -32,7 +32,7 @@ from kodoctl.topology.names import NamespaceName
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection.connection import Connection
-    from kodoctl.topology.change_sources import ChangeSource, TableMapping
+    from kodoctl.topology.change_sources import ChangeSource
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
@@ -124,10 +124,6 @@ class Source:
         self._life = _Life()
 
     @property
-    def _tables(self) -> dict[str, TableMapping]:
-        return {table.name: table for table in self._source.tables}
-
-    @property
     def waiting(self) -> int:
         """Number of messages without a receipt."""
         return len(self._life.out)
@@ -190,7 +186,8 @@ class Source:
             self._life.replication = replication
             self._works()
             self._check_published(queries)
-            log.info("changes of %s, slot %s", ", ".join(self._tables), self._source.slot)
+            names = ", ".join(table.name for table in self._source.tables)
+            log.info("changes of %s, slot %s", names, self._source.slot)
             try:
                 self._stream(replication, queries, sender)
             except EndedError:
@@ -211,7 +208,7 @@ class Source:
         self._life.time = time.time_ns() // 1_000_000
         self._life.transaction, self._life.lsn, self._life.place = self._life.progress.begin(self._life.time), lsn, 0
         before = self.counts["sent"]
-        for number, table in enumerate(self._tables.values()):
+        for number, table in enumerate(self._source.tables):
             if table.spec.outbox is not None:
                 log.info("%s is an outbox: rows that are there already are sent as well", table.name)
             for row in snapshot_rows(queries, table, -1 - number, snapshot):

@@ -19,6 +19,7 @@ from kodo_consumer.core.values.envelope import Level, Outgoing, wire_size
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.policy_builder import send_target_of
 from kodo_consumer.source.positions import Position, lsn_text, origin_of
+from kodo_consumer.source.row_mapping import NO_MESSAGE
 from kodo_consumer.source.stored_messages import id_prefix, stored_since
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import COVERED, FOR, SEQ
@@ -113,7 +114,7 @@ class SourceTopics:
     def place(self, message: MappedMessage, position: Position, time_ms: int) -> PlacedMessage:
         """Checks a message, and chooses its topic and partition. `time_ms`: of the commit, in ms since the epoch."""
         if message.topic not in self._topology.spec.topics:
-            raise UsageError(error("K791", "change cannot become a message", f"no topic {message.topic!r} in the file"))
+            raise UsageError(error("K791", NO_MESSAGE, f"no topic {message.topic!r} in the file"))
         ready = self.of(message.topic)
         new = ready.form.accept(
             message.payload,

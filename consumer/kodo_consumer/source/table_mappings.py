@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kodo_consumer.source.positions import Position
-from kodo_consumer.source.row_mapping import RowMapping
+from kodo_consumer.source.row_mapping import NO_MESSAGE, RowMapping
 from kodoctl.errors import UsageError, error
 from kodoctl.text.escaping import one_line
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.send_target import SendTarget
     from kodo_consumer.source.database import SourceDatabase
     from kodo_consumer.source.pgoutput import Relation, RowChange
+    from kodoctl.errors import Diagnostic
     from kodoctl.topology.change_sources import ChangeSource, TableMapping
 
 log = logging.getLogger("kodo.source")
-NO_MESSAGE: Final = "change cannot become a message"
 
 
 class TableMappings:
@@ -104,6 +104,6 @@ class TableMappings:
         return RowMapping(table, relation, key, target, fetch)
 
 
-def at(finding: Any, table: str, position: Position) -> Any:
-    """The finding, with the place of the change that it is about."""
+def at(finding: Diagnostic, table: str, position: Position) -> Diagnostic:
+    """The finding about a change, with the change's table and position."""
     return error(finding.code, finding.summary, f"{table} at {position}: {finding.detail}")

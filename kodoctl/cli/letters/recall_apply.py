@@ -137,7 +137,6 @@ def approved_plan(
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan import recall_plan_file
-    from kodoctl.recall.send.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
     per_second, signer = parse_rate("--rate", asked.rate), _signer()
@@ -147,7 +146,7 @@ def approved_plan(
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
         edit, largest, compression, source = _check_files(session, plan, asked.topology)
-        check_identity(plan, RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant)
+        RecallCluster(session).check_identity(plan.cluster, TopicName.parse(plan.source_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
         if not plan.empty:

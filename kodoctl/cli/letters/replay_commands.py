@@ -20,7 +20,7 @@ from kodoctl.errors import ExitCode, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.recall.message.stored_message import Position
-    from kodoctl.recall.plan.replay_counts import Span
+    from kodoctl.recall.plan.replay_counts import PublishTimes
 
 Whose = Annotated[str, typer.Option("--subscription", help="Whose messages.", metavar="NAME")]
 From = Annotated[
@@ -105,9 +105,9 @@ def plan(
         finish(ExitCode.REFUSED)
 
 
-def _span(since: str | None, message: str | None, until: str | None, now: int) -> Span:
+def _span(since: str | None, message: str | None, until: str | None, now: int) -> PublishTimes:
     """Parses the times of the messages. Raises UsageError (K597) if the choice has no beginning, or is empty."""
-    from kodoctl.recall.plan.replay_counts import Span
+    from kodoctl.recall.plan.replay_counts import PublishTimes
 
     if (since is None) is (message is None):
         detail = "say --from TIME or --message POSITION, one of them"
@@ -117,7 +117,7 @@ def _span(since: str | None, message: str | None, until: str | None, now: int) -
     if begin is not None and begin >= (now if end is None else end):
         detail = "--from is not before --until" if until else "--from is not in the past"
         raise UsageError(error("K597", "no beginning of the replay", detail))
-    return Span(begin, end)
+    return PublishTimes(begin, end)
 
 
 def _position(text: str) -> Position:

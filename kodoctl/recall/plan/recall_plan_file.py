@@ -6,13 +6,13 @@ document (`kodoctl.recall.plan.letter_table`): the document has their number and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
-from kodoctl.documents.json_form import digest, form, reason
+from kodoctl.documents.json_form import form, reason, seal_of
 from kodoctl.documents.recall_document import AnyRecallPlan, RecallPlanDocument, RecallTableDocument
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.message.stored_message import Position
@@ -56,11 +56,6 @@ def to_json(plan: RecallPlan) -> AnyRecallPlan:
     document["seal"] = seal_of(document)
     sealed: AnyRecallPlan = document
     return sealed
-
-
-def seal_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON without the seal."""
-    return digest({name: value for name, value in document.items() if name != "seal"})
 
 
 def hash_of(document: AnyRecallPlan) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.protocol.properties import FOR
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.binary.message_reader import Cursor
     from kodoctl.recall.message.stored_message import DeadLetter
     from kodoctl.recall.plan.ready_lanes import ReadyLane
+    from kodoctl.recall.plan.selection import Done
 
 _BUNDLE: Final = 1_000  # identities in a question to the workers' store
 _TENANTS: Final = 20
-Done = Callable[[Sequence[str]], Collection[str]]
 
 
-class Span(NamedTuple):
+class PublishTimes(NamedTuple):
     """The chosen messages: published at `since` or later (ms since the epoch; None: from the place where reading begins)
     and before `until` (None: up to the end).
     """
@@ -41,7 +40,7 @@ class ReplayCounts:
     dead letters; `done`: says which identities the workers' store knows as done, None: there is none to ask.
     """
 
-    def __init__(self, subscription: str, span: Span, elsewhere: frozenset[str], done: Done | None) -> None:
+    def __init__(self, subscription: str, span: PublishTimes, elsewhere: frozenset[str], done: Done | None) -> None:
         self._subscription, self._span, self._elsewhere, self._done = subscription, span, elsewhere, done
         self._counts: Counter[str] = Counter()
         self._tenants: Counter[str] = Counter()
@@ -119,20 +118,33 @@ class PartitionCounts:
         self.messages = self.size = 0
         self.first: int | None = None
         self._last = 0
+        self._read = (-1, -1)  # ledger and entry of the message before
 
     def add(self, letter: DeadLetter) -> None:
-        """Adds the next stored message."""
+        """Adds the next stored message. Of a message in chunks, which stands at its last one, all chunks are chosen:
+        entries just before the message that are acknowledged and no message of their own.
+        """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
+        begin, self._read = self._chunk_before(ledger, entry), (ledger, entry)
         is_expired = self._expires is not None and published < self._expires
         if not self._counts.add(letter, acknowledged=self._cursor.has((ledger, entry)), expired=is_expired):
             return
         self.messages, self.size = self.messages + 1, self.size + letter.size
         self.first = published if self.first is None else min(self.first, published)
         self._last = max(self._last, published)
-        if self._runs and self._runs[-1].ledger == ledger and self._runs[-1].last >= entry - 1:
-            self._runs[-1] = self._runs[-1]._replace(last=entry)
+        if self._runs and self._runs[-1].ledger == ledger and self._runs[-1].last >= begin - 1:
+            self._runs[-1] = self._runs[-1]._replace(last=max(entry, self._runs[-1].last))
         else:
-            self._runs.append(EntryRun(ledger, entry, entry))
+            self._runs.append(EntryRun(ledger, begin, entry))
+
+    def _chunk_before(self, ledger: int, entry: int) -> int:
+        """The first of the acknowledged entries before this one that hold no message, or the entry itself."""
+        if self._read[0] != ledger:
+            return entry
+        begin = entry
+        while begin - 1 > self._read[1] and self._cursor.has((ledger, begin - 1)):
+            begin -= 1
+        return begin
 
     def row(self, lane: ReadyLane, partition: int) -> ReplayPartition | None:
         """The row of the plan; None if nothing was chosen."""

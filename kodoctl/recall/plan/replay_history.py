@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pulsar.values import packed_text
 from kodoctl.recall.plan.entry_runs import Runs, from_rows, to_rows
-from kodoctl.recall.plan.replay_plan import dumps, loads, part_of
+from kodoctl.recall.plan.replay_plan import parse, part_of
 from kodoctl.topology.names import InvalidNameError, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kodoctl.documents.replay_document import ReplayPlanDocument, ReplayRow
 
 KIND: Final = "replay"
@@ -71,7 +69,7 @@ class ReplayRecord:
         }
 
 
-def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Sequence[Any]], who: str, at: int) -> Json:
+def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, at: int) -> Json:
     """Makes the entry that is written before the first cursor moves. Raises UsageError (K593) if the acknowledged
     entries are in too many pieces for one entry.
     """
@@ -118,7 +116,7 @@ def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> dict[s
 def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
     try:
         document = json.loads(packed_text.unpack(entry["packed"]))
-        plan = loads(dumps(document["plan"]), "the journal")
+        plan = parse(document["plan"], "the journal")
         before = {part_of(one): from_rows(document["before"][part_of(one)]) for one in plan["partitions"]}
         places = {str(TopicName.parse(one["topic"]).namespace) for one in plan["partitions"]}
         if places != {namespace}:

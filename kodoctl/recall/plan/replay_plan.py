@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl import __version__
-from kodoctl.documents.json_form import digest, form, reason
+from kodoctl.documents.json_form import form, reason, seal_of
 from kodoctl.documents.replay_document import ReplayPartition, ReplayPlanDocument
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.plan.entry_runs import Runs, common, entry_count, from_rows, merged, move_for, without
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 HASH: Final = 12  # characters of the seal that people type
+_MADE_BY: Final = "write one with `kodoctl replay plan --out FILE`"
 Json = dict[str, Any]
 
 
 def sealed(values: Mapping[str, Any]) -> ReplayPlanDocument:
     """Adds format, version and seal to the values of a plan."""
     document: Any = {"format_version": FORMAT_VERSION, "kodoctl_version": __version__, "action": "replay", **values}
-    document["seal"] = _seal(document)
+    document["seal"] = seal_of(document)
     plan: ReplayPlanDocument = document
     return plan
-
-
-def _seal(document: Mapping[str, Any]) -> str:
-    return digest({name: value for name, value in document.items() if name != "seal"})
 
 
 def dumps(plan: ReplayPlanDocument) -> str:
@@ -46,27 +43,30 @@ def dumps(plan: ReplayPlanDocument) -> str:
 
 
 def loads(text: str, file: str) -> ReplayPlanDocument:
-    """Parses the text of a plan file. `file`: its path, for errors. Raises RefusedError for another format or an edited
-    file, InvalidFileError for any other fault.
-    """
+    """Parses the text of a plan file. `file`: its path, for errors. Raises as `parse`."""
     try:
         document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _not_a_plan(_MADE_BY, file) from None
+    return parse(document, file)
+
+
+def parse(document: Any, file: str) -> ReplayPlanDocument:
+    """Checks the JSON of a plan. `file`: its source, for errors. Raises RefusedError for another format or an edited
+    plan, InvalidFileError for any other fault.
+    """
+    try:
         version, action = document["format_version"], document["action"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise _not_a_plan("write one with `kodoctl replay plan --out FILE`", file) from None
+    except (TypeError, KeyError):
+        raise _not_a_plan(_MADE_BY, file) from None
     if action != "replay":
         raise _not_a_plan("it is a plan of dead or waiting messages: `kodoctl recall apply` or `waiting apply`", file)
     if version != FORMAT_VERSION:
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}"
         raise RefusedError(error("K593", "replay that cannot be carried out", detail, Where(file)))
-    if document.get("seal") != _seal(document):
+    if document.get("seal") != seal_of(document):
         detail = "its content does not match its seal: it was edited or cut; plan again"
         raise RefusedError(error("K593", "replay that cannot be carried out", detail, Where(file)))
-    return parse(document, file)
-
-
-def parse(document: Any, file: str) -> ReplayPlanDocument:
-    """Checks the JSON of a plan. `file`: its source, for errors. Raises InvalidFileError."""
     try:
         plan: ReplayPlanDocument = form(ReplayPlanDocument).validate_python(document, strict=True, extra="forbid")
         for one in plan["partitions"]:

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.recall_plan import RecallPlan
 
 
-def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:
-    """Raises RefusedError for a plan of another cluster, if both identities are known. Letters are compared
-    with their digests in any case.
-    """
-    found = cluster.identity(tenant)
-    if plan.cluster is not None and found is not None and plan.cluster != found:
-        raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))
-
-
 def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:

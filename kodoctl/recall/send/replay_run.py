@@ -203,8 +203,7 @@ def _replay_partition(work: ReplayWork, one: ReplayPartition, before: Runs, repo
     if replay.to is not None:
         _move(work, one, replay.to, again)
         now = _state(work, one)
-        gone = len(again) and entry_count(without(again, now.stored if now else ()))
-        if gone:
+        if gone := entry_count(without(again, now.stored if now else ())):
             work.tell(f"{part}: {many(gone, 'entry was', 'entries were')} removed while the cursor moved: retention")
     _acknowledge(work, one, replay.acknowledge, report)
     report.entries += entry_count(again)

@@ -45,8 +45,8 @@ _LOADED = (
 @dataclass(frozen=True, slots=True)
 class LintReport:
     """Result of `lint`. `findings`: all, in the order of the files, those included that a comment allows
-    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`: counts
-    of each team rule, () if there are none.
+    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`:
+    counts of each team rule, () if there are none.
     """
 
     findings: tuple[Diagnostic, ...]

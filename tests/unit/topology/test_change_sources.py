@@ -2,7 +2,7 @@
 
 import pytest
 
-from kodoctl.topology.change_sources import change_sources, slot_name, sourced_grounds
+from kodoctl.topology.change_sources import change_sources, slot_name, sourced_grounds, verification_slot
 from kodoctl.topology.names import State
 from tests.unit.topology.topology_files import expanded, found_in, loaded
 
@@ -18,6 +18,9 @@ OUTBOX = "s.out: {outbox: {topic: t, payload: p}}"
 
 def test_the_slot_is_named_by_topology_and_source() -> None:
     assert slot_name("Trade.EU", "shop-db") == "kodo_trade_eu_shop_db"
+    assert verification_slot("kodo_trade_eu_shop_db") == verification_slot("kodo_trade_eu_shop_db")
+    assert len({verification_slot(name) for name in ("kodo_a_b", "kodo_a_b_c", "k" * 63)}) == 3
+    assert len(verification_slot("k" * 63)) < 64
 
 
 @pytest.mark.parametrize(

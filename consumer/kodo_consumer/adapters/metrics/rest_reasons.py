@@ -134,11 +134,13 @@ class RestWatch:
         self._started = -1
         self._last_start = float("-inf")
         self._told_at: dict[RestReason, float] = {}
+        self._hook_told_at = float("-inf")
 
     def check(self, now: float) -> None:
         """Notes which reasons apply at `now` (time.monotonic()); none does while the worker connects or drains. Writes
         an alarm about those that have lasted for ten seconds: once for each reason, and every minute for a fault.
-        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while messages wait.
+        Reasons that are `told_elsewhere` get none; those with `starts_end_it` only while messages wait. A hook that has
+        run for ten seconds gets one every minute.
         """
         counts, engine = self._sight.worker.counts, self._sight.worker.engine
         if counts.started != self._started:
@@ -156,7 +158,10 @@ class RestWatch:
             rest for rest in long if rest not in self._told_at or (rest.fault and now - self._told_at[rest] >= _AGAIN)
         ]
         hook = self._sight.worker.running_hook
-        if hook is not None and hook[1] >= ALARM_AFTER:
+        if hook is None or hook[1] < ALARM_AFTER:
+            self._hook_told_at = float("-inf")
+        elif now - self._hook_told_at >= _AGAIN:
+            self._hook_told_at = now
             text = f"{hook_text(*hook)}: no other hook is called meanwhile"
             self._sight.worker.alarms.write(Alarm("hook", text))
         if news:

@@ -38,6 +38,13 @@ def test_a_commit_whose_messages_are_stored_is_proved() -> None:
     assert without_copy(READING) == set()
 
 
+def test_a_commit_is_as_bad_as_the_worst_of_its_messages() -> None:
+    expected = {HERE: ONE, Position(100, 1): ONE}
+    for stored in ({HERE: 1}, {Position(100, 1): 1}):
+        proof = prove(replace(READING, expected=expected, stored=stored))
+        assert (proof.commits[CommitStatus.MISSING], proof.commits[CommitStatus.STORED]) == (1, 0)
+
+
 def test_a_commit_without_messages_is_no_commit_of_the_proof() -> None:
     proof = prove(replace(READING, expected={}, stored={}))
     assert sum(proof.commits.values()) == 0

@@ -11,6 +11,7 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
+from kodoctl.documents.json_form import seal_of
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.ledger.recall_ledger import LetterStatus, RecallEvent
@@ -178,7 +179,7 @@ def test_a_head_that_was_edited_is_refused(tmp_path: Path) -> None:
             recall_plan_file.loads(edited, str(file))
     form = json.loads(text)
     form["letters"]["file"] = "../p.json.letters"
-    form["seal"] = recall_plan_file.seal_of(form)
+    form["seal"] = seal_of(form)
     with pytest.raises(KodoctlError, match="K558"):
         recall_plan_file.loads(json.dumps(form), str(file))
 

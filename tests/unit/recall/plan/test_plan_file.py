@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from kodoctl.documents.json_form import seal_of
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, highest_booked, latest_status
@@ -69,7 +70,7 @@ def as_dict(plan: RecallPlan) -> dict[str, Any]:
 
 def sealed(**changes: Any) -> str:
     form = as_dict(PLAN) | changes
-    return json.dumps({**form, "seal": recall_plan_file.seal_of(form)})
+    return json.dumps({**form, "seal": seal_of(form)})
 
 
 LETTER = as_dict(PLAN)["letters"][0]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.pulsar.binary.message_reader import Cursor
+from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan import replay_counts
 from kodoctl.recall.plan.ready_lanes import ReadyLane
-from kodoctl.recall.plan.replay_counts import PartitionCounts, ReplayCounts, Span, duration_of
+from kodoctl.recall.plan.replay_counts import PartitionCounts, PublishTimes, ReplayCounts, duration_of
 from tests.unit.recall.letters import NOW, letter
 
 LANE = ReadyLane("L1/ready", "persistent://kodo/trade/orders", 2)
-EVERYTHING = Span(None, None)
+EVERYTHING = PublishTimes(None, None)
 
 
-def counts(span: Span = EVERYTHING, elsewhere: Collection[str] = (), done: Any = None) -> ReplayCounts:
+def counts(span: PublishTimes = EVERYTHING, elsewhere: Collection[str] = (), done: Any = None) -> ReplayCounts:
     return ReplayCounts("billing", span, frozenset(elsewhere), done)
 
 
 def test_only_acknowledged_messages_of_the_subscription_in_the_span_run_again() -> None:
-    found = counts(Span(NOW - 100, NOW))
+    found = counts(PublishTimes(NOW - 100, NOW))
     partition = PartitionCounts(Cursor((1, 4), ()), found, NOW - 50)
     for entry, at, more in [
         (0, NOW - 101, {}),
@@ -53,12 +55,21 @@ def test_a_partition_without_a_chosen_message_has_no_row() -> None:
 
 def test_entries_of_a_batch_and_behind_a_gap_are_runs() -> None:
     found = counts()
-    partition = PartitionCounts(Cursor((9, 9), ()), found, None)
+    partition = PartitionCounts(Cursor((1, 1), (((1, 4), (1, 4)),)), found, None)
     for entry, batch in ((0, 0), (0, 1), (1, -1), (4, -1)):
         partition.add(letter({}, entry=entry, batch=batch))
     row = partition.row(LANE, 0)
     assert row is not None
     assert (row["again"], row["messages"], partition.size) == ([[1, 0, 1], [1, 4, 4]], 4, 8)
+
+
+def test_a_message_in_chunks_comes_again_with_all_of_them() -> None:
+    partition = PartitionCounts(Cursor((2, 9), ()), counts(), None)
+    for place in (Position(0, 1, 3, -1), Position(0, 1, 6, -1), Position(0, 2, 2, -1), Position(0, 2, 1, -1)):
+        partition.add(replace(letter({}), position=place))
+    row = partition.row(LANE, 0)
+    assert row is not None
+    assert (row["again"], row["messages"]) == ([[1, 3, 6], [2, 2, 2]], 4)
 
 
 def test_what_the_store_knows_as_done_is_skipped_and_asked_for_in_bundles(monkeypatch: Any) -> None:
