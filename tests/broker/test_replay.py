@@ -314,6 +314,74 @@ def test_batches_come_again_whole_and_a_message_names_the_begin(replays: Replays
     )
 
 
+def test_a_replay_is_undone_once_so_that_a_later_one_stays(replays: Replays) -> None:
+    replays.send(range(6))
+    replays.take()
+    first = replays.plan("--from", "1h")["run"]
+    replays.apply()
+    assert replays.undo(run=first)["entries"] == 6
+    replays.plan("--from", "1h")
+    replays.apply()
+    again = replays.workspace.run("replay", "undo", first, replays.workspace.namespace, "--auto-approve", code=64)
+    assert "is undone already" in " ".join(again.text.split())
+    assert replays.take() == Counter(range(6))
+
+
+def test_what_others_handle_between_two_attempts_stays_done(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kodoctl.recall.send import replay_run
+
+    replays.send(range(6))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(replay_run, "_replay_partition", _interrupted)
+        replays.apply(code=130)
+    replays.send(range(6, 20))
+    assert replays.take() == Counter(range(6, 20))
+    assert replays.apply()["complete"]
+    assert replays.take() == Counter(range(6))
+
+
+def test_a_killed_attempt_leaves_no_pause_when_its_plan_fits_no_more(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(6))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(LanePause, "_wait_for_readers", _interrupted)
+        killed.setattr(LanePause, "give_up", lambda _: "")
+        replays.apply(code=130)
+    assert replays.is_paused()
+    path = f"{replays.workspace.path('orders')}-partition-0/subscription/billing/resetcursor/0"
+    assert replays.workspace.broker.admin("POST", path).ok
+    assert "K595" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert not replays.is_paused()
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(workspace: Workspace) -> None:
+    replays = Replays(workspace, TOPICS.replace("  fair_by: uid", "  fair_by: uid\n  levels: double"))
+    replays.send(range(6))
+    assert replays.take() == Counter(range(6))
+    low, high = workspace.full("orders"), workspace.full("orders-L2")
+    with workspace.client() as client:
+        producer = client.create_producer(high)
+        producer.send(b"{}", properties={"uid": "u1"})
+        consumer = client.subscribe(high, "billing", pulsar.ConsumerType.Shared)
+        consumer.acknowledge(consumer.receive(5_000))
+        consumer.close()
+    assert {row["topic"] for row in replays.plan("--from", "1h")["partitions"]} == {low, high}
+    replays.apply()
+    workspace.admin("DELETE", f"{workspace.path('orders-L2')}/partitions", force="true")
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["problems"]) == (True, 6, [])
+    assert not replays.is_paused()
+
+
 def test_what_is_no_longer_stored_refuses_the_plan_and_nothing_is_changed(workspace: Workspace) -> None:
     replays = Replays(workspace)
     replays.send(range(10))
