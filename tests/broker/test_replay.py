@@ -14,6 +14,7 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.send.lane_pause import LanePause
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
@@ -380,6 +381,31 @@ def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(wo
     report = replays.undo()
     assert (report["complete"], report["entries"], report["problems"]) == (True, 6, [])
     assert not replays.is_paused()
+
+
+def test_reading_begins_before_the_span_because_publish_times_are_out_of_order(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker looks for a publish time as if they were in order, and one late message sends it behind others."""
+    asked: list[int] = []
+    real = RecallCluster.read_since
+
+    def read_since(cluster: RecallCluster, facts: Any, since: int) -> Any:
+        asked.append(since)
+        return real(cluster, facts, since)
+
+    replays.send(range(3))
+    replays.take()
+    monkeypatch.setattr(RecallCluster, "read_since", read_since)
+    plan = replays.plan("--from", "1h")
+    assert plan["summary"]["again"] == 3
+    assert set(asked) == {plan["since"] - 60_000}
+
+
+def test_times_before_1970_and_plans_without_messages(replays: Replays) -> None:
+    replays.send(range(3))
+    assert replays.plan("--from", "99999d")["summary"]["unfinished"] == 3
+    assert replays.apply()["complete"]
 
 
 def test_what_is_no_longer_stored_refuses_the_plan_and_nothing_is_changed(workspace: Workspace) -> None:

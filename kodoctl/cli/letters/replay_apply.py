@@ -61,6 +61,7 @@ def apply(
     Killed, interrupted or repeated, it goes on where it was; the lanes stay paused until then. It does not ask:
     the plan file is the approval.
     """
+    from kodoctl.documents.replay_document import ReplayReport
     from kodoctl.recall.plan.replay_plan import hash_of
     from kodoctl.recall.send.replay_run import apply_replay
     from kodoctl.render.replay_text import replay_plan_lines
@@ -72,6 +73,8 @@ def apply(
         if output is Format.TEXT:
             show_lines(replay_plan_lines(made, command_target.shown_target(session.connection)))
         if not made["partitions"]:
+            if output is Format.JSON:
+                _print(ReplayReport(made["run"], "replay", complete=True), 0, output)
             return
         _check_identity(session, made)
         confirm(session.connection, Approval(auto_approve=True, names=confirm_name), question="")
