@@ -78,7 +78,7 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
         rows += _lane_rows(request, admin, cluster, lane, counts, notes)
         counts.end_lane()
     summary = counts.summary()
-    coming = sum(summary[name] for name in ("again", "done", "others", "unfinished"))
+    coming = sum(summary[name] for name in ("again", "done", "unfinished"))
     return sealed(
         {
             "run": request.run,

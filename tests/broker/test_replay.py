@@ -119,9 +119,11 @@ def test_a_plan_counts_what_runs_again_and_changes_nothing(replays: Replays) -> 
     replays.send(range(10, 30))
     replays.send(range(100, 103), kodo_for="shipping")
     assert replays.take(keep={12, 13}) == Counter({**Counter(range(30)), **Counter(range(100, 103))})
-    plan = replays.plan("--from", since)
+    plan = replays.plan("--from", since, "--rate", "10/s")
     assert (plan["summary"]["again"], plan["summary"]["unfinished"]) == (18, 2)
+    assert plan["duration"]["ms"] == 2_000 or plan["duration"]["arriving"], "what is for others stays done"
     assert sum(row["messages"] for row in plan["partitions"]) == 18
+    assert plan["summary"]["others"] == 3
     assert plan["gone"] == []
     assert replays.plan("--from", "1h")["gone"], "whether there was more cannot be known"
     text = replays.workspace.run(
