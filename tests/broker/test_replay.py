@@ -343,6 +343,12 @@ def test_what_others_handle_between_two_attempts_stays_done(replays: Replays, mo
     assert replays.take() == Counter(range(6, 20))
     assert replays.apply()["complete"]
     assert replays.take() == Counter(range(6))
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(replay_run, "_replay_partition", _interrupted)
+        replays.apply(code=130)
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["again_done"]) == (True, 0, 0), "nothing came again"
 
 
 def test_a_killed_attempt_leaves_no_pause_when_its_plan_fits_no_more(

@@ -111,7 +111,8 @@ def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
             if now is None:
                 work.tell(f"{part}: the subscription or its topic is not there any more, so nothing of it comes again")
                 continue
-            report.again_done += entry_count(common(again, now.acknowledged))
+            if earlier.state == "complete":  # else they may not have come at all
+                report.again_done += entry_count(common(again, now.acknowledged))
             missing = undo_of(earlier.before[part], now)
             report.entries += entry_count(missing)
             _acknowledge(work, one, missing, report)
