@@ -40,7 +40,7 @@ class ReplaySummary(TypedDict):
     `again`: acknowledged messages that come to handlers again; `done`: further ones that the workers' store knows as
     done, which workers acknowledge without their handler; `elsewhere`: those of `again` that also wait in another lane
     or are dead letters, so that they come twice; `copies`: acknowledged copies in lower levels of messages of `again`,
-    which are left out; `others`: messages for other subscriptions, which workers pass over; `marks`: marks of
+    which are left out; `others`: messages for other subscriptions, which are left out as well; `marks`: marks of
     producers. `unfinished`: messages of the time span that are not acknowledged yet and come anyway; `in_batches`:
     those of them in batches, parts of which may be done and then come again. `expiring`: messages of `again` older than
     the time to live of their topic. `by_tenant`: the tenants with most of `again`, others as "".

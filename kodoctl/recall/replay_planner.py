@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.plan.ready_lanes import ReadyLane, ReplaySource
     from kodoctl.recall.plan.selection import Done
 
-_AHEAD: Final = 60_000  # ms by which publish times are taken to be out of order at most, where reading ends early
+_AHEAD: Final = 60_000  # ms by which publish times are taken to be out of order at most, where reading begins and ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
         rows += _lane_rows(request, admin, cluster, lane, counts, notes)
         counts.end_lane()
     summary = counts.summary()
-    coming = sum(summary[name] for name in ("again", "done", "others", "unfinished"))
+    coming = sum(summary[name] for name in ("again", "done", "unfinished"))
     return sealed(
         {
             "run": request.run,
@@ -186,7 +186,7 @@ def _messages(request: ReplayRequest, cluster: RecallCluster, facts: PartitionFa
     elif since is None:
         stored = cluster.read_all(facts, None, cluster.unread)
     else:
-        stored = cluster.read_since(facts, since)
+        stored = cluster.read_since(facts, max(0, since - _AHEAD))
     for one in stored:
         if until is not None and one.publish_time > until + _AHEAD:
             return

@@ -87,12 +87,12 @@ def _counts(document: ReplayPlanDocument) -> Iterator[Line]:
 _ROWS: Final = (
     ("unfinished", "come anyway: not acknowledged yet"),
     ("copies", "stay done: copies in lower levels of messages that run again"),
-    ("others", "pass without a handler: for another subscription"),
+    ("others", "stay done: for another subscription"),
 )
 
 
 def _coming(summary: ReplaySummary) -> int:
-    return summary["again"] + summary["done"] + summary["others"] + summary["unfinished"]
+    return summary["again"] + summary["done"] + summary["unfinished"]
 
 
 def _tenants(tenants: dict[str, int]) -> Iterator[Line]:

@@ -14,6 +14,7 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.send.lane_pause import LanePause
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
@@ -118,9 +119,11 @@ def test_a_plan_counts_what_runs_again_and_changes_nothing(replays: Replays) -> 
     replays.send(range(10, 30))
     replays.send(range(100, 103), kodo_for="shipping")
     assert replays.take(keep={12, 13}) == Counter({**Counter(range(30)), **Counter(range(100, 103))})
-    plan = replays.plan("--from", since)
+    plan = replays.plan("--from", since, "--rate", "10/s")
     assert (plan["summary"]["again"], plan["summary"]["unfinished"]) == (18, 2)
+    assert plan["duration"]["ms"] == 2_000 or plan["duration"]["arriving"], "what is for others stays done"
     assert sum(row["messages"] for row in plan["partitions"]) == 18
+    assert plan["summary"]["others"] == 3
     assert plan["gone"] == []
     assert replays.plan("--from", "1h")["gone"], "whether there was more cannot be known"
     text = replays.workspace.run(
@@ -312,6 +315,105 @@ def test_batches_come_again_whole_and_a_message_names_the_begin(replays: Replays
             code=64,
         ).text
     )
+
+
+def test_a_replay_is_undone_once_so_that_a_later_one_stays(replays: Replays) -> None:
+    replays.send(range(6))
+    replays.take()
+    first = replays.plan("--from", "1h")["run"]
+    replays.apply()
+    assert replays.undo(run=first)["entries"] == 6
+    replays.plan("--from", "1h")
+    replays.apply()
+    again = replays.workspace.run("replay", "undo", first, replays.workspace.namespace, "--auto-approve", code=64)
+    assert "is undone already" in " ".join(again.text.split())
+    assert replays.take() == Counter(range(6))
+
+
+def test_what_others_handle_between_two_attempts_stays_done(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kodoctl.recall.send import replay_run
+
+    replays.send(range(6))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(replay_run, "_replay_partition", _interrupted)
+        replays.apply(code=130)
+    replays.send(range(6, 20))
+    assert replays.take() == Counter(range(6, 20))
+    assert replays.apply()["complete"]
+    assert replays.take() == Counter(range(6))
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(replay_run, "_replay_partition", _interrupted)
+        replays.apply(code=130)
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["again_done"]) == (True, 0, 0), "nothing came again"
+
+
+def test_a_killed_attempt_leaves_no_pause_when_its_plan_fits_no_more(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(6))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        killed.setattr(LanePause, "_wait_for_readers", _interrupted)
+        killed.setattr(LanePause, "give_up", lambda _: "")
+        replays.apply(code=130)
+    assert replays.is_paused()
+    path = f"{replays.workspace.path('orders')}-partition-0/subscription/billing/resetcursor/0"
+    assert replays.workspace.broker.admin("POST", path).ok
+    assert "K595" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert not replays.is_paused()
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(workspace: Workspace) -> None:
+    replays = Replays(workspace, TOPICS.replace("  fair_by: uid", "  fair_by: uid\n  levels: double"))
+    replays.send(range(6))
+    assert replays.take() == Counter(range(6))
+    low, high = workspace.full("orders"), workspace.full("orders-L2")
+    with workspace.client() as client:
+        producer = client.create_producer(high)
+        producer.send(b"{}", properties={"uid": "u1"})
+        consumer = client.subscribe(high, "billing", pulsar.ConsumerType.Shared)
+        consumer.acknowledge(consumer.receive(5_000))
+        consumer.close()
+    assert {row["topic"] for row in replays.plan("--from", "1h")["partitions"]} == {low, high}
+    replays.apply()
+    workspace.admin("DELETE", f"{workspace.path('orders-L2')}/partitions", force="true")
+    report = replays.undo()
+    assert (report["complete"], report["entries"], report["problems"]) == (True, 6, [])
+    assert not replays.is_paused()
+
+
+def test_reading_begins_before_the_span_because_publish_times_are_out_of_order(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker looks for a publish time as if they were in order, and one late message sends it behind others."""
+    asked: list[int] = []
+    real = RecallCluster.read_since
+
+    def read_since(cluster: RecallCluster, facts: Any, since: int) -> Any:
+        asked.append(since)
+        return real(cluster, facts, since)
+
+    replays.send(range(3))
+    replays.take()
+    monkeypatch.setattr(RecallCluster, "read_since", read_since)
+    plan = replays.plan("--from", "1h")
+    assert plan["summary"]["again"] == 3
+    assert set(asked) == {plan["since"] - 60_000}
+
+
+def test_times_before_1970_and_plans_without_messages(replays: Replays) -> None:
+    replays.send(range(3))
+    assert replays.plan("--from", "99999d")["summary"]["unfinished"] == 3
+    assert replays.apply()["complete"]
 
 
 def test_what_is_no_longer_stored_refuses_the_plan_and_nothing_is_changed(workspace: Workspace) -> None:

@@ -20,7 +20,7 @@ from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.letters.recall_options import HashOption, MaxAge, Output, Wait
-from kodoctl.errors import ExitCode, RefusedError, Where, error
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def apply(
     Killed, interrupted or repeated, it goes on where it was; the lanes stay paused until then. It does not ask:
     the plan file is the approval.
     """
+    from kodoctl.documents.replay_document import ReplayReport
     from kodoctl.recall.plan.replay_plan import hash_of
     from kodoctl.recall.send.replay_run import apply_replay
     from kodoctl.render.replay_text import replay_plan_lines
@@ -72,6 +73,8 @@ def apply(
         if output is Format.TEXT:
             show_lines(replay_plan_lines(made, command_target.shown_target(session.connection)))
         if not made["partitions"]:
+            if output is Format.JSON:
+                _print(ReplayReport(made["run"], "replay", complete=True), 0, output)
             return
         _check_identity(session, made)
         confirm(session.connection, Approval(auto_approve=True, names=confirm_name), question="")
@@ -125,7 +128,14 @@ def undo(
 
         def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
             record = find_replay(found, chosen.run, str(space))
-            return undo_replay(_work(session, lease, space, record.plan, waits), record)
+            work = _work(session, lease, space, record.plan, waits)
+            if record.state == "undone":
+                for pause in work.pauses:
+                    pause.finish()  # where only that failed in an earlier attempt
+                raise UsageError(
+                    error("K596", "replay not found", f"{record.run} is undone already; nothing was changed")
+                )
+            return undo_replay(work, record)
 
         report = _under_lease(session, space, f"undo {chosen.run}", locks, carry_out)
     _print(report, time.monotonic() - began, output)

@@ -112,7 +112,7 @@ def _span(since: str | None, message: str | None, until: str | None, now: int) -
     if (since is None) is (message is None):
         detail = "say --from TIME or --message POSITION, one of them"
         raise UsageError(error("K597", "no beginning of the replay", detail))
-    begin = None if since is None else parse_moment("--from", since, now)
+    begin = None if since is None else max(0, parse_moment("--from", since, now))
     end = None if until is None else parse_moment("--until", until, now)
     if begin is not None and begin >= (now if end is None else end):
         detail = "--from is not before --until" if until else "--from is not in the past"

@@ -109,16 +109,15 @@ class PartitionReplay(NamedTuple):
 
 def replay_of(partition: ReplayPartition, before: Runs, now: PartitionState) -> PartitionReplay:
     """Decides the steps in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
-    are those of `now` in a first attempt.
+    are those of `now` in a first attempt. What was handled since stays acknowledged.
 
-    If not all entries of the plan are acknowledged now, an attempt moved the cursor already, and what was handled since
-    stays acknowledged.
+    If not all entries of the plan are acknowledged now, an attempt moved the cursor already.
     """
     again = from_rows(partition["again"])
-    keep = common(without(before, again), now.stored)
     if without(again, now.acknowledged):
-        keep = merged([*keep, *now.acknowledged])
+        keep = merged([*common(without(before, again), now.stored), *now.acknowledged])
         return PartitionReplay(None, without(keep, now.acknowledged), keep)
+    keep = common(without(merged([*before, *now.acknowledged]), again), now.stored)
     return PartitionReplay(*move_for(now.stored, keep), keep)
 
 

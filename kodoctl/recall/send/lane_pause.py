@@ -154,6 +154,21 @@ class LanePause:
             return self.keep()
         return self._text(left) if left else ""
 
+    def end_left(self) -> str:
+        """Ends the order of an attempt at the plan that was killed before it changed anything, if there is one. Never
+        raises KodoctlError.
+        """
+        try:
+            found = self._standing(self._store.read(self._clock.now()))
+        except KodoctlError:  # without the subscription there are no orders
+            return ""
+        if found is None or found.why != self._why:
+            return ""
+        try:
+            return self.finish()
+        except KodoctlError:
+            return self.keep()
+
     def keep(self) -> str:
         """Leaves the order as it is. Never raises KodoctlError, which could hide an earlier failure."""
         try:

@@ -79,7 +79,11 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:
-        _check_state(work)
+        try:
+            _check_state(work)
+        except RefusedError:
+            _end_pauses(work)
+            raise
     with _Paused(work) as paused:
         if earlier is None:
             before = {part: state.acknowledged for part, state in _check_state(work).items()}
@@ -105,15 +109,25 @@ def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
             part, again = part_of(one), from_rows(one["again"])
             now = _state(work, one)
             if now is None:
-                report.problems.append(f"{part}: the subscription or its topic is not there any more")
+                work.tell(f"{part}: the subscription or its topic is not there any more, so nothing of it comes again")
                 continue
-            report.again_done += entry_count(common(again, now.acknowledged))
+            if earlier.state == "complete":  # else they may not have come at all
+                report.again_done += entry_count(common(again, now.acknowledged))
             missing = undo_of(earlier.before[part], now)
             report.entries += entry_count(missing)
             _acknowledge(work, one, missing, report)
             report.partitions += 1
         _end(work, paused, report, Phase.UNDONE)
     return report
+
+
+def _end_pauses(work: ReplayWork) -> None:
+    """Ends the pauses of an attempt that was killed before it changed anything: the plan fits no more, so no later attempt
+    would.
+    """
+    for pause in work.pauses:
+        if text := pause.end_left():
+            work.tell(text)
 
 
 class _Paused:

@@ -49,7 +49,7 @@ def test_a_plan_with_a_store_says_what_is_skipped() -> None:
     [
         ("unfinished", "2 come anyway"),
         ("copies", "2 stay done: copies"),
-        ("others", "2 pass without a handler"),
+        ("others", "2 stay done: for another"),
         ("elsewhere", "2 of them also wait in another lane"),
         ("expiring", "2 are older than the time to live"),
         ("in_batches", "2 of those not acknowledged are in batches"),

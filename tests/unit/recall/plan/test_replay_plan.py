@@ -99,6 +99,13 @@ def test_a_second_attempt_moves_no_cursor_again_and_only_acknowledges_what_is_mi
     assert found == PartitionReplay(None, (EntryRun(1, 9, 9),), (EntryRun(1, 0, 4), EntryRun(1, 8, 9)))
 
 
+def test_what_was_handled_between_the_journal_and_the_move_stays_done() -> None:
+    before, now = (EntryRun(1, 0, 7),), state((EntryRun(1, 0, 9),))
+    assert replay_of(PARTITION, before, now) == PartitionReplay(
+        (1, 4), (EntryRun(1, 8, 9),), (EntryRun(1, 0, 3), EntryRun(1, 8, 9))
+    )
+
+
 def test_an_undo_acknowledges_what_was_so_and_has_not_come_again() -> None:
     before = (EntryRun(0, 0, 5), EntryRun(1, 0, 7))
     assert undo_of(before, state((EntryRun(1, 0, 4), EntryRun(1, 9, 9)))) == (EntryRun(1, 5, 7),)
