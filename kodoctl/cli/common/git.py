@@ -23,6 +23,8 @@ from kodoctl.topology.loaded_topology import SourceFile
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
+_LINK: Final = "120000"  # git's mode of a symbolic link
+_MOST_LINKS: Final = 10  # that a path may lead through
 _SETTINGS: Final = {"safe.bareRepository": "explicit"}  # from git 2.38 on: files alone make no repository
 _ENVIRONMENT: Final = {
     "GIT_ALLOW_PROTOCOL": "",  # what is not there is fetched from nowhere, whatever a configuration or the shell allows
@@ -53,21 +55,29 @@ class Revision:
 
     def read(self, path: Path) -> bytes | None:
         """Content of a file at this commit, even if its folder no longer exists; None if the commit has no such file.
+        A link is followed within the commit; the content of one that leads nowhere there is the path that it names.
         Raises UsageError if this clone lacks the content (a partial clone), because the file may exist then.
         """
-        place = path.parent.resolve() / path.name
-        blob = dict(self._list_blobs(place)).get(self._inside(place))
-        return None if blob is None else self._run_git("cat-file", "blob", blob)
+        place, data = path.parent.resolve() / path.name, None
+        for _ in range(_MOST_LINKS):
+            found = {name: (mode, blob) for name, mode, blob in self._list_blobs(place)}.get(self._inside(place))
+            if found is None:
+                return data
+            data = self._run_git("cat-file", "blob", found[1])
+            if found[0] != _LINK:
+                return data
+            place = Path(os.path.normpath(place.parent / os.fsdecode(data)))
+        return data
 
     def below(self, folder: Path) -> list[Path]:
         """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError as `read` does."""
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
-        names = [name for name, _ in self._list_blobs(folder.resolve()) if name.startswith(start)]
+        names = [name for name, *_ in self._list_blobs(folder.resolve()) if name.startswith(start)]
         return sorted(folder / name.removeprefix(start) for name in names if is_topology_file(name))
 
-    def _list_blobs(self, path: Path) -> Iterator[tuple[str, str]]:
-        """(name, blob) of a file, or of everything below a folder; `path` contains no symbolic links."""
+    def _list_blobs(self, path: Path) -> Iterator[tuple[str, str, str]]:
+        """(name, mode, blob) of a file, or of everything below a folder; `path` contains no symbolic links."""
         inside = self._inside(path)
         if inside.partition("/")[0] == "..":
             return  # of another folder than the repository's
@@ -75,7 +85,7 @@ class Revision:
         for line in os.fsdecode(self._run_git("ls-tree", "-r", "-z", "--full-tree", self.commit, *within)).split("\0"):
             about, _, name = line.partition("\t")
             if about.split(" ")[1:2] == ["blob"]:
-                yield name, about.split(" ")[2]
+                yield name, about.split(" ")[0], about.split(" ")[2]
 
     def _inside(self, path: Path) -> str:
         return Path(os.path.relpath(path, self._top)).as_posix()

@@ -127,6 +127,25 @@ def test_a_change_cannot_weaken_the_rules_that_judge_it() -> None:
         assert (ran.code, "rule owners (kodoctl-rules.yaml:3 at HEAD): Somebody is paged." in ran.out) == (1, True)
 
 
+def test_earlier_rules_behind_a_link_judge() -> None:
+    write(RULES, "shared/rules.yaml")
+    Path("topologies/kodoctl-rules.yaml").symlink_to("../shared/rules.yaml")
+    commit()
+    write("version: 1\n", "shared/rules.yaml")
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert (ran.code, "rule owners (topologies/kodoctl-rules.yaml:3 at HEAD)" in ran.out) == (1, True)
+    Path("topologies/kodoctl-rules.yaml").unlink()
+    assert kodoctl("lint", "--against", "HEAD").code == 1
+
+
+def test_a_link_in_a_circle_is_named() -> None:
+    Path("kodoctl-rules.yaml").symlink_to("kodoctl-rules.yaml")
+    commit()
+    Path("kodoctl-rules.yaml").unlink()
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert "K407 warning an earlier file cannot be read: at HEAD: kodoctl-rules.yaml:1:1" in ran.out
+
+
 def test_earlier_rules_that_cannot_be_read_are_named() -> None:
     write("version: 1\nuse: {prod: {}}\n", "kodoctl-rules.yaml")
     commit()
