@@ -115,6 +115,8 @@ def lanes_are_read(ui: Console) -> None:
     assert "1 of 2 messages meet the condition." in chosen
     assert "order-11" in chosen
     assert "order-12" not in chosen
+    padded = f"properties['order'] = '4711'{' ' * 500} AND key = 'nobody'"
+    assert "0 of 2 messages meet the condition." in ui.get("/lane", 200, **LANE, where=padded), "no part is cut off"
     ready = {**LANE, "topic": "orders"}
     assert "0 of 0 messages meet the condition." in ui.get("/lane", 200, **ready), "all are acknowledged"
     assert "20 of 20 messages" in ui.get("/lane", 200, **{**ready, "subscription": "mailing"})
