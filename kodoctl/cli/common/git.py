@@ -8,6 +8,7 @@ runs with every credential of the environment.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -50,7 +51,7 @@ class Revision:
         if done.returncode != 0:
             reason = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
             raise _unknown(ref, folder, f"{reason}\nFetch it first (in CI: a checkout with its history).")
-        self._top, self._ref, self._folder = top, ref, folder
+        self.top, self._ref, self._folder = top, ref, folder
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
@@ -68,6 +69,14 @@ class Revision:
                 return data
             place = Path(os.path.normpath(place.parent / os.fsdecode(data)))
         return data
+
+    def files(self) -> dict[Path, str]:
+        """Every file of this commit by its path, each with the name of its content, for `content`."""
+        return {self.top / name: blob for name, _, blob in self._list_blobs(self.top)}
+
+    def content(self, blob: str) -> bytes:
+        """Content by its name. Raises UsageError as `read` does."""
+        return self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
         """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError as `read` does."""
@@ -88,16 +97,25 @@ class Revision:
                 yield name, about.split(" ")[0], about.split(" ")[2]
 
     def _inside(self, path: Path) -> str:
-        return Path(os.path.relpath(path, self._top)).as_posix()
+        return Path(os.path.relpath(path, self.top)).as_posix()
 
     def _run_git(self, *arguments: str) -> bytes:
         """Output of a git command. Raises UsageError if git fails: the clone then lacks a part of the commit."""
-        done = _git(self._top, *arguments)
+        done = _git(self.top, *arguments)
         if done.returncode != 0:
             reason = done.stderr.decode(errors="replace").strip()
             advice = "A partial clone lacks files of earlier commits, and none is fetched here: clone without --filter."
             raise _unknown(self._ref, self._folder, f"{reason}\n{advice}")
         return done.stdout
+
+
+def has_content(path: Path, blob: str) -> bool:
+    """True if a file on disk surely has the content that git names `blob`."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == blob
 
 
 def _unknown(ref: str, folder: Path, why: str) -> UsageError:
