@@ -3,6 +3,9 @@
 The console acts with the rights of the user who started it. Every page of the web may send requests to 127.0.0.1, so
 each request has to prove three things: the browser knows the console by its own address (Host, against DNS rebinding),
 a write comes from a page of the console (Origin), and somebody opened the printed address before (the cookie).
+
+Browsers share the cookies of a host among its ports, and other users of this machine may listen on one. So the console
+lies in a folder with a name that nobody can guess, and the cookie belongs to that folder.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _WELCOME: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>kodoctl ui</title>
-<meta http-equiv="refresh" content="0; url=/"><p><a href="/">Open the console</a></p></html>
+<meta http-equiv="refresh" content="0; url=./"><p><a href="./">Open the console</a></p></html>
 """
 """First answer to the token. A redirect would lose the cookie when a page of another site has the link: browsers send a
 strict cookie only with a request that a page of this site begins.
@@ -40,13 +43,14 @@ strict cookie only with a request that a page of this site begins.
 
 class AccessCheck:
     """ASGI application before the console: refuses requests that are not the user's, and adds the headers that protect
-    pages. `port`: where the console listens; `token`: secret of the printed address.
+    pages. `port`: where the console listens; `folder`: path of its pages, `/` and a random name; `token`: secret of the
+    printed address.
     """
 
-    def __init__(self, application: ASGIApp, port: int, token: str) -> None:
-        self._application, self._token = application, token
+    def __init__(self, application: ASGIApp, port: int, folder: str, token: str) -> None:
+        self._application, self._folder, self._token = application, folder, token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"kodoctl-ui-{port}"  # cookies of a host are shared by its ports
+        self._cookie = f"kodoctl-ui-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -57,7 +61,7 @@ class AccessCheck:
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._application
-        await answer(scope, receive, send_protected)
+        await answer({**scope, "root_path": self._folder}, receive, send_protected)
 
     def _refusal(self, request: Request) -> Response | None:
         """Answer to a request that does not reach the console: a refusal, or the cookie for the token. None: the
@@ -68,6 +72,8 @@ class AccessCheck:
             return PlainTextResponse("This console answers to its own address only.\n", 421)
         if request.method not in _READS and request.headers.get("origin") != f"http://{host}":
             return PlainTextResponse("Only a page of this console may do that.\n", 403)
+        if not request.scope["path"].startswith(f"{self._folder}/"):
+            return self._strange()
         if request.method in _READS and (token := request.query_params.get("token")) is not None:
             return self._welcome() if self._is_token(token) else self._strange()
         return None if self._is_token(request.cookies.get(self._cookie, "")) else self._strange()
@@ -77,7 +83,7 @@ class AccessCheck:
 
     def _welcome(self) -> Response:
         answer = HTMLResponse(_WELCOME)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        answer.set_cookie(self._cookie, self._token, path=f"{self._folder}/", httponly=True, samesite="strict")
         return answer
 
     @staticmethod

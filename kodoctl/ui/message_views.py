@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
 """Ages of messages that a search reads, in ms; None: all that are stored."""
-LONGEST: Final = 500  # characters of a text that is searched, or of a condition
+LONGEST: Final = 500  # characters of a text that is searched
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,10 @@ class ConsoleServer:
             detail = f"{_HOST}:{port}: {problem.strerror}; choose another with --port, or leave it out"
             raise UsageError(error("K036", "the console cannot listen", detail)) from None
         self.port: int = self._socket.getsockname()[1]
-        token = secrets.token_urlsafe(32)
-        self.address = f"http://{_HOST}:{self.port}/?token={token}"
+        folder, token = f"/{secrets.token_urlsafe(16)}", secrets.token_urlsafe(32)
+        self.address = f"http://{_HOST}:{self.port}{folder}/?token={token}"
         config = uvicorn.Config(
-            AccessCheck(application, self.port, token),
+            AccessCheck(application, self.port, folder, token),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -37,13 +37,13 @@ class Console:
     def __init__(self, process: Popen[str]) -> None:
         assert process.stdout is not None
         address = urlsplit(process.stdout.readline().strip())
-        self.port, token = address.port, address.query.partition("=")[2]
+        self.port, self.folder, token = address.port, address.path.rstrip("/"), address.query.partition("=")[2]
         self.headers = {"Cookie": f"kodoctl-ui-{address.port}={token}"}
 
     def get(self, path: str, status: int = 200, /, **query: str) -> str:
         """The text of a page, on one line."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
-            connection.request("GET", f"{path}?{urlencode(query)}", headers=self.headers)
+            connection.request("GET", f"{self.folder}{path}?{urlencode(query)}", headers=self.headers)
             answer = connection.getresponse()
             text = answer.read().decode()
         assert answer.status == status, text
@@ -115,6 +115,8 @@ def lanes_are_read(ui: Console) -> None:
     assert "1 of 2 messages meet the condition." in chosen
     assert "order-11" in chosen
     assert "order-12" not in chosen
+    padded = f"properties['order'] = '4711'{' ' * 500} AND key = 'nobody'"
+    assert "0 of 2 messages meet the condition." in ui.get("/lane", 200, **LANE, where=padded), "no part is cut off"
     ready = {**LANE, "topic": "orders"}
     assert "0 of 0 messages meet the condition." in ui.get("/lane", 200, **ready), "all are acknowledged"
     assert "20 of 20 messages" in ui.get("/lane", 200, **{**ready, "subscription": "mailing"})

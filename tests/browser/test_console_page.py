@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import ClassVar
 
 import pytest
 from playwright.sync_api import Page
@@ -145,12 +146,16 @@ def until(page: Page, holds: Callable[[], bool]) -> None:
 
 
 class _Attacker(BaseHTTPRequestHandler):
-    """A page of another port of this machine, and so of the same site: the browser sends the cookie along."""
+    """A page of another port of this machine, and so of the same site: the browser sends the cookie along with requests
+    to the console. `cookies`: those that it sent to this port.
+    """
 
     target = ""
+    cookies: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        body = f"""<!doctype html><iframe id="frame" src="{self.target}/"></iframe>
+        self.cookies.append(self.headers.get("Cookie", ""))
+        body = f"""<!doctype html><img src="/image"><iframe id="frame" src="{self.target}/"></iframe>
         <form id="form" method="post" action="{self.target}/lanes"><button>go</button></form>""".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
@@ -162,7 +167,9 @@ class _Attacker(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_page_of_another_port_can_neither_read_nor_frame_nor_act(opened: Opened, night: ConsoleServer) -> None:
+def test_a_page_of_another_port_can_neither_read_nor_frame_nor_act_nor_get_the_cookie(
+    opened: Opened, night: ConsoleServer
+) -> None:
     own = enter(opened.page, night)
     _Attacker.target = own
     with ThreadingHTTPServer(("127.0.0.1", 0), _Attacker) as server:
@@ -177,3 +184,5 @@ def test_a_page_of_another_port_can_neither_read_nor_frame_nor_act(opened: Opene
         page.wait_for_url(f"{own}/lanes")
         assert page.inner_text("body").strip() == "Only a page of this console may do that."
         server.shutdown()
+    assert len(_Attacker.cookies) >= 2
+    assert not any(_Attacker.cookies)

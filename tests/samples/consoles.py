@@ -168,18 +168,21 @@ class Answer:
 
 
 class Console:
-    """A console as a client sees it that may send whatever it likes. `ask` sends the cookie of one that was given the token."""
+    """A console as a client sees it that may send whatever it likes. `ask` sends the cookie of one that was given the token.
+    `folder`: path of its pages, below which `ask` asks.
+    """
 
     def __init__(self, server: ConsoleServer) -> None:
         self.address, self.port = server.address, server.port
-        self.token = urlsplit(server.address).query.partition("=")[2]
+        parts = urlsplit(server.address)
+        self.folder, self.token = parts.path.rstrip("/"), parts.query.partition("=")[2]
         self.own = {"Host": f"127.0.0.1:{server.port}", "Cookie": f"kodoctl-ui-{server.port}={self.token}"}
 
     def ask(self, path: str = "/", method: str = "GET", **headers: str | None) -> Answer:
         """Headers replace those of a browser with the cookie; None leaves one out."""
         sent = {**self.own, **{name.replace("_", "-"): value for name, value in headers.items()}}
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
-            connection.putrequest(method, path, skip_host=True)
+            connection.putrequest(method, f"{self.folder}{path}", skip_host=True)
             for name, value in sent.items():
                 if value is not None:
                     connection.putheader(name, value)

@@ -8,6 +8,7 @@ runs with every credential of the environment.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,8 @@ from kodoctl.topology.path_guard import repository_root
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
+_LINK: Final = "120000"  # git's mode of a symbolic link
+_MOST_LINKS: Final = 10  # that a path may lead through
 _SETTINGS: Final = {"safe.bareRepository": "explicit"}  # from git 2.38 on: files alone make no repository
 _ENVIRONMENT: Final = {
     "GIT_ALLOW_PROTOCOL": "",  # what is not there is fetched from nowhere, whatever a configuration or the shell allows
@@ -49,26 +52,42 @@ class Revision:
         if done.returncode != 0:
             reason = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
             raise _unknown(ref, folder, f"{reason}\nFetch it first (in CI: a checkout with its history).")
-        self._top, self._ref, self._folder = top, ref, folder
+        self.top, self._ref, self._folder = top, ref, folder
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
         """Content of a file at this commit, even if its folder no longer exists; None if the commit has no such file.
+        A link is followed within the commit; the content of one that leads nowhere there is the path that it names.
         Raises UsageError if this clone lacks the content (a partial clone), because the file may exist then.
         """
-        place = path.parent.resolve() / path.name
-        blob = dict(self._list_blobs(place)).get(self._inside(place))
-        return None if blob is None else self._run_git("cat-file", "blob", blob)
+        place, data = path.parent.resolve() / path.name, None
+        for _ in range(_MOST_LINKS):
+            found = {name: (mode, blob) for name, mode, blob in self._list_blobs(place)}.get(self._inside(place))
+            if found is None:
+                return data
+            data = self._run_git("cat-file", "blob", found[1])
+            if found[0] != _LINK:
+                return data
+            place = Path(os.path.normpath(place.parent / os.fsdecode(data)))
+        return data
+
+    def files(self) -> dict[Path, str]:
+        """Every file of this commit by its path, each with the name of its content, for `content`."""
+        return {self.top / name: blob for name, _, blob in self._list_blobs(self.top)}
+
+    def content(self, blob: str) -> bytes:
+        """Content by its name. Raises UsageError as `read` does."""
+        return self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
         """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError as `read` does."""
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
-        names = [name for name, _ in self._list_blobs(folder.resolve()) if name.startswith(start)]
+        names = [name for name, *_ in self._list_blobs(folder.resolve()) if name.startswith(start)]
         return sorted(folder / name.removeprefix(start) for name in names if is_topology_file(name))
 
-    def _list_blobs(self, path: Path) -> Iterator[tuple[str, str]]:
-        """(name, blob) of a file, or of everything below a folder; `path` contains no symbolic links."""
+    def _list_blobs(self, path: Path) -> Iterator[tuple[str, str, str]]:
+        """(name, mode, blob) of a file, or of everything below a folder; `path` contains no symbolic links."""
         inside = self._inside(path)
         if inside.partition("/")[0] == "..":
             return  # of another folder than the repository's
@@ -76,19 +95,28 @@ class Revision:
         for line in os.fsdecode(self._run_git("ls-tree", "-r", "-z", "--full-tree", self.commit, *within)).split("\0"):
             about, _, name = line.partition("\t")
             if about.split(" ")[1:2] == ["blob"]:
-                yield name, about.split(" ")[2]
+                yield name, about.split(" ")[0], about.split(" ")[2]
 
     def _inside(self, path: Path) -> str:
-        return Path(os.path.relpath(path, self._top)).as_posix()
+        return Path(os.path.relpath(path, self.top)).as_posix()
 
     def _run_git(self, *arguments: str) -> bytes:
         """Output of a git command. Raises UsageError if git fails: the clone then lacks a part of the commit."""
-        done = _git(self._top, *arguments)
+        done = _git(self.top, *arguments)
         if done.returncode != 0:
             reason = done.stderr.decode(errors="replace").strip()
             advice = "A partial clone lacks files of earlier commits, and none is fetched here: clone without --filter."
             raise _unknown(self._ref, self._folder, f"{reason}\n{advice}")
         return done.stdout
+
+
+def has_content(path: Path, blob: str) -> bool:
+    """True if a file on disk surely has the content that git names `blob`."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == blob
 
 
 def _unknown(ref: str, folder: Path, why: str) -> UsageError:

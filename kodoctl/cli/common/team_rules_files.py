@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against: str | None) -> TeamRules | None:
     """Team rules for topology files: of the rules files at or above them, and of the files `named` by `--rules`. With
-    `against`, the rules files of that git revision judge as well, so that a change under review can make rules stricter
-    and cannot weaken them. None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an
-    unknown revision.
+    `against`, the rules files of that git revision judge as well, also topologies that have left their folder since, so
+    that a change under review can make rules stricter and cannot weaken them. None if there is no rules file. Raises
+    UsageError for a missing file of `--rules`, or an unknown revision.
     """
     from kodoctl.topology.team_rules.discovery import places_of_rules
 
@@ -29,7 +30,8 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
     apart = {os.path.realpath(name) for name in named or ()}
     there = [place for place in places if os.path.lexists(place) and os.path.realpath(place) not in apart]
     earlier = list(_earlier(places, against)) if against is not None else []
-    if not (there or named or earlier):
+    left = list(_left(files, against)) if against is not None else []
+    if not (there or named or earlier or left):
         return None
     from kodoctl.topology.load import read_source
     from kodoctl.topology.team_rules.rule_reader import read_rules
@@ -45,13 +47,44 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
         read, wrong = read_rules(read_source(path), folder)
         rules += read
         findings += wrong
-    for source in earlier:
-        read, wrong = read_rules(source, source.path.parent.resolve(), str(against))
-        rules += read
+    for source, names in [*((one, None) for one in earlier), *left]:
+        read, wrong = read_rules(source, None if names else source.path.parent.resolve(), str(against))
+        rules += (replace(one, named=names) for one in read)
         if wrong:
             detail = f"at {against}: {wrong[0].where}: {wrong[0].detail}; what it cannot say there does not count"
             findings.append(warning("K407", "an earlier file cannot be read", detail))
     return TeamRules(rules, findings, datetime.now(UTC).date().isoformat())
+
+
+def _left(files: Sequence[SourceFile], against: str) -> Iterator[tuple[SourceFile, frozenset[str]]]:
+    """Yields (rules file as it was at a git revision, names of the topologies that were below its folder then, and no
+    longer are).
+    """
+    from kodoctl.cli.common.git import Revision, has_content
+    from kodoctl.topology.load import RULES_FILE, is_topology_file, source_of
+    from kodoctl.topology.team_rules.discovery import folder_of
+
+    now = {name: folder_of(file) for file in files if (name := _name_of(file))}
+    revisions = {one.top: one for one in (Revision(against, file.path.parent) for file in files)}
+    for revision in revisions.values():
+        blobs = revision.files()
+        places = [path for path in blobs if path.name == RULES_FILE]
+        names: dict[Path, str] = {}  # of the topologies that are no longer what they were, by their path then
+        for path, blob in blobs.items():
+            moved = is_topology_file(path.name) and not (path.resolve() == path and has_content(path, blob))
+            if moved and any(path.is_relative_to(place.parent) for place in places):
+                names[path] = _name_of(source_of(revision.content(blob), str(path)))
+        for place in places:
+            below = [name for path, name in names.items() if path.is_relative_to(place.parent)]
+            if gone := frozenset(one for one in below if one in now and not now[one].is_relative_to(place.parent)):
+                data = revision.read(place) if place.parent.resolve() == place.parent else None
+                yield source_of(data or revision.content(blobs[place]), os.path.relpath(place)), gone
+
+
+def _name_of(file: SourceFile) -> str:
+    """Name of the topology in a file, "" if it has none that is a text."""
+    node = file.root.members().get("name") if file.root is not None else None
+    return node.value if node is not None and isinstance(node.value, str) else ""
 
 
 def _earlier(places: Sequence[Path], against: str) -> Iterator[SourceFile]:

@@ -59,7 +59,7 @@ def _read_audit(file: Path | None, words: CommandWords) -> Sentence:
     try:
         document: Any = json.loads(file.read_bytes()) if file is not None and file.exists() else None
         return audit_sentence(document, _now(), command)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         return Sentence("open", f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})", command)
 

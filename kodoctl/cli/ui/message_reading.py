@@ -21,7 +21,6 @@ from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
 from kodoctl.topology.names import HOLDER, State
 from kodoctl.ui.message_views import (
-    LONGEST,
     SPANS,
     LaneMessages,
     LaneQuestion,
@@ -122,7 +121,7 @@ class MessageReading:
         topic = next((one for one in expansion.topics if one.name.local == question.topic and one.state), None)
         if topic is None:
             raise UsageError(error("K022", "unknown topic", f"{question.topic} is no lane of {expansion.name}"))
-        condition, budget = parse(question.where[:LONGEST], _now()), _Budget()
+        condition, budget = parse(question.where, _now()), _Budget()
         with self._reader() as reader, closing(reader.waiting(topic, question.subscription)) as letters:
             looked = look(budget.take(letters), condition, _SHOWN, _MOST)
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}

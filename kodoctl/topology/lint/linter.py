@@ -66,6 +66,8 @@ class LintReport:
 
 
 Earlier = Mapping[tuple[str, str], PayloadFile]
+_Key = tuple[Where | None, str, str, str | None]
+"""(place, code, cause, reason of an exemption): findings with the same key in several environments are one."""
 
 
 def rules_of(code: str) -> list[Rule]:
@@ -132,7 +134,7 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: Tea
     as well.
     """
     base = load_set(files, None)
-    found: dict[tuple[Where | None, str, str], LintFinding] = {}
+    found: dict[_Key, LintFinding] = {}
     for judged in judge(base, earlier, rules)[1]:
         found.setdefault(_key(judged), judged)
     for environment in environments_of(files):
@@ -151,8 +153,8 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: Tea
     return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds, rules.counts if rules else ())
 
 
-def _key(judged: LintFinding) -> tuple[Where | None, str, str]:
-    return judged.finding.where, judged.finding.code, judged.cause
+def _key(judged: LintFinding) -> _Key:
+    return judged.finding.where, judged.finding.code, judged.cause, judged.finding.allowed_because
 
 
 def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:

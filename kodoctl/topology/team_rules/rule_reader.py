@@ -44,7 +44,8 @@ class PlacedExemption:
 class PlacedRule:
     """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its tests;
     `where`: its place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the
-    rules file, "" for the file on disk. Rules are equal if they judge alike, whatever their place.
+    rules file, "" for the file on disk; `named`: only topologies with these names are judged, None: all. Rules are
+    equal if they judge alike, whatever their place.
     """
 
     name: str
@@ -56,6 +57,7 @@ class PlacedRule:
     where: Where = field(compare=False)
     folder: Path | None
     revision: str = field(default="", compare=False)
+    named: frozenset[str] | None = None
 
 
 def read_rules(

@@ -166,7 +166,8 @@ def _counts_in(rule: PlacedRule, environment: str | None) -> bool:
 def _is_about(rule: PlacedRule, topology: LoadedTopology) -> bool:
     """True if a rule judges a topology: it lies below the folder of the rules file, and is production as asked for."""
     inside = rule.folder is None or folder_of(topology.source).is_relative_to(rule.folder)
-    return inside and rule.spec.production in (None, topology.production)
+    chosen = rule.named is None or topology.spec.name in rule.named
+    return inside and chosen and rule.spec.production in (None, topology.production)
 
 
 def _cited(rule: PlacedRule) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from copy import copy
 
 import pytest
 
@@ -25,9 +26,12 @@ def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_cannot_
     first = reached.ask(f"/?token={reached.token}", Cookie=None)
     assert first.status == 200
     cookie = first.headers["set-cookie"].lower()
-    assert all(part in cookie for part in (reached.token.lower(), "httponly", "samesite=strict", "path=/"))
+    assert all(
+        part in cookie
+        for part in (reached.token.lower(), "httponly", "samesite=strict", f"path={reached.folder.lower()}/")
+    )
     assert reached.token not in first.text
-    assert 'url=/"' in first.text
+    assert 'url=./"' in first.text
     assert reached.ask().status == 200
 
 
@@ -114,6 +118,15 @@ def test_every_answer_forbids_frames_scripts_of_others_and_storage(reached: Cons
     assert answer.headers["cache-control"] == "no-store"
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
     assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/lanes", "/?token={token}", "/x/", "{folder}", "{folder}x/", "/x/..{folder}/"])
+def test_outside_of_its_folder_nothing_is_shown(reached: Console, path: str) -> None:
+    """Other ports of this machine get the cookie of a folder only if they know its name."""
+    reached_above = copy(reached)
+    reached_above.folder = ""
+    answer = reached_above.ask(path.format(token=reached.token, folder=reached.folder))
+    assert (answer.status, "set-cookie" in answer.headers) == (403, False)
 
 
 def test_two_consoles_have_tokens_and_cookies_of_their_own(reached: Console) -> None:

@@ -127,6 +127,47 @@ def test_a_change_cannot_weaken_the_rules_that_judge_it() -> None:
         assert (ran.code, "rule owners (kodoctl-rules.yaml:3 at HEAD): Somebody is paged." in ran.out) == (1, True)
 
 
+def test_a_topology_that_leaves_the_folder_of_its_rules_is_judged_by_them() -> None:
+    write(RULES, "topologies/shop/kodoctl-rules.yaml")
+    write(
+        "version: 1\nname: other\ntenant: kodo\nnamespace: other\ntopics:\n  orders: {}\n", "topologies/pay/other.yaml"
+    )
+    commit()
+    Path("topologies/pay/trade.yaml").write_text(Path(FILE).read_text() + "  parcels: {}\n")
+    Path(FILE).unlink()
+    assert kodoctl("lint").code == 0
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert ran.code == 1
+    assert "topologies/pay/trade.yaml:6:3 K310 error against a rule of this repository: trade/orders" in ran.out
+    assert "rule owners (topologies/shop/kodoctl-rules.yaml:3 at HEAD)" in ran.out
+    assert "other/orders" not in ran.out
+    git("checkout", "-q", "HEAD", "--", FILE)
+    Path("topologies/pay/trade.yaml").unlink()
+    Path("topologies/shop").rename("real")
+    Path("topologies/shop").symlink_to("../real")
+    Path("real/kodoctl-rules.yaml").unlink()
+    assert kodoctl("lint", FILE, "--against", "HEAD").code == 1, "a folder that is a link now"
+
+
+def test_earlier_rules_behind_a_link_judge() -> None:
+    write(RULES, "shared/rules.yaml")
+    Path("topologies/kodoctl-rules.yaml").symlink_to("../shared/rules.yaml")
+    commit()
+    write("version: 1\n", "shared/rules.yaml")
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert (ran.code, "rule owners (topologies/kodoctl-rules.yaml:3 at HEAD)" in ran.out) == (1, True)
+    Path("topologies/kodoctl-rules.yaml").unlink()
+    assert kodoctl("lint", "--against", "HEAD").code == 1
+
+
+def test_a_link_in_a_circle_is_named() -> None:
+    Path("kodoctl-rules.yaml").symlink_to("kodoctl-rules.yaml")
+    commit()
+    Path("kodoctl-rules.yaml").unlink()
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert "K407 warning an earlier file cannot be read: at HEAD: kodoctl-rules.yaml:1:1" in ran.out
+
+
 def test_earlier_rules_that_cannot_be_read_are_named() -> None:
     write("version: 1\nuse: {prod: {}}\n", "kodoctl-rules.yaml")
     commit()

@@ -38,6 +38,7 @@ def test_a_missing_extra_is_named_with_the_way_to_install_it(library: str, monke
         '{"verdict": "fine", "reasons": []}',
         '{"verdict": [], "reasons": []}',
         '{"verdict": "loss", "reasons": 3}',
+        "[" * 200_000,
     ],
 )
 def test_a_file_that_is_no_audit_is_no_verdict(folder: Path, text: str) -> None:

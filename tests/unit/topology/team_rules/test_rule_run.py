@@ -126,6 +126,16 @@ def test_an_exemption_is_shown_with_its_reason_until_its_day() -> None:
     assert of_rules(report)[0].detail.endswith(f"the exemption at {NAME}:3:11 ended on 2027-01-30")
 
 
+def test_an_exemption_of_one_topic_hides_no_other_at_the_same_place() -> None:
+    text = rule("topics", "policies.retention.time: {at_least: 3d}")
+    exempt = "exempt: [{rule: r, object: trade/J, because: old}]\n"
+    body = "namespace_policies: {retention: {time: 1d, size: unlimited}}\ntopics: {J: {}, K: {}}"
+    report = judged(text + exempt, body)
+    found = [(one.detail.partition(":")[0], one.allowed_because) for one in of_rules(report)]
+    assert sorted(found) == [("trade/J", "old"), ("trade/K", None)]
+    assert report.failed
+
+
 def test_an_exemption_without_effect_and_a_rule_that_judges_nothing_are_named() -> None:
     exempt = "exempt: [{rule: owners, object: trade/J, because: b}, {rule: owners, object: elsewhere, because: b}]\n"
     report = judged(OWNERS + exempt, "owners: a\ntopics: {J: {}}")
