@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,8 @@ _VERDICTS: Final = {
     "inconclusive": ("open", "It is open whether a message was lost"),
 }
 """(style, sentence) by the verdict of an audit."""
+_OLD: Final = 2 * 86_400_000  # ms: an audit of before says nothing about what was sent since
+_CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +116,26 @@ class CommandWords:
         return f"{command} {shlex.join([*words, *self.cluster])}"
 
 
-def audit_sentence(document: Mapping[str, Any] | None, now: int, command: str) -> Sentence:
+def audit_sentence(
+    document: Mapping[str, Any] | None, now: int, command: str, topics: Mapping[str, Collection[str]]
+) -> Sentence:
     """Sentence about the last audit, a document of `kodoctl pipeline audit`; None: there is none, and `command` makes
-    one. `now`: ms since the epoch. Raises KeyError, TypeError or AttributeError for another document.
+    one. `now`: ms since the epoch; `topics`: full names by the topology of the console. No loss is good news only if
+    the audit judged all these topologies, and read them within two days. Raises KeyError, TypeError or AttributeError
+    for another document.
     """
     if document is None:
         return Sentence("open", "Not judged whether a message was lost", command)
     style, text = _VERDICTS[document["verdict"]]
-    read = f", as read {age_text(max(0, now - document['read_at']))} ago" if document.get("read_at") else ""
-    why = "".join(f": {one['text']}" for one in document["reasons"][:1])
-    return Sentence(style, f"{text}{read}{why}", "" if style == "good" else command)
+    age = now - document.get("read_at", 0)
+    text += f", as read {age_text(max(0, age))} ago" if age < now else ", as read at an unknown time"
+    text += "".join(f": {one['text']}" for one in document["reasons"][:1])
+    judged = {one["topic"] for one in document["coverage"]}
+    if missing := sorted(name for name, its in topics.items() if judged.isdisjoint(its)):
+        text += f"; not judged: {one_line(', '.join(missing), 120)}"
+    if style == "good" and (missing or not -_CLOCKS <= age <= _OLD):
+        style = "open"
+    return Sentence(style, text, "" if style == "good" else command)
 
 
 def first_screen(reading: StatusReading, words: CommandWords) -> FirstScreen:

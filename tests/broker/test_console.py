@@ -88,7 +88,8 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
         for number in range(20):
             properties = {"uid": f"u{number % 3}", "order": str(4700 + number)}
             producer.post(b"bad" if number in (11, 12) else b"good", id=f"order-{number}", properties=properties)
-    (workspace.folder / "audit.json").write_text(json.dumps({"verdict": "no loss", "reasons": [], "read_at": 1}))
+    audit = {"verdict": "no loss", "reasons": [], "read_at": 1, "coverage": [{"topic": workspace.full("orders")}]}
+    (workspace.folder / "audit.json").write_text(json.dumps(audit))
     consumer.start()
     try:
         eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 2)
@@ -97,6 +98,7 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
             eventually(lambda: re.search(r"orders / billing: \d entr\w+ of dead letters, the oldest", ui.get("/lanes")))
             page = ui.get("/")
             assert "No message was lost, as read" in page
+            assert "not judged" not in page
             assert re.search(r"orders / mailing: \d+ entr\w+ and no worker", page)
             assert re.search(r"orders / billing \d+ empty 1 dead letters \d ", page), page
             lanes_are_read(ui)

@@ -29,8 +29,8 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
     places = places_of_rules(files)
     apart = {os.path.realpath(name) for name in named or ()}
     there = [place for place in places if os.path.lexists(place) and os.path.realpath(place) not in apart]
-    earlier = list(_earlier(places, against)) if against is not None else []
     left = list(_left(files, against)) if against is not None else []
+    earlier = list(_earlier(places, against)) if against is not None else []
     if not (there or named or earlier or left):
         return None
     from kodoctl.topology.load import read_source

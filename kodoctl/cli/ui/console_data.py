@@ -36,7 +36,7 @@ def console_data(
         production=context is not None and context.protected,
         words=words,
         read_status=partial(_read_status, admin, desired),
-        read_audit=partial(_read_audit, audit, words),
+        read_audit=partial(_read_audit, audit, words, desired),
         messages=MessageReading(connection, admin, desired),
     )
 
@@ -48,7 +48,7 @@ def _read_status(admin: Admin, desired: Desired) -> StatusReading:
     return StatusReading(_now(), tuple(status for status, _ in pairs), unread)
 
 
-def _read_audit(file: Path | None, words: CommandWords) -> Sentence:
+def _read_audit(file: Path | None, words: CommandWords, desired: Desired) -> Sentence:
     """Sentence about the last audit. The file is read each time, because a nightly run may replace it."""
     command = "; ".join(
         words.line("kodoctl pipeline audit", topology, "--format", "json") + f" > {file or 'audit.json'}"
@@ -58,7 +58,8 @@ def _read_audit(file: Path | None, words: CommandWords) -> Sentence:
         command = f"{command}; kodoctl ui … --audit audit.json"
     try:
         document: Any = json.loads(file.read_bytes()) if file is not None and file.exists() else None
-        return audit_sentence(document, _now(), command)
+        topics = {one.name: [str(topic.name) for topic in one.topics] for one in desired.expansions}
+        return audit_sentence(document, _now(), command, topics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         return Sentence("open", f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})", command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,10 @@ def test_names_in_commands_are_quoted_for_a_shell() -> None:
     assert shlex.split(line)[5] == "a'; rm -rf /; '"
 
 
+COVERAGE = [{"topic": "persistent://kodo/trade/orders"}]
+TOPICS = {"trade": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-AUDIT"]}
+
+
 @pytest.mark.parametrize(
     ("verdict", "style", "text"),
     [
@@ -80,12 +85,31 @@ def test_names_in_commands_are_quoted_for_a_shell() -> None:
 )
 def test_the_sentence_says_the_verdict_and_its_age(verdict: str, style: str, text: str) -> None:
     reasons = [] if verdict == "no loss" else [{"text": "2 messages of orders"}, {"text": "more"}]
-    document = {"verdict": verdict, "reasons": reasons, "read_at": NOW - 180_000}
-    assert audit_sentence(document, NOW, "run this") == Sentence(style, text, "" if style == "good" else "run this")
+    document = {"verdict": verdict, "reasons": reasons, "read_at": NOW - 180_000, "coverage": COVERAGE}
+    assert audit_sentence(document, NOW, "run this", TOPICS) == Sentence(
+        style, text, "" if style == "good" else "run this"
+    )
 
 
 def test_without_an_audit_nothing_is_claimed() -> None:
-    assert audit_sentence(None, NOW, "run this") == Sentence(
+    assert audit_sentence(None, NOW, "run this", TOPICS) == Sentence(
         "open", "Not judged whether a message was lost", "run this"
     )
-    assert audit_sentence({"verdict": "no loss", "reasons": []}, NOW, "").text == "No message was lost"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"read_at": NOW - 3 * 86_400_000}, "as read 3 d ago"),
+        ({"read_at": NOW + 3_600_000}, "as read 0 s ago"),
+        ({"read_at": None}, "as read at an unknown time"),
+        ({"coverage": []}, "not judged: trade"),
+    ],
+)
+def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(change: dict[str, Any], text: str) -> None:
+    document = {"verdict": "no loss", "reasons": [], "read_at": NOW - 180_000, "coverage": COVERAGE} | change
+    if document["read_at"] is None:
+        del document["read_at"]
+    sentence = audit_sentence(document, NOW, "run this", TOPICS)
+    assert (sentence.style, sentence.command) == ("open", "run this")
+    assert text in sentence.text
