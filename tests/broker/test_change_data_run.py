@@ -179,6 +179,23 @@ def test_a_commit_of_another_timeline_is_not_taken_for_one_that_is_stored(
     assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in (*range(80), *range(100, 141)))
 
 
+def test_a_snapshot_without_room_for_its_slots_sends_nothing(
+    broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
+) -> None:
+    """The slot of `source verify` may have the last place. Each try would send all rows once more."""
+    own_postgres.restart_with(wal_level="logical", max_replication_slots="2")
+    setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
+    setting.insert(0, 10)
+    setting.finish()
+    setting.verify()
+    setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+    with setting.run():
+        eventually(lambda: setting.log.count("takes 2 replication slots, and the server has 1 free") >= 2, within=60)
+        assert setting.rows() == Counter({str(number): 1 for number in range(10)})
+        setting.verify("--end")
+        eventually(setting.has_slot, within=60)
+
+
 @pytest.mark.parametrize("step", ["sent.", "snapshot-sent", "slot-made."])
 def test_a_snapshot_that_is_killed_begins_anew(setting: Setting, step: str) -> None:
     setting.insert(0, 300)

@@ -60,6 +60,10 @@ _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
 """
+_FREE: Final = """
+SELECT current_setting('max_replication_slots')::int - (SELECT count(*)::int FROM pg_replication_slots)
+"""
+_SNAPSHOT_SLOTS: Final = 2  # the temporary one, and the one that is made of it
 _TAKEN: Final = """
 SELECT coalesce(database::text, 'none (it is physical)') FROM pg_replication_slots
 WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
@@ -195,6 +199,17 @@ class SourceDatabase:
             )
             raise UsageError(error("K790", "source cannot start", detail))
         return None
+
+    def check_room(self, connection: Any) -> None:
+        """Raises DatabaseError if the server has no room for the slots of a snapshot: the rows would be sent again and
+        again, because only the slot that is made after them says that they are sent.
+        """
+        free = connection.execute(_FREE).fetchone()[0]
+        if free < _SNAPSHOT_SLOTS:
+            raise DatabaseError(
+                f"a snapshot takes {_SNAPSHOT_SLOTS} replication slots, and the server has {free} free: drop a slot that"
+                " nobody needs, or raise max_replication_slots; no row was sent"
+            )
 
     def _is_elsewhere(self, owner: PublicationMarker) -> bool:
         try:
