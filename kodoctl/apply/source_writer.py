@@ -80,8 +80,9 @@ class SourceWriter:
                 self._mark(connection, publication, owner)
 
     def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
-        """Drops a slot, and the one by which it was verified; one that is gone is no error. Raises WriteFailedError if nobody allowed its loss (`allowed`), if
-        it has a reader, or if the publication of its name belongs to somebody else.
+        """Drops a slot, and the one by which it was verified; one that is gone is no error. Raises WriteFailedError if
+        nobody allowed its loss (`allowed`), if it has a reader, or if the publication of its name belongs to somebody
+        else.
         """
         with self._locked(before) as connection:
             facts = read_slot(connection, before)
