@@ -80,8 +80,9 @@ class SourceWriter:
                 self._mark(connection, publication, owner)
 
     def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
-        """Drops a slot; one that is gone is no error. Raises WriteFailedError if nobody allowed its loss (`allowed`), if
-        it has a reader, or if the publication of its name belongs to somebody else.
+        """Drops a slot, and the one by which it was verified; one that is gone is no error. Raises WriteFailedError if
+        nobody allowed its loss (`allowed`), if it has a reader, or if the publication of its name belongs to somebody
+        else.
         """
         with self._locked(before) as connection:
             facts = read_slot(connection, before)
@@ -94,6 +95,7 @@ class SourceWriter:
                 raise WriteFailedError(
                     f"process {facts.active_pid} sends to its reader: stop `kodo-consumer source run`"
                 )
+            connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
             connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
 
     def problem_of(self, change: Change) -> str:

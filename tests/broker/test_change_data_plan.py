@@ -354,9 +354,14 @@ def test_a_comment_of_people_stays_below_the_marker(shop: Shop) -> None:
     shop.workspace.apply()
     assert shop.comment.startswith("kodoctl {")
     assert shop.comment.endswith("\nask Ann")
+    shop.make_slot()
+    shop.all(f"SELECT pg_copy_logical_replication_slot('{NAME}', '{verification_slot(NAME)}')")
     shop.declare()
-    shop.workspace.apply()
+    shop.workspace.apply("--allow-destroy", shop.address("slot"))
     assert shop.comment == "ask Ann", "it was adopted, so it stays"
+    assert not shop.all("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"), (
+        "no slot keeps the log for a proof that nobody can go on with"
+    )
 
 
 def test_a_publication_of_all_tables_is_refused_before_anything_is_written(shop: Shop) -> None:

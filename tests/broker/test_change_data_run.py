@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import threading
 import time
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pulsar
 import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
-from kodo_consumer.source.positions import read_lsn
+from kodo_consumer.source.pgoutput import Begin, read_message
+from kodo_consumer.source.positions import lsn_text, read_lsn
 
 from kodoctl.database.change_objects import IDENTITY
 from kodoctl.protocol.properties import LEDGER_PREFIX
@@ -134,6 +137,63 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     assert setting.rows() == Counter({str(number): 1 for number in range(510)})
     assert setting.missing_numbers() == 0
     assert f"known {before}" in setting.log
+
+
+def test_a_commit_of_another_timeline_is_not_taken_for_one_that_is_stored(
+    broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
+) -> None:
+    """A standby that becomes the primary counts positions from where it was, and what the old primary sent after that may
+    have the position of a new commit. Here somebody sends a message under the position of a commit that is to come.
+    """
+    own_postgres.restart_with(wal_level="logical")
+    setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
+    setting.insert(0, 40)
+    setting.finish()
+    setting.insert(40, 40)
+    setting.finish()
+    identifier = next(one.properties()["kodo-id"] for _, one in setting.arrived() if "kodo-id" in one.properties())
+    [(folder,)] = setting.sql("SELECT current_setting('data_directory')")
+    own_postgres.stop()
+    signal_file = Path(folder, "standby.signal")
+    signal_file.touch()
+    owner = Path(folder).stat()
+    os.chown(signal_file, owner.st_uid, owner.st_gid)
+    own_postgres.start()
+    setting.sql("SELECT pg_promote()")
+    setting.insert(100, 1)
+    changes = setting.sql(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)",
+        SLOT,
+        SLOT,
+    )
+    lsn = next(found.commit_lsn for (data,) in changes if isinstance(found := read_message(bytes(data)), Begin))
+    client = pulsar.Client(broker.broker_url)
+    try:
+        for part in range(2):
+            producer = client.create_producer(f"persistent://{tenant}/ns/orders-partition-{part}")
+            producer.send(b'{"id": -1}', properties={"kodo-id": f"{identifier.rpartition(':')[0]}:{lsn_text(lsn)}#0"})
+    finally:
+        client.close()
+    setting.insert(101, 40)
+    setting.finish()
+    assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in (*range(80), *range(100, 141)))
+
+
+def test_a_snapshot_without_room_for_its_slots_sends_nothing(
+    broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
+) -> None:
+    """The slot of `source verify` may have the last place. Each try would send all rows once more."""
+    own_postgres.restart_with(wal_level="logical", max_replication_slots="2")
+    setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
+    setting.insert(0, 10)
+    setting.finish()
+    setting.verify()
+    setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+    with setting.run():
+        eventually(lambda: setting.log.count("takes 2 replication slots, and the server has 1 free") >= 2, within=60)
+        assert setting.rows() == Counter({str(number): 1 for number in range(10)})
+        setting.verify("--end")
+        eventually(setting.has_slot, within=60)
 
 
 @pytest.mark.parametrize("step", ["sent.", "snapshot-sent", "slot-made."])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from kodoctl.pulsar.values.publication_marker import PublicationMarker, with_marker
 from tests.brokers.broker import Broker
 from tests.brokers.source_run import SLOT, Setting
 from tests.services.polling import eventually
@@ -109,6 +110,55 @@ def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:
     setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
     code, said = setting.verify()
     assert (code, "K794" in said) == (1, True)
+
+
+def test_a_stored_commit_is_proved_when_the_source_has_reported_it(setting: Setting) -> None:
+    """Until then it may come again: here to other partitions, because the topic got more of them meanwhile."""
+    setting.verify()
+    setting.insert(0, 20)
+    with setting.run(KILL_AT="confirm", KILL_NTH="2") as process:
+        assert process.wait(60) == -signal.SIGKILL, setting.log
+    assert len(setting.rows()) == 20
+    assert setting.verify("--wait", "0")[0] == 6
+    for topic in ("orders", "orders-L2"):
+        assert setting.broker.admin("POST", f"persistent/{setting.tenant}/ns/{topic}/partitions", 5).ok
+    setting.finish()
+    setting.partitions = 5
+    is_twice = set(setting.rows().values()) != {1}
+    assert is_twice, "some rows belong to another partition now"
+    code, said = setting.verify()
+    assert (code, "1 twice" in said) == (5, True)
+
+
+def test_a_change_that_the_source_may_have_left_out_is_unknown(setting: Setting) -> None:
+    """Its row was gone, and is there again when the log is read a second time; or it was there, and is gone now."""
+    setting.sql("ALTER TABLE orders ALTER note SET STORAGE EXTERNAL")
+    setting.sql("INSERT INTO orders SELECT n, 1, 'eu', repeat('x', 9000) FROM generate_series(1, 2) n")
+    setting.finish()
+    setting.verify()
+    setting.sql("UPDATE orders SET id = 3 WHERE id = 2")
+    setting.finish()
+    setting.sql("DELETE FROM orders WHERE id = 3")
+    setting.finish()
+    assert setting.verify()[0] == 0, "the message of the old key and that of the new one are stored"
+    setting.sql("UPDATE orders SET region = 'us' WHERE id = 1")
+    setting.sql("DELETE FROM orders WHERE id = 1")
+    setting.finish()
+    setting.sql("INSERT INTO orders VALUES (1, 1, 'eu', repeat('y', 9000))")
+    setting.finish()
+    code, said = setting.verify()
+    assert (code, "unknown, the log does not repeat a large value" in said) == (6, True)
+    assert "1 unknown, 2 stored once" in said
+
+
+def test_the_proof_of_another_topology_is_not_ended(setting: Setting) -> None:
+    setting.verify()
+    marker = PublicationMarker("shop", f"{setting.tenant}/other", "standalone", "6c4d4e7c-5b3a-4c6f-9d1e-0a3a8a4c1d2e")
+    comment = with_marker("", marker)
+    setting.sql(f"COMMENT ON PUBLICATION {SLOT} IS '{comment}'")
+    code, said = setting.verify("--end")
+    assert (code, "belongs to the topology" in said) == (64, True)
+    assert len(setting.sql("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")) == 2
 
 
 def test_a_source_that_is_at_work_is_waited_for(setting: Setting) -> None:

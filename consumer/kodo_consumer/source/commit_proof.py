@@ -153,12 +153,12 @@ def _judged(reading: ProofInputs) -> Iterator[tuple[int, CommitFinding]]:
 
 def _status(place: Position, one: RequiredMessage, reading: ProofInputs) -> tuple[CommitStatus, str]:
     copies = reading.stored.get(place, 0)
-    if copies == 1:
-        return CommitStatus.STORED, ""
-    if copies:
+    if copies > 1:
         return CommitStatus.TWICE, f"it is stored {_times(copies)}"
-    if one.end > reading.covered:
+    if one.end > reading.covered:  # also if it is stored: until then the source may send it again
         return CommitStatus.NOT_COVERED, f"committed at {time_text(one.time, seconds=True)}"
+    if copies:
+        return CommitStatus.STORED, ""
     if one.doubt:
         return CommitStatus.UNKNOWN, one.doubt
     if any(not span.start and one.end <= span.end for span in reading.spans):

@@ -7,6 +7,7 @@ position up to which all of them are stored. Everything after this position come
 from __future__ import annotations
 
 import logging
+import re
 import select
 import struct
 import time
@@ -40,6 +41,7 @@ _FETCH: Final = 2_000  # rows of a snapshot at a time
 _STATUS: Final = struct.Struct(">cQQQqB")
 _DATA: Final = struct.Struct(">QQq")
 _KEEPALIVE: Final = struct.Struct(">QqB")
+_FORK: Final = re.compile(r"^\s*[0-9]+\s+([0-9A-F]+/[0-9A-F]+)", re.ASCII | re.MULTILINE)
 _IN_USE: Final = "55006"  # SQLSTATE: the slot is read by another process
 _DUPLICATE: Final = "42710"  # SQLSTATE: a slot of this name exists
 _PRIMARY_KEY: Final = """
@@ -58,6 +60,10 @@ _SLOT: Final = """
 SELECT active_pid, wal_status IS NOT DISTINCT FROM 'lost', confirmed_flush_lsn::text, plugin::text
 FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()
 """
+_FREE: Final = """
+SELECT current_setting('max_replication_slots')::int - (SELECT count(*)::int FROM pg_replication_slots)
+"""
+_SNAPSHOT_SLOTS: Final = 2  # the temporary one, and the one that is made of it
 _TAKEN: Final = """
 SELECT coalesce(database::text, 'none (it is physical)') FROM pg_replication_slots
 WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
@@ -69,11 +75,15 @@ class SlotInUseError(DatabaseError):
 
 
 class System(NamedTuple):
-    """The database server: its identity, its timeline and the present end of its log."""
+    """The database server: its identity, its timeline and the present end of its log. `unforked`: position up to which
+    its log is the only one that this server ever had: after it, other timelines may have other commits at the same
+    positions.
+    """
 
     id: str
     timeline: int
     end: int
+    unforked: int
 
 
 class SourceOwner(NamedTuple):
@@ -142,9 +152,9 @@ class SourceDatabase:
         if len(now) > 1:
             raise DatabaseError(f"{variable} led to different databases: {', '.join(sorted(now))} (server/database)")
 
-    def slot_position(self, connection: Any) -> int | None:
-        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
-        belongs to another topology or cluster, or if there is neither.
+    def check_owner(self, connection: Any) -> bool:
+        """Raises UsageError (K790) if the publication belongs to another topology or cluster. Returns False if there is
+        no publication.
         """
         published = connection.execute(_PUBLICATION, [self._source.publication]).fetchone()
         owner = read_marker(published[0]) if published is not None else None
@@ -155,6 +165,13 @@ class SourceDatabase:
                 " another database"
             )
             raise UsageError(error("K790", "source cannot start", detail))
+        return published is not None
+
+    def slot_position(self, connection: Any) -> int | None:
+        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
+        belongs to another topology or cluster, or if there is neither.
+        """
+        is_published = self.check_owner(connection)
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
         if found is not None:
             _, is_lost, position, plugin = found
@@ -172,7 +189,7 @@ class SourceDatabase:
         if level != "logical":
             detail = f"wal_level of the server is {level}: set it to logical, and start the server again"
             raise UsageError(error("K790", "source cannot start", detail))
-        if published is None:
+        if not is_published:
             detail = f"publication {self._source.publication} does not exist: `kodoctl apply FILE` makes it"
             raise UsageError(error("K790", "source cannot start", detail))
         if (taken := connection.execute(_TAKEN, [self._source.slot]).fetchone()) is not None:
@@ -182,6 +199,17 @@ class SourceDatabase:
             )
             raise UsageError(error("K790", "source cannot start", detail))
         return None
+
+    def check_room(self, connection: Any) -> None:
+        """Raises DatabaseError if the server has no room for the slots of a snapshot: the rows would be sent again and
+        again, because only the slot that is made after them says that they are sent.
+        """
+        free = connection.execute(_FREE).fetchone()[0]
+        if free < _SNAPSHOT_SLOTS:
+            raise DatabaseError(
+                f"a snapshot takes {_SNAPSHOT_SLOTS} replication slots, and the server has {free} free: drop a slot that"
+                " nobody needs, or raise max_replication_slots; no row was sent"
+            )
 
     def _is_elsewhere(self, owner: PublicationMarker) -> bool:
         try:
@@ -294,7 +322,9 @@ class Replication:
     def system(self) -> System:
         """Identity of the server."""
         found = self.execute("IDENTIFY_SYSTEM")[0]
-        return System(str(found[0]), int(str(found[1])), read_lsn(str(found[2])))
+        timeline, end = int(str(found[1])), read_lsn(str(found[2]))
+        forks = forks_of(str(self.execute(f"TIMELINE_HISTORY {timeline}")[0][1])) if timeline > 1 else [end]
+        return System(str(found[0]), timeline, end, min(forks, default=0))
 
     def create_slot(self) -> int:
         """Creates the slot, with changes from now on. Returns its position."""
@@ -369,6 +399,11 @@ class Replication:
         if state in (_IN_USE, _DUPLICATE):
             raise SlotInUseError(f"another `source run` has it: {text}")
         raise DatabaseError(text or self._pg.error_message.decode(errors="replace").strip() or "the connection is lost")
+
+
+def forks_of(history: str) -> list[int]:
+    """Positions at which a timeline and its ancestors began, from the text of its history file."""
+    return [read_lsn(position) for position in _FORK.findall(history)]
 
 
 def identity_of(connection: Any) -> str:

@@ -89,18 +89,25 @@ class RowMapping:
             if change.is_insert and change.new is not None:
                 yield self._outbox_message(change.new)
             return
-        tombstones = self._spec.deletes == "tombstone"
         if change.new is None:
-            if tombstones and change.old is not None:
+            if self._spec.deletes == "tombstone" and change.old is not None:
                 yield self._tombstone(change.old, only_key=change.only_key)
             return
         new = self._whole(change)
-        key = self._key_text(new)
-        if tombstones and change.old is not None:
+        if self._spec.deletes == "tombstone" and change.old is not None:
             self._check_identity(only_key=change.only_key)
-            if self._key_text(change.old) != key:
+            if self._is_moved(change.old, new):
                 yield self._tombstone(change.old, only_key=change.only_key)
-        yield MappedMessage(self._topic, key, self._properties(new), self._payload(new))
+        yield MappedMessage(self._topic, self._key_text(new), self._properties(new), self._payload(new))
+
+    def reads_table(self, change: RowChange) -> bool:
+        """True if a message of the change needs a value that the log does not repeat: it is left out if the row is gone."""
+        return self._spec.outbox is None and change.new is not None and self._lacks(change, change.new)
+
+    def count(self, change: RowChange) -> int:
+        """Number of messages of an update, which needs no value from the table."""
+        is_moved = change.old is not None and change.new is not None and self._is_moved(change.old, change.new)
+        return 2 if is_moved else 1
 
     @property
     def _topic(self) -> str:
@@ -125,14 +132,21 @@ class RowMapping:
         """The new row, with values that the log did not repeat taken from the old one, or from the table."""
         new = change.new
         assert new is not None
-        if not any(new[place] is UNCHANGED for place in self._needed):
-            return new
         if change.old is not None and not change.only_key:
             return [old if value is UNCHANGED else value for old, value in zip(change.old, new, strict=True)]
+        if not self._lacks(change, new):
+            return new
         names = [self._relation.columns[place].name for place in self._needed if new[place] is UNCHANGED]
         fetched = dict(zip(names, self._fetch(self._relation, names, new), strict=True))
         columns = self._relation.columns
         return [fetched.get(column.name, value) for column, value in zip(columns, new, strict=True)]
+
+    def _lacks(self, change: RowChange, new: Values) -> bool:
+        is_logged = change.old is not None and not change.only_key
+        return not is_logged and any(new[place] is UNCHANGED for place in self._needed)
+
+    def _is_moved(self, old: Values, new: Values) -> bool:
+        return self._spec.deletes == "tombstone" and self._key_text(old) != self._key_text(new)
 
     def _check_identity(self, *, only_key: bool) -> None:
         lacking = [name for name in self._key if only_key and not self._relation.columns[self._places[name]].is_key]

@@ -203,6 +203,7 @@ class Source:
             made = replication.create_slot()
             log.info("slot %s is made at %s", self._source.slot, lsn_text(made))
             return made
+        self._database.check_room(queries)
         lsn, snapshot = replication.create_snapshot()
         log.info("snapshot at %s: the rows that are there are sent first", lsn_text(lsn))
         self._life.time = time.time_ns() // 1_000_000

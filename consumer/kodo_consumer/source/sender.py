@@ -292,6 +292,7 @@ class SourceSender:
     def _producer(self, sending: _Sending, partition: int, position: Position, time_ms: int) -> SequencedProducer:
         """The producer under whose name the position is numbered. If the broker does not know the name, because it forgot
         it or routes changed, the partition itself says what is stored of commits that an earlier process may have sent.
+        Positions after a fork of the log say nothing: another timeline may have had another commit there.
         """
         group = position.group
         found = sending.producers.get(partition)
@@ -303,11 +304,13 @@ class SourceSender:
         name, to = f"kodo-source-{self._source.slot}-{self._origin}-{group}", sending.ready.partitions[partition]
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
-        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._system.end:
+        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._system.unforked:
             with Session(self._connection) as session:
                 prefix = id_prefix(self._source.slot, self._system.id)
                 stored = stored_since(session, to, prefix, time_ms)
-                self._remembered.update(one for one in stored if isinstance(one, Position))
+                self._remembered.update(
+                    one for one in stored if isinstance(one, Position) and one.lsn < self._system.unforked
+                )
         sending.producers[partition] = group, producer
         return producer
 

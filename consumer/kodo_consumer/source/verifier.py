@@ -50,6 +50,11 @@ SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_
 """
 
 
+_LEFT_OUT: Final = (
+    "the log does not repeat a large value of it, and the source leaves it out if a later commit deleted the row"
+)
+
+
 class SlotState(NamedTuple):
     """State of the verifier's slot. `position`: up to where each commit is proved; `kept`: bytes of log that the server
     keeps because of it; `is_lost`: the server has removed log that the slot needs.
@@ -134,7 +139,9 @@ class SourceVerifier:
         try:
             with self._database.connect() as queries:
                 self._database.check_identity(identity_of(queries))
-                if needs_slot and self._database.slot_position(queries) is None:
+                if not needs_slot:
+                    self._database.check_owner(queries)
+                elif self._database.slot_position(queries) is None:
                     raise self._problem(f"slot {self._source.slot} does not exist: `kodo-consumer source run` makes it")
                 yield queries
         except (DatabaseError, BrokenMessageError) as problem:
@@ -208,13 +215,15 @@ def _required(
     if (found := tables.of(change)) is None:
         return
     mapping, name, change = found
+    doubt = _LEFT_OUT if mapping.reads_table(change) else ""  # the row may be another one by now
     try:
         for message in mapping.messages(change):
             placed = topics.place(message, position, time_ms)
-            yield RequiredMessage(0, time_ms, name, placed.ready.partitions[placed.partition])
+            yield RequiredMessage(0, time_ms, name, placed.ready.partitions[placed.partition], doubt)
             position = position._replace(place=position.place + 1)
     except GoneError:
-        yield RequiredMessage(0, time_ms, name, "", "its row was deleted by a later commit, and a large value with it")
+        for _ in range(mapping.count(change)):
+            yield RequiredMessage(0, time_ms, name, "", doubt)
     except UsageError as problem:
         yield RequiredMessage(0, time_ms, name, "", f"the topic refuses it: {problem.diagnostics[0].detail}")
 

@@ -188,9 +188,11 @@ class _Readiness:
                 " rename the source, or drop that slot"
             )
             return
-        if self.facts.free_slots < 1:
+        needed = 2 if self.source.spec.snapshot else 1  # a temporary one, of which the slot is made
+        if self.facts.free_slots < needed:
             yield self._error(
-                f"the server has no room for the slot {name}: raise max_replication_slots, and restart it"
+                f"the server has no room for the slot {name}: it has {self.facts.free_slots} free, and the first run takes"
+                f" {needed}. Raise max_replication_slots, and restart it"
             )
         if not self.facts.may_replicate:
             yield self._warning(

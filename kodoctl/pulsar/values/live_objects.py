@@ -99,7 +99,7 @@ class DatabaseFacts:
     is_other: bool = False
     name: str = ""
     wal_level: str = "logical"
-    free_slots: int = 1
+    free_slots: int = 2
     role: str = ""
     may_replicate: bool = True
     may_create: bool = True

@@ -102,6 +102,14 @@ def test_copies_and_strangers() -> None:
     assert strange.commits[CommitStatus.STORED] == 0
 
 
+def test_a_stored_message_is_not_proved_while_the_source_may_send_it_again() -> None:
+    """A source that was killed before it reported the commit sends it again, to another partition after new routes."""
+    proof = prove(replace(READING, covered=147))
+    assert proof.commits[CommitStatus.NOT_COVERED] == 1
+    assert (proof.is_conclusive, proof.is_loss, proof.end) == (False, False, 100)
+    assert prove(replace(READING, covered=147, stored={HERE: 2})).is_loss
+
+
 def test_the_worst_findings_come_first_and_not_all_of_many() -> None:
     many = {Position(100 + number, 0): ONE._replace(end=101 + number) for number in range(MOST_FINDINGS + 5)}
     proof = prove(replace(READING, end=9_999, expected=many, stored={Position(100, 0): 2}, covered=9_999))

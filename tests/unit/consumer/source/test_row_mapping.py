@@ -80,6 +80,20 @@ def test_a_value_that_the_log_does_not_repeat() -> None:
         messages(mapping(), None, False, new)
 
 
+def test_what_a_change_requires_without_the_table() -> None:
+    one, new = mapping(), [b"2", UNCHANGED, b"eu", b"x"]
+    by_key = RowChange(1, [b"1", None, None, None], only_key=True, new=new, is_insert=False)
+    assert (one.reads_table(by_key), one.count(by_key)) == (True, 2)
+    assert mapping(deletes="ignore").count(by_key) == 1
+    whole = by_key._replace(old=ROW, only_key=False)
+    assert (one.reads_table(whole), one.count(whole)) == (False, 2)
+    same = by_key._replace(old=None)
+    assert (one.reads_table(same), one.count(same)) == (True, 1)
+    assert not mapping(columns=["id"]).reads_table(same), "no message has the value"
+    deleted = by_key._replace(new=None)
+    assert (one.reads_table(deleted), one.count(deleted)) == (False, 1)
+
+
 def test_columns_that_are_not_there() -> None:
     with pytest.raises(UsageError, match="no column area any more"):
         mapping(properties={"bucket": "area"})

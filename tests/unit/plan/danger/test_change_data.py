@@ -87,7 +87,9 @@ def test_without_a_slot_the_first_run_needs_room_and_rights() -> None:
         "source db: the first `kodo-consumer source run` makes kodo_trade_db and sends the rows that are there"
     )
     room, rights, _ = details(replace(READY, free_slots=0, may_replicate=False), None)
-    assert "raise max_replication_slots" in room
+    assert "it has 0 free, and the first run takes 2. Raise max_replication_slots" in room
+    assert not any("no room" in one for one in details(replace(READY, free_slots=2), None))
+    assert any("no room" in one for one in details(replace(READY, free_slots=1), None))
     assert rights.startswith("warning: source db: role shop may not create the slot")
     (taken,) = details(replace(READY, taken={"kodo_trade_db": "other"}), None)
     assert taken.startswith("error: source db: the database other of the same server has a slot kodo_trade_db")
