@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.values.send_target import SendTarget
-from kodo_consumer.source.pgoutput import UNCHANGED, Relation, RelationColumn, RowChange
+from kodo_consumer.source.pgoutput import UNCHANGED, Relation, RelationColumn, RowChange, Unchanged
 from kodo_consumer.source.row_mapping import GoneError, MappedMessage, RowMapping
 
 from kodoctl.errors import UsageError
@@ -81,7 +81,8 @@ def test_a_value_that_the_log_does_not_repeat() -> None:
 
 
 def test_what_a_change_requires_without_the_table() -> None:
-    one, new = mapping(), [b"2", UNCHANGED, b"eu", b"x"]
+    one = mapping()
+    new: list[bytes | Unchanged | None] = [b"2", UNCHANGED, b"eu", b"x"]
     by_key = RowChange(1, [b"1", None, None, None], only_key=True, new=new, is_insert=False)
     assert (one.reads_table(by_key), one.count(by_key)) == (True, 2)
     assert mapping(deletes="ignore").count(by_key) == 1
