@@ -275,3 +275,25 @@ def test_nothing_is_said_of_a_pause_that_was_never_given() -> None:
     with pytest.raises(ClusterError):
         pause(cluster).begin(0)
     assert (cluster.told, cluster.orders) == ([], ())
+
+
+def test_the_order_of_a_killed_attempt_ends_and_no_order_of_others() -> None:
+    cluster = Cluster()
+    made = pause(cluster)
+    assert made.end_left() == ""
+    mine = cluster.order(NOW + 3_600_000, "their bank is down")
+    assert made.end_left() == ""
+    assert cluster.orders == (mine,)
+    del cluster.properties["kodo-steer"]
+    pause(cluster).begin(0)
+    assert pause(cluster).end_left() == ""
+    assert cluster.orders == ()
+
+
+@pytest.mark.parametrize(("call", "stays"), [(1, False), (2, True)])
+def test_an_order_that_cannot_be_ended_is_named_if_there_is_one(call: int, *, stays: bool) -> None:
+    cluster = Cluster()
+    pause(cluster).begin(0)
+    cluster.before = {cluster.calls + call: away}
+    assert ("stays paused until" in pause(cluster).end_left()) is stays
+    assert len(cluster.orders) == 1
