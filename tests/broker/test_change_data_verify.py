@@ -49,8 +49,8 @@ def test_each_commit_is_proved_whenever_the_source_is_killed(setting: Setting) -
     found = json.loads(said)
     assert found["verdict"] == "no loss"
     now = re.search(r"(\d+) stored once", before)
-    assert now is not None
-    assert int(now[1]) + found["commits"]["stored once"] == 33, "an update of an outbox is no message"
+    proved = int(now[1]) if now else 0  # none, if the source reported nothing before it was killed
+    assert proved + found["commits"]["stored once"] == 33, "an update of an outbox is no message"
     code, said = setting.verify()
     assert (code, "no commits" in said) == (0, True), "what is proved is not read again"
 
@@ -116,7 +116,7 @@ def test_a_stored_commit_is_proved_when_the_source_has_reported_it(setting: Sett
     """Until then it may come again: here to other partitions, because the topic got more of them meanwhile."""
     setting.verify()
     setting.insert(0, 20)
-    with setting.run(KILL_AT="confirm", KILL_NTH="2") as process:
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
         assert process.wait(60) == -signal.SIGKILL, setting.log
     assert len(setting.rows()) == 20
     assert setting.verify("--wait", "0")[0] == 6

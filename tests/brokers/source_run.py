@@ -69,6 +69,15 @@ around(Replication, "confirm", "confirm")
 around(Replication, "confirm", "confirmed.")
 around(Replication, "keep_slot", "snapshot-sent")
 around(Replication, "keep_slot", "slot-made.")
+if STEP == "reports":  # it dies before it reports the position KILL_NTH, or a later one
+    confirm = Replication.confirm
+
+    def confirming(self, lsn):
+        if lsn >= NTH:
+            os.kill(os.getpid(), signal.SIGKILL)
+        confirm(self, lsn)
+
+    Replication.confirm = confirming
 if STEP == "skip":  # the commit is numbered, and its message never sent: a loss that only an audit can find
     send, calls = SequencedProducer.send, count(1)
 
@@ -116,6 +125,11 @@ class Setting:
             if not statement.startswith("SELECT"):
                 [(self.end,)] = connection.execute("SELECT pg_current_wal_lsn()::text").fetchall()
             return rows
+
+    def end_number(self) -> int:
+        """The position after the last statement, as a number."""
+        high, low = self.end.split("/")
+        return (int(high, 16) << 32) + int(low, 16)
 
     def insert(self, first: int, count: int, region: str = "eu") -> None:
         self.sql(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,7 @@ def test_an_error_in_the_rules_fails_and_shows_its_line(monkeypatch: pytest.Monk
 def test_standard_input_is_judged_by_the_rules_of_the_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     write(RULES, "kodoctl-rules.yaml")
     ran = subprocess.run(
-        ["python", "-m", "kodoctl", "lint", "-"],
+        [sys.executable, "-m", "kodoctl", "lint", "-"],
         input=HEAD + "topics: {J: {}}\n",
         text=True,
         capture_output=True,
