@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, duration_text, many, time_text
@@ -24,8 +24,10 @@ _HANG: Final = 9
 _TENANTS: Final = 5
 
 
-def replay_plan_lines(document: ReplayPlanDocument, target: str) -> Iterator[Line]:
-    """Lines of a replay plan; `target`: text that says how the cluster was reached."""
+def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: bool = False) -> Iterator[Line]:
+    """Lines of a replay plan. `target`: text that says how the cluster was reached; `is_applied`: the plan is carried
+    out now, so that the lines do not end with "Nothing was changed".
+    """
     yield Line(target, "bold")
     yield Line(f"Replay: {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
     yield Line()
@@ -52,7 +54,8 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str) -> Iterator[Lin
             yield Line(f"  {title}", style)
             yield from (Line(f"    {one_line(line, 400)}", style, hang=6) for line in lines)
     yield Line()
-    yield _verdict(document)
+    if not is_applied:
+        yield _verdict(document)
 
 
 def _begin(document: ReplayPlanDocument) -> str:
@@ -75,7 +78,7 @@ def _counts(document: ReplayPlanDocument) -> Iterator[Line]:
     if document["store"]:
         yield Line(f"  {summary['done']:>9,} are skipped: done, says the workers' store", hang=12)
     for name, text in _ROWS:
-        if count := summary[name]:  # type: ignore[literal-required]
+        if count := summary[name]:
             yield Line(f"  {count:>9,} {text}", "dim", hang=12)
     if tenants := summary["by_tenant"]:
         yield Line()
@@ -84,7 +87,7 @@ def _counts(document: ReplayPlanDocument) -> Iterator[Line]:
     yield Line(f"  takes  {_duration_text(document['duration'], _coming(summary))}", hang=_HANG)
 
 
-_ROWS: Final = (
+_ROWS: Final[tuple[tuple[Literal["unfinished", "copies", "others"], str], ...]] = (
     ("unfinished", "come anyway: not acknowledged yet"),
     ("copies", "stay done: copies in lower levels of messages that run again"),
     ("others", "stay done: for another subscription"),
@@ -104,9 +107,9 @@ def _tenants(tenants: dict[str, int]) -> Iterator[Line]:
 
 def _duration_text(duration: ReplayDuration, messages: int) -> str:
     rate, arriving = duration["rate"], duration["arriving"]
-    come = f"while {arriving:,.1f}/s arrive" if arriving else "while nothing arrives"
     if rate is None:
-        return f"not known: workers were not busy in the last minute. Say --rate 200/s if they handle so many; {come}"
+        return "not known: workers were not busy in the last minute. Say --rate 200/s if they handle so many"
+    come = f"while {arriving:,.1f}/s arrive" if arriving else "while nothing arrives"
     how = "as measured in the last minute" if duration["measured"] else "as said"
     if duration["ms"] is None:
         return f"for ever: workers handle {rate:,.1f}/s ({how}), {come}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.cli.message_history import DEAD_LETTERS, FoundMessage, Search, SearchedTopic, tenant_levels, to_json
@@ -76,7 +75,7 @@ class HistoryReader:
     def _levels(self, policy: Policy, search: Search) -> dict[str, Any]:
         """Levels that the message's tenants have now: see `tenant_levels`."""
         tenants = search.tenants(policy.tenant) if policy.fair_by else []
-        store = OverrideStore(self.admin, policy.ground_lane.topic, policy.subscription, Random())  # noqa: S311  # it only reads
+        store = OverrideStore(self.admin, policy.ground_lane.topic, policy.subscription)
         try:
             orders = store.read(time.time_ns() // 1_000_000) if tenants else ()
         except ClusterError as problem:

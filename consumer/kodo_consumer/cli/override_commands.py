@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
-from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -238,7 +237,7 @@ def _book(
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
-        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random(), _who())  # noqa: S311  # spreads tries
+        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, who=_who())
 
 
 def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,7 +70,8 @@ def apply(
     waits, locks = int(parse_duration("--wait", wait)), parse_duration("--lock-timeout", lock_timeout).seconds
     with target.session() as session:
         if output is Format.TEXT:
-            show_lines(replay_plan_lines(made, command_target.shown_target(session.connection)))
+            shown = command_target.shown_target(session.connection)
+            show_lines(replay_plan_lines(made, shown, is_applied=True))
         if not made["partitions"]:
             if output is Format.JSON:
                 _print(ReplayReport(made["run"], "replay", complete=True), 0, output)
@@ -226,7 +226,7 @@ def _work(session: Session, lease: Lease, space: NamespaceName, made: ReplayPlan
 
     admin, who = FencedAdmin(session.admin, lease.check), command_target.who()
     ground = TopicName(space, made["topic"]).full
-    store = OverrideStore(admin, ground, made["subscription"], Random())  # noqa: S311  # spreads tries
+    store = OverrideStore(admin, ground, made["subscription"])
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
     pauses = [LanePause(lane, admin, store, who, clock, tell, REPLAY_APPLY) for lane in lanes_of(made)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from math import ceil
-from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.cli.common import command_target
@@ -87,7 +86,7 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
         return PausedSend(approved.send(), 0.0)
     ledger = DeltaLedger(approved.ledger)  # before anything is paused: it may be missing
     ground = TopicName(TopicName.parse(plan.source_topic).namespace, plan.topic).full
-    store = OverrideStore(session.admin, ground, plan.subscription, Random())  # noqa: S311  # spreads tries
+    store = OverrideStore(session.admin, ground, plan.subscription)
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
     pause = LanePause(plan, session.admin, store, command_target.who(), clock, tell)
     began = time.monotonic()

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from contextlib import closing
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,8 +70,8 @@ def ui(
 def _check_installed() -> None:
     """Raises UsageError (K035) if the extra `ui` is not installed."""
     try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
+        for library in ("starlette", "uvicorn"):
+            import_module(library)
     except ImportError as problem:
         detail = f"{problem.name} is missing: pip install '.[ui]' in a clone of kodoctl"
         raise UsageError(error("K035", "the console is not installed", detail)) from None

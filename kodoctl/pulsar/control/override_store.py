@@ -30,12 +30,13 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 
 class OverrideStore:
-    """The live orders of one subscription, on its ground topic. `who`: the person who changes them, for the history;
-    "": no person, and changes are not recorded in the history.
+    """The live orders of one subscription, on its ground topic. `rng`: spreads the tries of several writers, None: any;
+    `who`: the person who changes the orders, for the history; "": no person, and the history records no change.
     """
 
-    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random, who: str = "") -> None:
-        self._admin, self._rng, self._who = admin, rng, who
+    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random | None = None, who: str = "") -> None:
+        self._admin, self._who = admin, who
+        self._rng = rng or Random()  # noqa: S311  # spreads tries
         self._path = f"{subscription_path(TopicName.parse(topic), subscription)}/properties"
         self._of = f"{subscription} on {topic}"
 

@@ -66,9 +66,9 @@ class TeamRule(FileModel):
     because: Text = Field(examples=["Somebody is paged for every topic."])
     """The reason, in the team's own words: every finding has it."""
     hint: Text | None = optional_like("Ask in #messaging for a name.")
-    """What to do about a finding: every finding has it."""
+    """Advice that every finding of the rule shows, such as whom to ask."""
     of: Kind | None = optional_like("topics")
-    """What is judged. pulsar_topics: each topic that a file stands for, dead letters and audit included."""
+    """Kind of the objects that the rule judges. pulsar_topics: each topic that a file stands for, dead letters and audit included."""
     where: Tests = Field(default_factory=dict, examples=[{"labels.tier": "gold"}])
     """Only objects with these values are judged; paths and tests as in `require`."""
     require: Tests = Field(default_factory=dict, examples=[{"owners": {"present": True}}])

@@ -95,6 +95,11 @@ def test_order_a_message_and_tenants_are_said() -> None:
     assert "tenant t0 2, t1 2, t2 2, t3 2, t4 2, others 7" in found
 
 
+def test_a_plan_that_is_carried_out_now_does_not_say_that_nothing_was_changed() -> None:
+    lines = [line.text for line in replay_plan_lines(made(), "context prod", is_applied=True)]
+    assert "Nothing was changed" not in "\n".join(lines)
+
+
 def test_a_plan_of_nothing_says_so() -> None:
     nothing = {**made()["summary"], "again": 0, "by_tenant": {}}
     found = shown(made(partitions=[], summary=nothing, ordered=True))
