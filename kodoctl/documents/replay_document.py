@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from kodoctl.documents.json_form import AtLeastOne, Count, Counts, Digest
 
 Runs = list[Annotated[list[Count], Field(min_length=3, max_length=3)]]
+ReplayState = Literal["complete", "incomplete", "undoing", "undone"]
 _Place = Annotated[str, Field(pattern=r"^-?\d+:-?\d+$")]
 
 
@@ -115,6 +116,7 @@ class ReplayReport:
     `partitions`: number of partitions that are done; `entries`: entries that come again, or for an undo come no more;
     `kept`: entries that stay acknowledged although they are behind the new position, because they were handled since
     the plan or are outside of it; `again_done`: of an undo, entries that were handled a second time meanwhile;
+    `unclear`: one text for each partition of which an attempt does not know whether its messages came again;
     `problems`: one text for each failure. `complete`: nothing is left to do.
     """
 
@@ -124,14 +126,15 @@ class ReplayReport:
     entries: int = 0
     kept: int = 0
     again_done: int = 0
+    unclear: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     complete: bool = False
     seconds: float = 0.0
 
 
 class ReplayRow(TypedDict):
-    """A replay in the history of a namespace. `state`: `complete`, `incomplete` (begun and not ended) or `undone`;
-    `messages`: their number in the plan; `because`: reason, as the user wrote it.
+    """A replay in the history of a namespace. `state`: `complete`, `incomplete` (begun and not ended), `undoing` (its undo
+    has begun and not ended) or `undone`; `messages`: their number in the plan; `because`: reason, as the user wrote it.
     """
 
     run: str
@@ -141,4 +144,4 @@ class ReplayRow(TypedDict):
     subscription: str
     messages: AtLeastOne
     because: str
-    state: Literal["complete", "incomplete", "undone"]
+    state: ReplayState

@@ -174,6 +174,13 @@ def replay_report_lines(report: ReplayReport) -> Iterator[Line]:
         if report.kept:
             kept = many(report.kept, "entry stays", "entries stay")
             yield Line(f"  {kept} acknowledged behind the new position: handled since, or not of the plan.", hang=2)
+    if report.unclear:
+        yield Line(
+            "  Not known whether these came again: an attempt was killed while their cursor moved, and the lane was"
+            " resumed before this one. They were not moved again; plan them anew if your handlers did not see them:",
+            "yellow", hang=2,
+        )  # fmt: skip
+    yield from (Line(f"    {one_line(line, 400)}", "yellow", hang=6) for line in report.unclear)
     yield from (Line(f"  {one_line(problem, 400)}", "yellow", hang=4) for problem in report.problems)
     if not report.complete:
         yield Line("Not complete: run the same command again.", "bold red")
@@ -191,4 +198,4 @@ def replay_list_lines(rows: list[ReplayRow], namespace: str) -> Iterator[Line]:
         yield Line(f"  by {one_line(row['who'])}{because}", "dim", hang=4)
 
 
-_STYLES: Final = {"complete": "green", "incomplete": "bold red", "undone": "yellow"}
+_STYLES: Final = {"complete": "green", "incomplete": "bold red", "undoing": "bold red", "undone": "yellow"}

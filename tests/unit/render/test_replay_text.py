@@ -129,6 +129,9 @@ def test_reports_say_what_comes_and_what_does_not() -> None:
     )
     assert "handled again" not in text(replay_report_lines(ReplayReport("r1", "undo", complete=True)))
     assert "behind" not in text(replay_report_lines(ReplayReport("r1", "replay", complete=True)))
+    unclear = text(replay_report_lines(ReplayReport("r1", "replay", unclear=["p0: 4 entries"], complete=True)))
+    assert "Not known whether these came again" in unclear
+    assert unclear.endswith("\n    p0: 4 entries")
 
 
 def test_the_list_names_each_replay() -> None:

@@ -99,6 +99,11 @@ def test_a_second_attempt_moves_no_cursor_again_and_only_acknowledges_what_is_mi
     assert found == PartitionReplay(None, (EntryRun(1, 9, 9),), (EntryRun(1, 0, 4), EntryRun(1, 8, 9)))
 
 
+def test_a_cursor_that_moved_before_does_not_move_again_after_all_of_it_was_handled() -> None:
+    before, handled = (EntryRun(1, 0, 7),), (EntryRun(1, 0, 8),)
+    assert replay_of(PARTITION, before, state(handled), has_moved=True) == PartitionReplay(None, (), handled)
+
+
 def test_what_was_handled_between_the_journal_and_the_move_stays_done() -> None:
     before, now = (EntryRun(1, 0, 7),), state((EntryRun(1, 0, 9),))
     assert replay_of(PARTITION, before, now) == PartitionReplay(
