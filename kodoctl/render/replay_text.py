@@ -33,7 +33,7 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
     yield Line()
     yield Line(f"  from   {_begin(document)}", hang=_HANG)
     if document["until"] is not None:
-        yield Line(f"  until  published before {time_text(document['until'], seconds=True)}", hang=_HANG)
+        yield Line(f"  until  {time_text(document['until'], seconds=True)}", hang=_HANG)
     for lane, rows in _by_lane(document["partitions"]).items():
         count = sum(row["messages"] for row in rows)
         span = f"{time_text(min(row['first'] for row in rows))} to {time_text(max(row['last'] for row in rows))}"
@@ -41,6 +41,8 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
         yield Line(f"  lane   {where}: {many(count, 'message')}, published {span}", hang=_HANG)
     if document["because"]:
         yield Line(f"  why    {one_line(document['because'])}", hang=_HANG)
+    if document["message"] is None:
+        yield Line(f"  clock  {_CLOCKS[document['clocks']]}", hang=_HANG)
     yield Line()
     yield from _counts(document)
     yield from _warnings(document)
@@ -56,6 +58,13 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
     yield Line()
     if not is_applied:
         yield _verdict(document)
+
+
+_CLOCKS: Final = {
+    "broker": "the broker's, which notes when it stores a message",
+    "producers": "the producers': the broker notes only when it closes a ledger. Within a ledger most clocks are taken"
+    " to be right, and each to within 10 min",
+}
 
 
 def _begin(document: ReplayPlanDocument) -> str:
@@ -128,6 +137,11 @@ def _warnings(document: ReplayPlanDocument) -> Iterator[Line]:
         texts.append(
             f"{summary['elsewhere']:,} of them also wait in another lane, or are dead letters: they are handled there as"
             " well, and only a store or `message.once` tells the second one."
+        )
+    if summary["by_place"]:
+        texts.append(
+            f"{summary['by_place']:,} were published outside of this time and stored in it: the clock of their producer"
+            " is wrong."
         )
     if summary["expiring"]:
         texts.append(

@@ -19,8 +19,8 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.control.override_store import OverrideStore
-from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.send.lane_pause import LanePause
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
@@ -402,23 +402,48 @@ def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(wo
     assert not replays.is_paused()
 
 
-def test_reading_begins_before_the_span_because_publish_times_are_out_of_order(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker looks for a publish time as if they were in order, and one late message sends it behind others."""
-    asked: list[int] = []
-    real = RecallCluster.read_since
+def test_messages_of_producers_whose_clock_is_late_or_early_come_again(replays: Replays) -> None:
+    """The broker notes when it closes a ledger, and within a ledger most clocks are right."""
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    replays.send(range(30))
+    time.sleep(0.1)
+    since = moment()
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(30, 33):
+            published(producer, number, time.time() - 3 * 3600)
+    replays.send(range(33, 63))
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        published(producer, 63, time.time() + 300)
+        published(producer, 64, time.time() - 300)
+    replays.send(range(65, 80))
+    assert replays.take() == Counter(range(80))
+    plan = replays.plan("--from", since)
+    assert (plan["clocks"], plan["summary"]["again"], plan["summary"]["by_place"]) == ("producers", 50, 4)
+    replays.apply()
+    assert replays.take() == Counter(range(30, 80))
 
-    def read_since(cluster: RecallCluster, facts: Any, since: int) -> Any:
-        asked.append(since)
-        return real(cluster, facts, since)
 
-    replays.send(range(3))
-    replays.take()
-    monkeypatch.setattr(RecallCluster, "read_since", read_since)
-    plan = replays.plan("--from", "1h")
-    assert plan["summary"]["again"] == 3
-    assert set(asked) == {plan["since"] - 60_000}
+def test_a_ledger_that_was_closed_before_the_span_is_left_out_whatever_its_publish_times_are(replays: Replays) -> None:
+    """A ledger's closing time is the broker's: here all clocks are an hour late, and after that an hour early."""
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    local = f"{replays.workspace.path('orders')}-partition-0"
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(5):
+            published(producer, number, time.time() - 3600)
+    replays.workspace.admin("PUT", f"{local}/unload")
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(5, 9):
+            published(producer, number, time.time() + 3600)
+    assert replays.take() == Counter(range(9))
+    assert replays.plan("--from", "30m")["summary"]["again"] == 4
+
+
+def published(producer: WireProducer, number: int, at: float) -> None:
+    """Sends the message `{"n": number}` with a publish time in s since the epoch."""
+    texts = binary(4, binary(1, b"uid") + binary(2, b"u1")) + binary(
+        4, binary(1, b"kodo-id") + binary(2, b"%d" % number)
+    )
+    producer.send(wire_metadata(numeric(3, int(at * 1000)) + texts), json.dumps({"n": number}).encode())
 
 
 def test_times_before_1970_and_plans_without_messages(replays: Replays) -> None:
@@ -604,3 +629,38 @@ def test_a_replay_is_not_continued_behind_a_later_one(replays: Replays, monkeypa
     (replays.workspace.folder / "p.json").write_text(older)
     assert "is a later replay" in " ".join(replays.workspace.run("replay", "apply", "p.json", code=4).text.split())
     assert replays.take() == Counter(range(10))
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize("choice", ["--from", "--message"])
+def test_a_message_in_chunks_comes_again_whole(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, native: str, choice: str
+) -> None:
+    """Its first chunk is before the begin, its last one after it, and another message between them stays done."""
+    monkeypatch.setenv("KODO_CONSUMER_NATIVE", native)
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    other = [binary(1, b"kodo-for") + binary(2, b"shipping"), binary(1, b"uid") + binary(2, b"u1")]
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        published(producer, 0, time.time() - 60)
+        producer.send(chunk(0, time.time() - 60), b'{"n"')
+        producer.send(wire_metadata(b"".join(binary(4, pair) for pair in other)), b'{"n": 9}')
+        time.sleep(0.1)
+        since = moment()
+        last = producer.send(chunk(1, time.time()), b": 1}")
+        published(producer, 2, time.time())
+    assert replays.take() == Counter([0, 1, 2, 9])
+    begin = since if choice == "--from" else f"{last[0]}:{last[1]}:0:-1"
+    plan = replays.plan(choice, begin)
+    assert plan["summary"]["again"] == 2
+    assert plan["unread"] == []
+    replays.apply()
+    assert replays.take() == Counter([1, 2])
+
+
+def chunk(number: int, at: float) -> bytes:
+    """Metadata of one of two chunks of a message of 8 bytes, published at `at` (s since the epoch)."""
+    return wire_metadata(
+        numeric(3, int(at * 1000))
+        + binary(4, binary(1, b"uid") + binary(2, b"u1"))
+        + binary(26, b"wire-7") + numeric(27, 2) + numeric(28, 8) + numeric(29, number)
+    )  # fmt: skip

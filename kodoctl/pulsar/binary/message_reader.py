@@ -38,7 +38,8 @@ class ReadMessage(NamedTuple):
     """Copy of a message of the client library. `token`: acknowledges the message, None if it was read without
     consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
     `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
-    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none.
+    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none; `first_chunk`: place of the first chunk of a
+    message in chunks, whose own place is the last one, None for others and where nobody looked (`Expected.met`).
     """
 
     token: Any
@@ -53,6 +54,7 @@ class ReadMessage(NamedTuple):
     event_time: int
     publish_time: int
     broken: str
+    first_chunk: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,24 +254,25 @@ def _read_partition(
         with client.reader(part, start, part, bulk=True) as reader:
             if since is not None:
                 reader.seek(since)
-            for message, place in _messages(reader, part, until, watch):
+            for message, place, first in _messages(reader, part, until, watch):
                 if after is not None and place[1:3] <= after:
                     continue  # a reader gives a batch that it begins behind once more
                 if only is None or place in only:
-                    yield copy_message(
-                        message, None, place
-                    )  # a reader's id must not be used: kodoctl.pulsar.binary.recall_transport.DeadLetterConsumer
+                    # without a token, because a reader's id must not be used (DeadLetterConsumer)
+                    copy = copy_message(message, None, place)
+                    yield copy if first is None else copy._replace(first_chunk=first)
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
 
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
-) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
-    """Yields the stored messages up to the entry `until`, with their positions. The client may report more messages and
+) -> Iterator[tuple[Any, tuple[int, int, int, int], Place | None]]:
+    """Yields the stored messages up to the entry `until`, with their positions and first chunks. The client may report more messages and
     return none: this ends early if `watch` shows that none can come, else raises ClusterError after 15 s.
     """
     reached, quiet, number, at = False, False, partition_number(part), (-1, -1)
+    first: Place | None = None
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:
             if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
@@ -283,12 +286,12 @@ def _messages(
         for message in found:
             where = _position(message, number)
             if watch and where[1:3] != at:  # of the other messages of an entry there is nothing to learn
-                watch[1].met(where[1:3], message)
+                first = watch[1].met(where[1:3], message)
             at = where[1:3]
             if at > until:
                 return
             reached = at == until
-            yield message, where
+            yield message, where, first
 
 
 def _position(message: Any, partition: int) -> tuple[int, int, int, int]:

@@ -39,10 +39,11 @@ def made(**changes: Any) -> ReplayPlanDocument:
     values = {
         "run": "20271126-101010-abcdef01", "made_at": NOW, "cluster": None, "topology": "trade", "path": "trade.yaml",
         "environment": None, "namespace": "kodo/trade", "topic": "orders", "subscription": "billing", "since": NOW - 6_000,
-        "until": None, "message": None, "because": "", "ordered": False, "store": False, "partitions": [PARTITION],
+        "until": None, "message": None, "because": "", "ordered": False, "store": False, "clocks": "broker",
+        "partitions": [PARTITION],
         "summary": {
             "again": 4, "done": 0, "elsewhere": 0, "copies": 0, "others": 0, "marks": 0, "unfinished": 0, "in_batches": 0,
-            "expiring": 0, "by_tenant": {"u1": 4},
+            "expiring": 0, "by_place": 0, "by_tenant": {"u1": 4},
         },
         "duration": {"rate": None, "measured": False, "arriving": 0.0, "ms": None},
         "unread": [], "gone": [], "unknown": [], "refusals": [], **changes,
