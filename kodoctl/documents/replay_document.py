@@ -45,7 +45,8 @@ class ReplaySummary(TypedDict):
     producers. `unfinished`: messages of the time span that are not acknowledged yet and come anyway; `in_batches`:
     those of them in batches, parts of which may be done and then come again. `expiring`: messages of `again` older than
     the time to live of their topic; `by_place`: messages of `again` and `done` that were published outside of the time
-    span and stored in it, because the clock of their producer is wrong. `by_tenant`: the tenants with most of `again`, others as "".
+    span and stored in it, because the clock of their producer is wrong. `by_tenant`: the tenants with most of `again`,
+    others as "".
     """
 
     again: Count
@@ -77,12 +78,12 @@ class ReplayPlanDocument(TypedDict):
     """A replay plan, format 1.
 
     `since`, `until`: time of the first messages and after the last, null if the choice has no such bound; a message is
-    chosen if it was published or stored in this time. `message`: position of the first message, null if the choice is by
-    time. `ordered`: the subscription keeps order; `store`: whether the workers' store was asked; `clocks`: clocks that
-    tell when messages were stored, those of the `broker`, or, between closings of ledgers, those of most `producers`;
-    `unread`: lines about stored entries without a readable message;
-    `gone`: lines about messages that are not stored any more, or may not be; `unknown`: lines about facts that could
-    not be read; `refusals`: reasons for which the plan cannot be carried out; `seal`: SHA-256 of all other keys.
+    chosen if it was published or stored in this time. `message`: position of the first message, null if the choice is
+    by time. `ordered`: the subscription keeps order; `store`: whether the workers' store was asked; `clocks`: clocks
+    that tell when messages were stored, those of the `broker`, or, between closings of ledgers, those of most
+    `producers`; `unread`: lines about stored entries without a readable message; `gone`: lines about messages that are
+    not stored any more, or may not be; `unknown`: lines about facts that could not be read; `refusals`: reasons for
+    which the plan cannot be carried out; `seal`: SHA-256 of all other keys.
     """
 
     format_version: Literal[1]

@@ -268,8 +268,9 @@ def _read_partition(
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
 ) -> Iterator[tuple[Any, tuple[int, int, int, int], Place | None]]:
-    """Yields the stored messages up to the entry `until`, with their positions and first chunks. The client may report more messages and
-    return none: this ends early if `watch` shows that none can come, else raises ClusterError after 15 s.
+    """Yields the stored messages up to the entry `until`, with their positions and first chunks. The client may report
+    more messages and return none: this ends early if `watch` shows that none can come, else raises ClusterError after
+    15 s.
     """
     reached, quiet, number, at = False, False, partition_number(part), (-1, -1)
     first: Place | None = None

@@ -58,8 +58,9 @@ class ReplayCounts:
         self._lane_seen = set()
 
     def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole entry
-        is; `expired`: it is older than the time to live of its topic; `stored`: it was stored in the time of the replay.
+        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole
+        entry is; `expired`: it is older than the time to live of its topic; `stored`: it was stored in the time of the
+        replay.
         """
         is_published = self._span.has(letter.publish_time)
         if not is_published and not stored:

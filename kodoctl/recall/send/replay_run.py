@@ -1,10 +1,11 @@
 # adapter: moves cursors on the broker
-"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to come
-again are acknowledged.
+"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to
+come again are acknowledged.
 
 The positions before it are in the journal before the first cursor moves, and so is each move, before and after it
 happens. Every step can be repeated: killed anywhere, the same command continues, and the lanes stay paused until it is
-complete. If somebody resumed them meanwhile, the journal has which cursors moved, so that no message comes a third time.
+complete. If somebody resumed them meanwhile, the journal has which cursors moved, so that no message comes a third
+time.
 """
 
 from __future__ import annotations

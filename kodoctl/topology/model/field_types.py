@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -275,4 +276,13 @@ def _not_empty(raw: Any) -> Any:
 
 NotEmpty = Annotated[tuple[T, ...], BeforeValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
 PositiveInt = Annotated[StrictInt, Field(ge=1, le=INT32)]
+
+
+def _not_blank(text: str) -> str:
+    if text.isspace():
+        raise wrong_value("should have a letter or another sign, not only spaces")
+    return text
+
+
 Text = Annotated[StrictStr, Field(min_length=1, max_length=1024)]
+Words = Annotated[Text, AfterValidator(_not_blank)]
