@@ -193,10 +193,18 @@ def _read_span(
     of producers whose clocks are wrong by up to CLOCK_ERROR are in these ledgers.
     """
     message, (since, until) = request.message, request.span
-    closed = closing_times(admin, facts.topic)
+    known = closing_times(admin, facts.topic)
+    closed = known or {}
+    if known is None:
+        notes.unknown.append(f"{facts.topic}: when its ledgers were closed: this role may not read it; all is read")
 
     def first(at: int) -> Place | None:
-        return _first_stored(admin, cluster, facts, closed, at, notes)
+        run = open_at(facts.ledgers, closed, at)
+        if run is None:
+            return None
+        runs = facts.ledgers if known is None else (run,)
+        later = ((other.ledger, other.first) for other in facts.ledgers if other > runs[-1])
+        return _first_stored(admin, cluster, replace(facts, ledgers=runs), at, notes) or next(later, None)
 
     end = None if until is None or until > request.now else first(until)
     last = None if until is None else until + CLOCK_ERROR
@@ -211,21 +219,17 @@ def _read_span(
     return replace(facts, ledgers=runs), StoredSpan(begin, end)
 
 
-def _first_stored(
-    admin: Admin, cluster: RecallCluster, facts: PartitionFacts, closed: Mapping[int, int], at: int, notes: _Notes
-) -> Place | None:
-    """The first entry of a partition that was stored at a time (ms since the epoch) or later; None: none was."""
-    run = open_at(facts.ledgers, closed, at)
-    if run is None:
-        return None
-    entry, is_noted = first_noted(run, at, lambda place: noted_time(admin, facts.topic, place))
-    place = None if entry is None else (run.ledger, entry)
-    if not is_noted:
-        notes.clocks = "producers"
-        with closing(_read(cluster, replace(facts, ledgers=(run,)))) as stored:
-            place = first_by_majority((((one.ledger, one.entry), one.publish_time) for one in stored), at)
-    later = (other for other in facts.ledgers if other > run)
-    return place or next(((other.ledger, other.first) for other in later), None)
+def _first_stored(admin: Admin, cluster: RecallCluster, facts: PartitionFacts, at: int, notes: _Notes) -> Place | None:
+    """The first entry in the ledgers of `facts` that was stored at a time (ms since the epoch) or later; None: none was."""
+    for run in facts.ledgers:
+        entry, is_noted = first_noted(run, at, lambda place: noted_time(admin, facts.topic, place))
+        if not is_noted:
+            notes.clocks = "producers"
+            with closing(_read(cluster, facts)) as stored:
+                return first_by_majority((((one.ledger, one.entry), one.publish_time) for one in stored), at)
+        if entry is not None:
+            return run.ledger, entry
+    return None
 
 
 def _read(cluster: RecallCluster, facts: PartitionFacts) -> Generator[ReadMessage]:

@@ -23,6 +23,7 @@ from kodoctl.recall.send.lane_pause import LanePause
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
+from tests.services.servers import Answer, Proxy, Request, answer_json
 
 pytestmark = pytest.mark.broker
 
@@ -436,6 +437,25 @@ def test_a_ledger_that_was_closed_before_the_span_is_left_out_whatever_its_publi
             published(producer, number, time.time() + 3600)
     assert replays.take() == Counter(range(9))
     assert replays.plan("--from", "30m")["summary"]["again"] == 4
+
+
+def test_where_closing_times_are_not_for_this_role_all_ledgers_are_read(workspace: Workspace, proxy: Proxy) -> None:
+    replays = Replays(workspace)
+    local = f"{workspace.path('orders')}-partition-0"
+    replays.send(range(10))
+    workspace.admin("PUT", f"{local}/unload")
+    replays.send(range(10, 20))
+    time.sleep(0.1)
+    since = moment()
+    replays.send(range(20, 30))
+    assert replays.take() == Counter(range(30))
+
+    def forbid(request: Request) -> Answer | None:
+        return answer_json({"reason": "not yours"}, 403) if "internal-info" in request.path else None
+
+    proxy.choose = forbid
+    plan = replays.plan("--from", since)
+    assert (plan["summary"]["again"], len(plan["unknown"])) == (10, 2)
 
 
 def published(producer: WireProducer, number: int, at: float) -> None:

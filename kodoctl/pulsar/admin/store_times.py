@@ -15,11 +15,13 @@ from kodoctl.topology.names import TopicName
 _NOTED: Final = "X-Pulsar-Broker-Entry-METADATA-timestamp"
 
 
-def closing_times(admin: Admin, part: str) -> Mapping[int, int]:
+def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
     """Reads when each ledger of a partition was closed, in ms since the epoch; the last one counts as open. After a
-    broker died the time is that of the next start. Raises AdminError.
+    broker died the time is that of the next start. None: this role may not read it. Raises AdminError.
     """
     reply = admin.call("GET", f"{topic_path(TopicName.parse(part))}/internal-info")
+    if reply.forbidden:
+        return None
     ledgers = (must(reply, f"reading ledgers of {part}") or {}).get("ledgers") or []
     return {int(one["ledgerId"]): int(one["timestamp"]) for one in ledgers[:-1] if one.get("timestamp")}
 
