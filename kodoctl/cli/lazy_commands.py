@@ -94,8 +94,8 @@ class _Command(TyperCommand):
     def _by_habit(self, args: list[str]) -> list[str]:
         """Replaces option names of other tools, and earlier ones of kodoctl, by the names of this command, if the
         command has the option under another name only. `-o` before the name of a format, such as `-o json`, is
-        `--format` also where `-o` is a file: kubectl has it so, and nobody names a file `json`. A format that the command
-        does not have is then refused.
+        `--format` also where `-o` is a file: kubectl has it so, and nobody names a file `json`. A format that the
+        command does not have is then refused.
         """
         formats = {name for parameter in self.params if "--format" in parameter.opts for name in _choices(parameter)}
         formats |= _FORMATS if formats else set()
