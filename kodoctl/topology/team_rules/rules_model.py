@@ -7,8 +7,16 @@ from pydantic import BeforeValidator, Field, StrictBool, model_validator
 from kodoctl.topology.model.field_types import FileModel, Text, optional_like, wrong_value
 
 RULES_VERSION: Final = 1
-Code = Annotated[Text, Field(pattern=r"^K[0-9]{3}$")]
-Day = Annotated[Text, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$")]
+Code = Annotated[
+    Text, Field(pattern=r"^K[0-9]{3}$", json_schema_extra={"patternErrorMessage": "Should be a code, such as K204."})
+]
+Day = Annotated[
+    Text,
+    Field(
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
+        json_schema_extra={"patternErrorMessage": "Should be a day, such as 2027-01-31."},
+    ),
+]
 Kind = Literal["topologies", "topics", "subscriptions", "pulsar_topics"]
 
 
