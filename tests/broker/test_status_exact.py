@@ -81,7 +81,9 @@ def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(workspace
     kinds = {"orders": pulsar.ConsumerType.Failover, TOPIC_OF[LANE]: pulsar.ConsumerType.Shared}
     with waits.workspace.client() as client:
         kept = [
-            client.subscribe(waits.workspace.full(topic), "billing", kind) for topic, kind in kinds.items() for _ in "ab"
+            client.subscribe(waits.workspace.full(topic), "billing", kind)
+            for topic, kind in kinds.items()
+            for _ in "ab"
         ]
         text = workspace.run("status", "topologies").out
         assert "L1 ready: 1 of 2 consumers has no partition" in text
