@@ -19,8 +19,8 @@ class LaneStatus:
     in ms since the epoch, None if there is none or it is unknown. `rate_in`, `rate_out`: messages per second, into the
     topic and to this subscription. `consumers`: the largest number on one partition; `blocked`: those of them that the
     broker sends nothing more, because they have too many unacknowledged messages. `idle`: those beyond the number of
-    partitions, if the broker gives each partition to one consumer. `steered`: property of the subscription with the live
-    orders to its workers, None without.
+    partitions, if the broker gives each partition to one consumer. `steered`: property of the subscription with the
+    live orders to its workers, None without.
     """
 
     ground: str

@@ -1,8 +1,9 @@
 """Receipts of acknowledgements, one for a list of messages: an option and a call of Pulsar's client library that its
 Python binding does not offer.
 
-The binding's call takes one message, and its callback the interpreter about ten times: to be made, for each copy that
-the library makes of it, and to be called. For a list all of this happens once, and the copies do without the interpreter.
+The binding's call takes one message, and its callback takes the interpreter about ten times: to be made, for each copy
+that the library makes of the callback, and to be called. For a list that happens once, and the copies need no
+interpreter.
 
 The binding's own objects are reached by pybind11's conduit protocol, which refuses other types and other C++ libraries,
 and the library's exported functions are called. Both are tried before they are used: if a part is missing or another
@@ -145,7 +146,7 @@ class _Receipts:
             on_result(_UNKNOWN)
 
     def _copied(self, tokens: Sequence[object]) -> tuple[int, object]:
-        """Address of the C++ message ids of the tokens, in one block, and what keeps that block."""
+        """Address of a block with the C++ message ids of the tokens, and the object that keeps the block."""
         address = self._id_at
         block = ctypes.create_string_buffer(b"".join([ctypes.string_at(address(one), _ID_SIZE) for one in tokens]))
         return ctypes.addressof(block), block
