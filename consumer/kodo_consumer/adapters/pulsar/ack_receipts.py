@@ -135,13 +135,16 @@ class _Receipts:
     def acknowledge(self, consumer: Any, tokens: Sequence[object], on_result: Callable[[int], object]) -> None:
         """See acknowledge_list."""
         start, _copies = self._copied(tokens)
-        end = start + len(tokens) * _ID_SIZE
-        number = self._free.popleft() if self._free else _NOBODY
+        end, address = start + len(tokens) * _ID_SIZE, self._consumer_at(consumer)
+        try:
+            number = self._free.popleft()
+        except IndexError:
+            number = _NOBODY
         if number != _NOBODY:
             self._awaited[number] = on_result
         ids = (ctypes.c_void_p * 3)(start, end, end)  # a std::vector: its begin, its end, and the end of its room
         callback = _Callback(number, copy=self._copy, call=self._call)
-        self._acknowledge(self._consumer_at(consumer), ctypes.addressof(ids), ctypes.addressof(callback))
+        self._acknowledge(address, ctypes.addressof(ids), ctypes.addressof(callback))
         if number == _NOBODY:
             on_result(_UNKNOWN)
 
