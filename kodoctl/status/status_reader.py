@@ -99,6 +99,8 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
         ]
+        consumers = max((len(sub.get("consumers") or []) for sub in partitions), default=0)
+        one_each = any(sub.get("type") == "Failover" for sub in partitions)
         lane = LaneStatus(
             topic.ground,
             label,
@@ -110,8 +112,9 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            consumers=max((len(sub.get("consumers") or []) for sub in partitions), default=0),
+            consumers=consumers,
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
+            idle=max(0, consumers - len(partitions)) if one_each else 0,
             steered=next(
                 filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
                 None,

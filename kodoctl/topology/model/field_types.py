@@ -90,6 +90,11 @@ def wrong_value(message: str) -> PydanticCustomError:
     return PydanticCustomError("value", "{text}", {"text": message})
 
 
+def pattern_words(pattern: str, message: str) -> dict[str, str]:
+    """JSON Schema of a pattern, with the error that editors show in place of the pattern."""
+    return {"pattern": pattern, "patternErrorMessage": message}
+
+
 @dataclass(frozen=True, slots=True)
 class _Quantity:
     """Annotation of a field whose value is a text with a unit. `parse` makes the value of the text; `units`, `example`:
@@ -112,7 +117,11 @@ class _Quantity:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": "string", "pattern": self.pattern, "examples": [self.shown]}
+        text: dict[str, Any] = {
+            "type": "string",
+            **pattern_words(self.pattern, f"Should be a number with a unit ({self.units}), such as {self.shown}."),
+            "examples": [self.shown],
+        }
         return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
 
     def validate(self, raw: Any) -> Any:
@@ -255,7 +264,15 @@ def _share(raw: Any) -> str:
 
 
 Share = Annotated[
-    str, PlainValidator(_share), WithJsonSchema({"type": "string", "pattern": SHARE_PATTERN, "examples": ["25%"]})
+    str,
+    PlainValidator(_share),
+    WithJsonSchema(
+        {
+            "type": "string",
+            **pattern_words(SHARE_PATTERN, "Should be a percentage above 0% and at most 100%, such as 25%."),
+            "examples": ["25%"],
+        }
+    ),
 ]
 PositiveNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 FiniteFloat = Annotated[StrictFloat, Field(allow_inf_nan=False)]

@@ -73,7 +73,15 @@ OneOrMany = Annotated[
     BeforeValidator(_one_or_many),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-Address = Annotated[StrictStr, Field(pattern=r"^[a-z]+\.\S+$")]
+Address = Annotated[
+    StrictStr,
+    Field(
+        pattern=r"^[a-z]+\.\S+$",
+        json_schema_extra={
+            "patternErrorMessage": "Should be the address of an object, as a plan prints it: KIND.NAME."
+        },
+    ),
+]
 Roles = tuple[Words, ...]
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 

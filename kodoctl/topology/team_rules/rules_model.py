@@ -8,7 +8,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_v
 from kodoctl.topology.model.field_types import FileModel, Text, Words, optional_like, wrong_value
 
 RULES_VERSION: Final = 1
-Code = Annotated[Text, Field(pattern=r"^K[0-9]{3}$")]
+Code = Annotated[
+    Text, Field(pattern=r"^K[0-9]{3}$", json_schema_extra={"patternErrorMessage": "Should be a code, such as K204."})
+]
 
 
 def _is_day(text: str) -> str:
@@ -19,7 +21,14 @@ def _is_day(text: str) -> str:
     return text
 
 
-Day = Annotated[Text, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"), AfterValidator(_is_day)]
+Day = Annotated[
+    Text,
+    Field(
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
+        json_schema_extra={"patternErrorMessage": "Should be a day, such as 2027-01-31."},
+    ),
+    AfterValidator(_is_day),
+]
 Kind = Literal["topologies", "topics", "subscriptions", "pulsar_topics"]
 
 
