@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -13,12 +13,21 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.recall.filter.condition import literal
 from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import lane_text, many, time_text
+from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, Sentence, first_screen
-from kodoctl.ui.message_views import SPANS, LaneQuestion, MessageQuestion, hop_places, lane_commands, message_view
+from kodoctl.ui.message_views import (
+    SPANS,
+    LaneQuestion,
+    MessageQuestion,
+    cause_groups,
+    export_command,
+    hop_places,
+    lane_commands,
+    message_view,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -37,6 +46,9 @@ class MessageLookup(Protocol):
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
         """Reads the messages of a lane that its subscription has not acknowledged."""
+
+    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+        """Yields the parts of a file of these messages. `suffix`: `jsonl` or `parquet`."""
 
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         """Searches the lanes of a topology, "" for all, for messages that `text` names."""
@@ -108,9 +120,7 @@ class _Pages:
 
     def lane(self, request: Request) -> Response:
         """Messages of a lane."""
-        question = LaneQuestion(
-            **_given(request, "topology", "topic", "subscription"), where=request.query_params.get("where") or "true"
-        )
+        question = _lane_question(request)
         found: LaneMessages | None = None
         problems: tuple[Diagnostic, ...] = ()
         try:
@@ -121,10 +131,18 @@ class _Pages:
         commands = lane_commands(self._data.words, question, found) if found else []
         name = lane_text(found.level, found.state) if found else ""
         values = {
-            "question": question, "found": found, "views": views, "problems": problems, "literal": literal,
+            "question": question, "found": found, "views": views, "problems": problems,
             "commands": commands, "name": name,
+            "groups": cause_groups(question, found.document) if found else [],
+            "export": export_command(self._data.words, question, found) if found else "",
         }  # fmt: skip
         return self.show("lane.html.j2", values, 400 if problems else 200)
+
+    def export(self, request: Request) -> Response:
+        """File of the messages of a lane that meet a condition."""
+        question, suffix = _lane_question(request), request.query_params.get("as", "")
+        parts = self._data.messages.export(question, suffix)
+        return ExportResponse(parts, question.topic, suffix)
 
     def find(self, request: Request) -> Response:
         """Result of a search."""
@@ -168,6 +186,7 @@ def console(data: ConsoleData) -> Starlette:
             Route("/", answering(pages.home)),
             Route("/lanes", answering(pages.lanes)),
             Route("/lane", answering(pages.lane)),
+            Route("/export", answering(pages.export)),
             Route("/find", answering(pages.find)),
             Route("/message", answering(pages.message)),
             Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
@@ -184,6 +203,11 @@ def _visible(value: object) -> object:
 def _given(request: Request, *names: str) -> dict[str, str]:
     """Values of a query, "" for those that it lacks."""
     return {name: request.query_params.get(name, "") for name in names}
+
+
+def _lane_question(request: Request) -> LaneQuestion:
+    given = _given(request, "topology", "topic", "subscription")
+    return LaneQuestion(**given, where=request.query_params.get("where") or "true")
 
 
 def _now() -> int:

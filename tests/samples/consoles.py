@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
+from kodoctl.errors import ClusterError, error
 from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus, UnreadTopic
 from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.first_screen import CommandWords, Sentence
@@ -26,6 +28,7 @@ from kodoctl.ui.web_server import ConsoleServer
 from tests.samples.reports import EVIL
 
 Json = dict[str, Any]
+CAUSE = "ValueError: card of order # was refused"
 NOW = 1_767_268_500_000  # ms since the epoch
 
 
@@ -76,6 +79,7 @@ def peeked(text: str = "", **values: Any) -> PeekedMessage:
         "control": [{"name": name, "value": text or value, "means": text} for name, value in control.items()],
         "broken": "",
         "preview": text or '{"n": 4711}',
+        "content": {"kind": text or "json", "text": text or '{\n  "n": 4711\n}', "note": text},
     }
     return {**made, **values}  # type: ignore[typeddict-item]
 
@@ -91,10 +95,25 @@ class SampleMessages:
         parse(question.where, NOW)
         document: PeekDocument = {
             "format_version": 1, "read": 3, "matched": 1, "marks": 0, "complete": True, "read_all": True,
-            "messages": [peeked(self.text)], "by_cause": {self.text or "ValueError: card of order # was refused": 1},
+            "messages": [peeked(self.text)], "by_cause": {self.text or CAUSE: 1},
+            "groups": [{"cause": self.text or CAUSE, "tenant": self.text or "u13", "messages": 1}],
             "unread": [self.text] if self.text else [],
         }  # fmt: skip
-        return LaneMessages(self.text or peeked()["topic"], self.text or "orders", None, "dead", document, ended=False)
+        topic, ground = self.text or peeked()["topic"], self.text or "orders"
+        return LaneMessages(topic, ground, None, "dead", "kodo-hold", document, ended=False)
+
+    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+        self.asked.append((question.where, suffix))
+        parse(question.where, NOW)
+        encoder_of(suffix)
+        if question.topology == "cut off":
+            return self._cut_off()
+        return iter([b'{"id": "order-4711"}\n', b'{"id": "order-4712"}\n'])
+
+    @staticmethod
+    def _cut_off() -> Iterator[bytes]:
+        yield b'{"id": "order-4711"}\n'
+        raise ClusterError(error("K561", "messages cannot be read", "gone"))
 
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         self.asked.append((text, span, topology))

@@ -29,6 +29,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K567": Code("not a number of letters", "Take a number in the range it names."),
         "K568": Code("a patch that cannot be used", "Write a JSON object: what to set, and null for what to remove."),
         "K569": Code("more than one file has the topic", "Name one topology file."),
+        "K585": Code("messages cannot be written", "Name a new file that ends with .jsonl or .parquet, in a folder that you may write."),
     },
     "The pipeline": {
         "K570": Code("Spark is not installed", "Install the extra `spark`, and Java 17 or 21."),
