@@ -15,9 +15,9 @@ from starlette.routing import Route
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import lane_text, many, time_text
+from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.first_screen import CommandWords, Sentence, first_screen
+from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
 from kodoctl.ui.message_views import (
     SPANS,
     LaneQuestion,
@@ -28,6 +28,8 @@ from kodoctl.ui.message_views import (
     lane_commands,
     message_view,
 )
+from kodoctl.ui.plan_views import apply_views, stopped_apply
+from kodoctl.ui.rate_history import RateHistory
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.ui.message_views import LaneMessages, SearchResult
+    from kodoctl.ui.plan_views import PlanLookup
 
 _PACKAGE: Final = "kodoctl.ui"
 _FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
@@ -60,8 +63,8 @@ class MessageLookup(Protocol):
 @dataclass(frozen=True, slots=True)
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
-    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit. They block,
-    and raise KodoctlError.
+    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit; `read_facts`:
+    returns what was read beside these lanes so far, at once. The others block, and raise KodoctlError.
     """
 
     target: str
@@ -69,14 +72,19 @@ class ConsoleData:
     words: CommandWords
     read_status: Callable[[], StatusReading]
     read_audit: Callable[[], Sentence]
+    read_facts: Callable[[StatusReading], ScreenFacts]
     messages: MessageLookup
+    plans: PlanLookup
 
 
 class _RecentStatus:
-    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result."""
+    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result.
+    `history`: this reading and those before it.
+    """
 
     def __init__(self, read: Callable[[], StatusReading]) -> None:
         self._read, self._lock = read, threading.Lock()
+        self.history = RateHistory()
         self._last: StatusReading | None = None
         self._until = 0.0
 
@@ -84,6 +92,7 @@ class _RecentStatus:
         with self._lock:
             if self._last is None or time.monotonic() > self._until:
                 self._last = self._read()
+                self.history.add(self._last)
                 self._until = time.monotonic() + _FRESH_S
             return self._last
 
@@ -163,8 +172,24 @@ class _Pages:
         values = {"question": question, "document": document, "hops": hop_places(document), "line": line}
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 
+    def plans(self, request: Request) -> Response:
+        """History of a topology's namespace, and drift. Drift is read anew if somebody asks for it."""
+        given, words = request.query_params, self._data.words
+        topology = given.get("topology", "") or next(iter(words.files), "")
+        drift = self._data.plans.read_drift() if given.get("drift") == "read" else self._data.plans.last_drift()
+        found = self._data.plans.history(topology)
+        values = {
+            "chosen": topology, "found": found, "applies": apply_views(found), "drift": drift, "now": _now(),
+            "stopped": stopped_apply(topology, found), "age": age_text,
+            "commands": [words.line_of_cluster("kodoctl history", found.namespace), words.line_of_files("kodoctl drift")],
+            "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
+        }  # fmt: skip
+        return self.show("plans.html.j2", values)
+
     def _screen(self) -> dict[str, Any]:
-        return {"screen": first_screen(self._status(), self._data.words), "sentence": self._data.read_audit()}
+        status = self._status()
+        screen = first_screen(status, self._data.words, self._status.history, self._data.read_facts(status))
+        return {"screen": screen, "sentence": self._data.read_audit()}
 
 
 def console(data: ConsoleData) -> Starlette:
@@ -189,6 +214,7 @@ def console(data: ConsoleData) -> Starlette:
             Route("/export", answering(pages.export)),
             Route("/find", answering(pages.find)),
             Route("/message", answering(pages.message)),
+            Route("/plans", answering(pages.plans)),
             Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
             Route("/console.js", lambda _: _asset("text/javascript", "console.js")),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -10,12 +11,18 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.plan.changes import ChangeContext, Create
+from kodoctl.plan.history_document import ApplyRow
+from kodoctl.plan.serialization import change_to_json
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus, UnreadTopic
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import TopicResource
 from kodoctl.ui.application import ConsoleData, console
-from kodoctl.ui.first_screen import CommandWords, Sentence
+from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
+from kodoctl.ui.letter_causes import LetterCauses
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
@@ -24,6 +31,7 @@ from kodoctl.ui.message_views import (
     SearchResult,
     search_condition,
 )
+from kodoctl.ui.plan_views import DriftReading, NamespaceHistory
 from kodoctl.ui.web_server import ConsoleServer
 from tests.samples.reports import EVIL
 
@@ -44,6 +52,7 @@ EVIL_PATHS = (
     f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL})}",
     f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL, 'where': EVIL})}",
     f"/find?{urlencode({'q': EVIL, 'span': EVIL, 'topology': EVIL})}",
+    f"/plans?{urlencode({'topology': EVIL, 'drift': 'read'})}",
     f"/message?{urlencode({'topology': EVIL, 'ground': EVIL, 'subscription': EVIL, 'message': EVIL, 'span': EVIL})}",
 )
 
@@ -151,6 +160,54 @@ class SampleMessages:
         }  # fmt: skip
 
 
+STOPPED = StoppedApply("trade", "kodo/trade", "4f2a", "apply 4f2a is cut off: 3 of 9 changes done")
+FACTS = ScreenFacts(
+    {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
+        30, True, ((CAUSE, 21), ("handler took too long", 9)), (("u13", 24), ("u7", 6)),
+    )},
+    (STOPPED,),
+    DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
+)  # fmt: skip
+
+
+class SamplePlans:
+    """Plans and history of a namespace in which the last apply stopped; `text`: every text of it, "" for a shop's."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text, self.drifts = text, 0
+
+    def history(self, topology: str) -> NamespaceHistory:
+        if topology not in ("trade", self.text):
+            raise UsageError(error("K022", "unknown topic", topology))
+        topic = TopicResource(TopicName.parse("kodo/trade/orders-L2"), 3, {})
+        change: Any = change_to_json(Create(topic, ChangeContext("trade")))
+        if self.text:
+            change = {**change, "address": self.text}
+        apply: ApplyRow = {
+            "id": self.text or "4f2a", "verb": self.text or "apply", "who": self.text or "root@vm pid 7", "began": NOW - 900_000,
+            "ended": None, "commit": self.text or "c0ffee" * 6, "plan": "d", "state": "cut off", "changes": 9,
+            "done": [change], "broken": [{"change": change, "detail": self.text or "unknown: no end"}],
+        }  # fmt: skip
+        replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
+        replays = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
+        orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
+        older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
+        foreign = [self.text] if self.text else []
+        return NamespaceHistory(self.text or "kodo/trade", [older, apply], replays, orders, foreign, "")  # type: ignore[arg-type]
+
+    def read_drift(self) -> DriftReading:
+        self.drifts += 1
+        found: Any = {
+            "format_version": 1, "drifted": True, "refused": False, "by_hand": [], "either": [], "not_applied": [],
+            "beyond_repair": [], "conflicts": [], "unmanaged": [], "counts_unmanaged": False,
+            "stale_topologies": [self.text or "trade"], "returning": {},
+        }  # fmt: skip
+        return DriftReading(int(time.time() * 1000), found, self.text or "context prod, http://pulsar:8080")
+
+    def last_drift(self) -> DriftReading | None:
+        return self.read_drift() if self.drifts else None
+
+
 def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
     made = ConsoleData(
         target="context prod, http://pulsar:8080",
@@ -158,7 +215,9 @@ def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
         words=WORDS,
         read_status=lambda: status,
         read_audit=lambda: Sentence("good", "No message was lost, as read 3 min ago"),
+        read_facts=lambda _: FACTS,
         messages=SampleMessages(),
+        plans=SamplePlans(),
     )
     return replace(made, **values)
 
@@ -175,7 +234,11 @@ def evil_data() -> ConsoleData:
     status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
     return data_of(
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
-        read_audit=lambda: Sentence("bad", EVIL, EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
+        read_facts=lambda _: ScreenFacts(
+            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, ((EVIL, 2),), ((EVIL, 15), ("b", 5)))},
+            (StoppedApply(EVIL, EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
+        ),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
 from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.topology.names import HOLDER, State
+from kodoctl.ui.letter_causes import LetterCauses, letter_causes
 from kodoctl.ui.message_views import (
     SPANS,
     LaneMessages,
@@ -46,6 +47,7 @@ T = TypeVar("T")
 _SHOWN: Final = 50
 _MOST: Final = 50_000  # messages that one page reads
 _SECONDS: Final = 20.0  # that one page reads them for
+_MOST_COUNTED: Final = 20_000  # letters of a lane that are counted by cause
 _MOST_EXPORTED: Final = 200_000
 _EXPORT_S: Final = 120.0
 
@@ -132,6 +134,17 @@ class MessageReading:
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         kept = lane_reader(topic, question.subscription)
         return LaneMessages(str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended)
+
+    def causes(self, question: LaneQuestion) -> LetterCauses:
+        """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
+        expansion, topic = self._lane(question)
+        form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_COUNTED)
+        with BrokerClient(self._connection) as client:
+            reader = _Reader(self._admin, client, Unread(self._admin, client))
+            with closing(reader.waiting(topic, question.subscription, form)) as letters:
+                looked = look(budget.take(letters), parse("true", _now()), 0, _MOST_COUNTED)
+                document: PeekDocument = {**looked, "unread": reader.unread.lines()}
+        return letter_causes(document, ended=budget.ended)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
         """Yields a file of the messages that `lane` counts, as `peek --out` writes it. `suffix`: its form. Raises

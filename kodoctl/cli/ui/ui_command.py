@@ -50,7 +50,7 @@ def ui(
     kodoctl.
     """
     _check_installed()
-    from kodoctl.cli.ui.console_data import console_data
+    from kodoctl.cli.ui.console_data import NamedFiles, console_data
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.ui.application import console
     from kodoctl.ui.web_server import ConsoleServer
@@ -58,7 +58,7 @@ def ui(
     connection = target.connection()
     desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
     with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
-        data = console_data(connection, admin, desired, _words(target, desired, env), audit)
+        data = console_data(connection, admin, desired, _words(target, desired, env), NamedFiles(paths, env, audit))
         with ended_by_signals() as stopped, closing(ConsoleServer(console(data), port)) as server:
             tell(f"Console of {data.target}; Ctrl-C ends it. The address has a token: keep it to yourself.")
             say(server.address)

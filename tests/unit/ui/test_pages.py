@@ -18,7 +18,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.message_views import LaneMessages, LaneQuestion
-from tests.samples.consoles import EVIL_PATHS, NIGHT, SampleMessages, data_of, evil_data, peeked, served
+from tests.samples.consoles import EVIL_PATHS, NIGHT, SampleMessages, SamplePlans, data_of, evil_data, peeked, served
 from tests.samples.reports import EVIL
 
 
@@ -27,7 +27,7 @@ def words(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
-OWN = r"(\./|console\.(css|js)|(lane|message|export)\?.*|data:,)$"
+OWN = r"(\./|console\.(css|js)|(lane|message|export)\?.*|plans|data:,)$"
 
 
 class Parsed(HTMLParser):
@@ -92,7 +92,7 @@ def test_the_page_says_cluster_protection_commands_and_its_time() -> None:
     text = words(page)
     assert "context prod, http://pulsar:8080 protected" in text
     assert "No message was lost, as read 3 min ago" in text
-    assert "Needs you 7" in text
+    assert "Needs you 10" in text
     assert "L1 retrying 12 1 h no worker reads it" in text
     assert "Read at 2026-01-01 11:55:00 UTC" in text
 
@@ -217,3 +217,23 @@ def test_a_note_about_a_payload_is_shown_in_its_place() -> None:
         page = console.ask("/lane?topology=trade&topic=orders&subscription=billing").text
     assert "Payload: not shown: masked" in words(page)
     assert 'class="payload"' not in page
+
+
+def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
+    plans = SamplePlans()
+    with served(data_of(plans=plans)) as console:
+        page = words(console.ask("/plans?topology=trade").text)
+        assert plans.drifts == 0
+        read = words(console.ask("/plans?topology=trade&drift=read").text)
+        again = words(console.ask("/plans").text)
+        unknown = console.ask("/plans?topology=none")
+    assert "4f2a is cut off: 1 of 9 changes done The rest is not done." in page
+    assert "Nobody has asked for it" in page
+    assert "4f2a 2026-01-01 11:40 UTC apply: cut off, 1 of 9 changes done by root@vm pid 7, commit c0ffeec0ffee" in page
+    assert page.index("4f2a 2026") < page.index("1b0c 2026"), "the newest first"
+    assert "orders / billing 2026-01-01: lane L1/ready paused, by root: bank" in page
+    assert "kodoctl history kodo/trade --context prod" in page
+    assert "Drift: 0 objects; not applied yet: trade." in read
+    assert "Read 0 s ago" in read
+    assert "Drift: 0 objects" in again, "the last one stays"
+    assert unknown.status == 400
