@@ -61,7 +61,6 @@ class StoppedApply:
 
     topology: str
     namespace: str
-    id: str
     text: str
 
 
@@ -206,9 +205,10 @@ def first_screen(
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:
     """Needs of plans: applies that stopped, and drift as it was read last."""
     for one in facts.stopped:
-        means = f"The rest is not done. `{words.line('kodoctl apply', one.topology)}` plans and finishes it."
-        command = words.line_of_cluster("kodoctl history", one.namespace, "--id", one.id)
-        yield Need("bad", f"{one.namespace}: {one.text}", means, command)
+        means = (
+            "The rest is not done. A new apply of the file plans it and finishes it; the history says what was done."
+        )
+        yield Need("bad", f"{one.namespace}: {one.text}", means, words.line("kodoctl apply", one.topology))
     if facts.drift is not None and facts.drift.drifted:
         text = f"{facts.drift.text} Read {age_text(max(0, now - facts.drift.at))} ago."
         means = "The cluster is not what the last apply left: the next one puts it back, or cannot."

@@ -160,10 +160,10 @@ class SampleMessages:
         }  # fmt: skip
 
 
-STOPPED = StoppedApply("trade", "kodo/trade", "4f2a", "apply 4f2a is cut off: 3 of 9 changes done")
+STOPPED = StoppedApply("trade", "kodo/trade", "apply 4f2a is cut off: 3 of 9 changes done")
 FACTS = ScreenFacts(
     {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
-        30, True, ((CAUSE, 21), ("handler took too long", 9)), (("u13", 24), ("u7", 6)),
+        3, True, ((CAUSE, 2), ("handler took too long", 1)), (),
     )},
     (STOPPED,),
     DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
@@ -237,7 +237,7 @@ def evil_data() -> ConsoleData:
         read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
         read_facts=lambda _: ScreenFacts(
             {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, ((EVIL, 2),), ((EVIL, 15), ("b", 5)))},
-            (StoppedApply(EVIL, EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
+            (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
         ),
     )  # fmt: skip
 
