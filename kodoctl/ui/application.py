@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -186,6 +187,11 @@ class _Pages:
         }  # fmt: skip
         return self.show("plans.html.j2", values)
 
+    def read_ahead(self) -> None:
+        """Reads the lanes, and begins to read what is shown beside them. A problem is reported by the page."""
+        with suppress(KodoctlError):
+            self._data.read_facts(self._status())
+
     def _screen(self) -> dict[str, Any]:
         status = self._status()
         screen = first_screen(status, self._data.words, self._status.history, self._data.read_facts(status))
@@ -193,8 +199,11 @@ class _Pages:
 
 
 def console(data: ConsoleData) -> Starlette:
-    """Makes the application. It needs an AccessCheck before it: it refuses nobody itself."""
+    """Makes the application, and begins to read the lanes, so that the first window need not wait for all of it. It
+    needs an AccessCheck before it: it refuses nobody itself.
+    """
     pages = _Pages(data)
+    threading.Thread(target=pages.read_ahead, name="kodo-ui-first", daemon=True).start()
 
     def answering(page: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:

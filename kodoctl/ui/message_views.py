@@ -175,7 +175,8 @@ def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGr
     def group(cause: str, messages: int) -> CauseGroup:
         if cause not in by_cause:
             return CauseGroup(cause, messages, "", (), 0)
-        where = f"{given}cause = {literal(cause)}"
+        where = f"cause = {literal(cause)}"
+        where = where if where == question.where else given + where
         members = [one for one in by_cause[cause] if one[0] != NOBODY]
         tenants = tuple((name, count, f"{where} AND tenant = {literal(name)}") for name, count in members[:_TENANTS])
         return CauseGroup(cause, messages, where, tenants, len(members) - len(tenants))

@@ -59,9 +59,8 @@ def console_data(
 
 def _read_status(admin: Admin, desired: Desired) -> StatusReading:
     end = time.monotonic() + _READING_S
-    pairs = [read_lanes(admin, one, lambda: time.monotonic() > end) for one in desired.expansions]
-    unread = tuple(topic for _, topics in pairs for topic in topics)
-    return StatusReading(_now(), tuple(status for status, _ in pairs), unread)
+    statuses, unread = read_lanes(admin, desired.expansions, lambda: time.monotonic() > end)
+    return StatusReading(_now(), statuses, unread)
 
 
 def _read_audit(file: Path | None, words: CommandWords, desired: Desired) -> Sentence:
