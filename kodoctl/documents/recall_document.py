@@ -276,7 +276,8 @@ class PeekDocument(TypedDict):
     without payload by which a producer reports its last sequence number.
 
     `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
-    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the largest first; `unread`: one text for each entry that could not be read.
+    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the largest first; `unread`: one
+    text for each entry that could not be read.
     """
 
     format_version: int

@@ -188,7 +188,7 @@ class _Pages:
         return self.show("plans.html.j2", values)
 
     def read_ahead(self) -> None:
-        """Reads the lanes, and begins to read what is shown beside them. A problem is reported by the page."""
+        """Reads the lanes, and begins to read the facts beside them. A problem is reported by the page."""
         with suppress(KodoctlError):
             self._data.read_facts(self._status())
 

@@ -99,8 +99,8 @@ class SearchResult:
 @dataclass(frozen=True, slots=True)
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `reason`, `error`: of its last failure, "" for
-    none; `facts`: (name, value, meaning) of its properties, those of the application first; `preview`: lines of the
-    payload's beginning; `size`: bytes of the payload, None for a tombstone.
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
+    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str

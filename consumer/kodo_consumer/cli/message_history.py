@@ -188,9 +188,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def to_json(
-    name: str, search: Search, places: Iterable[SearchedTopic], missing: Iterable[str] = ()
-) -> dict[str, Any]:
+def to_json(name: str, search: Search, places: Iterable[SearchedTopic], missing: Iterable[str] = ()) -> dict[str, Any]:
     """JSON document of the search, from which `lines` makes the text for people. `name`: the identity that was
     searched; `missing`: topics that the cluster does not have.
     """

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, reading, say, tell
-from kodoctl.cli.common.options import Format, parse_duration
+from kodoctl.cli.common.options import Format, bundles, parse_duration
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.documents.recall_document import MessageRow, PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, Where, error
@@ -42,16 +43,13 @@ _SHOWN = 10
 _GROWTH_TIMEOUT = (2.0, 5.0)  # seconds to connect and to answer, for a look that is repeated soon
 
 
-@reading
-@connects
-def peek(
-    target: TargetOptions,
-    topics: Annotated[
-        list[str], typer.Argument(help="Topics, or single partitions: TENANT/NAMESPACE/TOPIC.", metavar="TOPIC")
-    ],
+@dataclass(frozen=True, slots=True)
+class PeekFlags:
+    """Options of `peek` that choose messages, and that say how payloads are read and where they are written."""
+
     where: Annotated[
         str, typer.Option("--where", help="Only messages that meet this condition.", metavar="CONDITION")
-    ] = "true",
+    ] = "true"
     limit: Annotated[
         int | None,
         typer.Option(
@@ -61,29 +59,38 @@ def peek(
             metavar="N",
             show_default="10, with --out all",
         ),
-    ] = None,
+    ] = None
     since: Annotated[
         str | None, typer.Option("--since", help="Begin with messages of this age, such as 2h.", metavar="DURATION")
-    ] = None,
-    scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Then show messages as they arrive, until Ctrl-C.")
-    ] = False,
+    ] = None
+    scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000
     subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="Only messages that it has not acknowledged.", metavar="NAME"),
-    ] = None,
+        str | None, typer.Option("--subscription", help="Only messages that it has not acknowledged.", metavar="NAME")
+    ] = None
     topology: Annotated[
         str | None,
-        typer.Option(
-            "--topology", help="File of the topics: payloads by its schemas, masks and redaction.", metavar="PATH"
-        ),
-    ] = None,
-    env: Environment = None,
+        typer.Option("--topology", help="File that declares the topics, to read and redact payloads.", metavar="PATH"),
+    ] = None
+    env: Environment = None
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write the messages to this new file, .jsonl or .parquet.", metavar="FILE"),
-    ] = None,
+    ] = None
+
+
+@reading
+@connects
+@bundles("asked", PeekFlags)
+def peek(
+    target: TargetOptions,
+    topics: Annotated[
+        list[str], typer.Argument(help="Topics, or single partitions: TENANT/NAMESPACE/TOPIC.", metavar="TOPIC")
+    ],
+    *,
+    asked: PeekFlags,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Then show messages as they arrive, until Ctrl-C.")
+    ] = False,
     output: Annotated[
         Format, typer.Option("--format", help="text or json; with --follow, a document a line for each message.")
     ] = Format.TEXT,
@@ -104,26 +111,21 @@ def peek(
     from kodoctl.recall.filter.condition import parse
 
     now = int(time.time() * 1000)
-    condition = parse(where, now)
-    begin = now - int(parse_duration("--since", since)) if since else None
-    if out is not None and follow:
-        raise UsageError(
-            error("K585", "messages cannot be written", "--out writes what is stored now, without --follow")
-        )
-    encoder = _new_file(out) if out is not None else None
+    condition = parse(asked.where, now)
+    begin = now - int(parse_duration("--since", asked.since)) if asked.since else None
+    encoder = _new_file(asked.out, follow=follow) if asked.out is not None else None
     with target.session() as session:
         unread = Unread(session.admin, session.client)
         named = [_topic(text) for text in topics]
-        forms = _forms(session, named, topology, env) if topology is not None else {}
+        forms = _forms(session, named, asked.topology, asked.env) if asked.topology is not None else {}
         places = _places(session, named)
-        with closing(_letters(session, places, begin, unread, subscription, forms)) as letters:
-            if out is not None and encoder is not None:
-                _write(out, encoder, letters, condition, forms, scan, limit)
+        with closing(_letters(session, places, begin, unread, asked.subscription, forms)) as letters:
+            if asked.out is not None and encoder is not None:
+                _write(asked.out, encoder, letters, condition, forms, asked.scan, asked.limit)
             else:
-                shown = _SHOWN if limit is None else limit
-                looked = look(letters, condition, shown, scan, forms, marks_too=not follow)
-                document: PeekDocument = {**looked, "unread": unread.lines()}
-                _show(document, now, output, follow=follow)
+                shown = _SHOWN if asked.limit is None else asked.limit
+                looked = look(letters, condition, shown, asked.scan, forms, marks_too=not follow)
+                _show({**looked, "unread": unread.lines()}, now, output, follow=follow)
         if follow:
             _follow(session, places, condition, unread, forms, json_output=output is Format.JSON)
     unread.check()
@@ -142,10 +144,15 @@ def _show(document: PeekDocument, now: int, output: Format, *, follow: bool) -> 
         tell(peek_end(document))
 
 
-def _new_file(out: Path) -> Encoder:
-    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, or if the file is there."""
+def _new_file(out: Path, *, follow: bool) -> Encoder:
+    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, with `follow`, or if the file
+    is there.
+    """
     from kodoctl.recall.message.message_rows import encoder_of
 
+    if follow:
+        detail = "--out writes what is stored now, without --follow"
+        raise UsageError(error("K585", "messages cannot be written", detail))
     if out.exists():
         raise UsageError(error("K021", "file exists", "name another file, or remove it", Where(str(out))))
     return encoder_of(out.suffix.removeprefix("."))

@@ -44,7 +44,7 @@ class BackgroundFacts:
         self._stopped_due = 0.0
 
     def __call__(self, reading: StatusReading) -> ScreenFacts:
-        """Returns the facts, and begins to read what changed since, unless that is under way."""
+        """Returns the facts, and begins to read changed ones, unless a reading is under way."""
         lanes = [(one, lane) for one in reading.topologies for lane in one.lanes if lane.state == "dead"]
         if self._thread is None or not self._thread.is_alive():
             due = [(topology, lane) for topology, lane in lanes if self._is_due(topology, lane)]

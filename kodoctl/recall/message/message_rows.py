@@ -94,7 +94,7 @@ def _whole(text: str) -> str:
 
 
 class _Sink(io.RawIOBase):
-    """File that keeps what is written until `take`, so that it can be handed on while the file grows."""
+    """File that keeps written bytes until `take`, so that they can be handed on while the file grows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,6 +113,6 @@ class _Sink(io.RawIOBase):
         return self._size
 
     def take(self) -> bytes:
-        """Returns what was written since the last call."""
+        """Returns the bytes that were written since the last call."""
         taken, self._parts = b"".join(self._parts), []
         return taken

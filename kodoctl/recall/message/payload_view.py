@@ -1,8 +1,8 @@
 # pure: every branch is tested
 """View of a payload for people: JSON or Avro by the declared schema, with everything redacted that the file declares.
 
-Two declarations redact: `payloads.mask` names values by JSON path, `error_text.redact` has patterns. Where a part cannot
-be searched, it is not shown at all.
+Two declarations redact: `payloads.mask` names values by JSON path, `error_text.redact` has patterns. A part that cannot
+be searched is not shown at all.
 """
 
 from __future__ import annotations

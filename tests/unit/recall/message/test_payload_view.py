@@ -93,7 +93,7 @@ def test_a_declared_schema_reads_the_payload_and_says_what_does_not_fit() -> Non
 def test_a_record_that_is_nested_too_deeply_is_no_document() -> None:
     def read(_: bytes, __: str) -> Any:
         deep: Any = 1
-        for _ in range(100_000):
+        for _level in range(100_000):
             deep = [deep]
         return deep
 
