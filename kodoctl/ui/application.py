@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kodoctl.ui.plan_views import PlanLookup
 
 _PACKAGE: Final = "kodoctl.ui"
-_FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
 _STYLES: Final = ("page.css", "catalogue.css", "console.css")
 
 
@@ -94,7 +94,7 @@ class _RecentStatus:
             if self._last is None or time.monotonic() > self._until:
                 self._last = self._read()
                 self.history.add(self._last)
-                self._until = time.monotonic() + _FRESH_S
+                self._until = time.monotonic() + FRESH_S
             return self._last
 
 

@@ -143,20 +143,21 @@ class FirstScreen:
 @dataclass(frozen=True, slots=True)
 class CommandWords:
     """Words with which commands name files and cluster. `files`: topology file by the name of the topology; `cluster`,
-    `environment`: options of the console's own command line.
+    `environment`: options of the console's own command line; `paths`: files and folders as they are named there.
     """
 
     files: Mapping[str, str]
     cluster: Sequence[str]
     environment: Sequence[str] = ()
+    paths: Sequence[str] = ()
 
     def line(self, command: str, topology: str, *words: str) -> str:
         """Command line of `command` about the file of a topology, quoted for a shell."""
         return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
-        """Command line of `command` about the files of all topologies, quoted for a shell."""
-        return f"{command} {shlex.join([*dict.fromkeys(self.files.values()), *self.environment, *self.cluster])}"
+        """Command line of `command` about all files of the console, quoted for a shell."""
+        return " ".join(filter(None, (command, shlex.join([*self.paths, *self.environment, *self.cluster]))))
 
     def line_of_cluster(self, command: str, *words: str) -> str:
         """Command line of `command`, which takes no file, quoted for a shell."""

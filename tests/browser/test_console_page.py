@@ -160,7 +160,7 @@ def test_drift_is_read_when_somebody_asks_and_an_apply_unfolds_by_keyboard(
 def test_rates_are_drawn_from_the_second_reading_on_and_told_in_words(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "_FRESH_S", 0.0)
+    monkeypatch.setattr(application, "FRESH_S", 0.0)
     now: list[StatusReading] = [NIGHT]
     with closing(ConsoleServer(console(data_of(read_status=lambda: now[0])))) as server:
         own = enter(opened.page, server)

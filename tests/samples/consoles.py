@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import itertools
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +63,7 @@ def reading(*lanes: LaneStatus, unread: tuple[UnreadTopic, ...] = ()) -> StatusR
     return StatusReading(NOW, (TopologyStatus("trade", "kodo/trade", lanes, ()),), unread)
 
 
-WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"])
+WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"], paths=["topologies"])
 NIGHT = reading(
     lane(entries=1_240, oldest=NOW - 9 * 60_000, consumers=2, rate_in=90.0, rate_out=20.0),
     lane("retrying", entries=12, oldest=NOW - 3_600_000),
@@ -206,6 +208,20 @@ class SamplePlans:
 
     def last_drift(self) -> DriftReading | None:
         return self.read_drift() if self.drifts else None
+
+
+def rates_of_night() -> Callable[[], StatusReading]:
+    """Readings of NIGHT, ten seconds apart, whose rates change."""
+    numbers = itertools.count()
+
+    def read() -> StatusReading:
+        number = next(numbers)
+        swing = 1 + 0.4 * math.sin(number / 2)
+        (shop,) = NIGHT.topologies
+        lanes = [replace(one, rate_in=one.rate_in * swing, rate_out=one.rate_out * (2 - swing)) for one in shop.lanes]
+        return replace(NIGHT, at=NOW + number * 10_000, topologies=(replace(shop, lanes=tuple(lanes)),))
+
+    return read
 
 
 def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:

@@ -73,7 +73,6 @@ def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessag
     """
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     view = None if form is None else payload_view(letter, form)
-    stays = form is None or (form.kind != "avro" and not form.redacts)
     row = row_of(
         PeekedMessage,
         letter,
@@ -85,7 +84,7 @@ def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessag
             {"name": name, "value": value, "means": _MEANS[name](value) if name in _MEANS else ""}
             for name, value in sorted(marks.items())
         ],
-        preview=preview(letter) if view is None or stays else view.beginning(PREVIEW),
+        preview=preview(letter) if view is None or form is None or form.keeps_text else view.beginning(PREVIEW),
     )
     if view is not None:
         row["content"] = {"kind": view.kind, "text": view.text, "note": view.note}

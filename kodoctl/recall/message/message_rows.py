@@ -25,8 +25,11 @@ Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
 
 
 def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
-    """Converts a message. Of the payload it contains the text that its `form` allows to show."""
+    """Converts a message. Of the payload it contains the text as it is stored, or the text that its `form` allows to
+    show.
+    """
     view = payload_view(letter, form)
+    text = letter.text if form.keeps_text and letter.text is not None else view.text
     return row_of(
         MessageRow,
         letter,
@@ -36,7 +39,7 @@ def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
         properties=dict(sorted(letter.properties.items())),
         size=None if letter.payload is None else letter.size,
         payload_kind=view.kind,
-        payload=None if letter.payload is None else view.text,
+        payload=None if letter.payload is None else text,
         payload_note=view.note,
     )
 

@@ -43,9 +43,9 @@ class PayloadForm:
     tenant_by: str | None = None
 
     @property
-    def redacts(self) -> bool:
-        """True if a part of the payload may have to be redacted."""
-        return bool(self.mask or self.redact)
+    def keeps_text(self) -> bool:
+        """True if a payload that is text is shown as it is stored: it is no Avro, and no part of it is redacted."""
+        return self.kind != "avro" and not self.mask and not self.redact
 
 
 NO_FORM: Final = PayloadForm()

@@ -167,7 +167,7 @@ def test_an_apply_that_stopped_and_drift_need_a_person() -> None:
     assert stopped.text == "kodo/trade: apply 4f2a is cut off: 3 of 9 changes done"
     assert stopped.command == "kodoctl apply topologies/trade.yaml --context prod"
     assert (drift.text, drift.style) == ("Drift: 2 objects. Read 5 min ago.", "open")
-    assert drift.command == "kodoctl drift topologies/trade.yaml --context prod"
+    assert drift.command == "kodoctl drift topologies --context prod"
     assert first_screen(quiet, WORDS, drift=replace(FACTS.drift, drifted=False)).needs == ()  # type: ignore[type-var]
 
 
@@ -196,3 +196,11 @@ def test_a_row_draws_its_rates() -> None:
     assert rates is not None
     assert rates.now == "in 90.0/s, out 20.0/s"
     assert make_screen(NIGHT, WORDS, RateHistory()).sections[0].rows[0].rates is None
+
+
+def test_a_command_about_all_files_names_them_as_the_user_did() -> None:
+    assert CommandWords({}, []).line_of_files("kodoctl drift") == "kodoctl drift"
+    assert (
+        CommandWords({}, ["--context", "p"], [], ["a b"]).line_of_files("kodoctl drift")
+        == "kodoctl drift 'a b' --context p"
+    )
