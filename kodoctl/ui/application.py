@@ -58,7 +58,7 @@ class MessageLookup(Protocol):
         """Searches the lanes of a topology, "" for all, for messages that `text` names."""
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message."""
+        """The document of `kodo-consumer why` about a message, and as `stored` the message itself, None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,10 @@ class _Pages:
             "kodo-consumer why", question.topology, question.message, "--topic", question.ground,
             "--subscription", question.subscription,
         )  # fmt: skip
-        values = {"question": question, "document": document, "hops": hop_places(document), "line": line}
+        stored = message_view(document["stored"], _now()) if document["stored"] is not None else None
+        values = {
+            "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
+        }  # fmt: skip
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 
     def plans(self, request: Request) -> Response:

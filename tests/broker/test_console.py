@@ -144,6 +144,7 @@ def messages_are_found(ui: Console) -> None:
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
+    assert re.search(r"As it is stored \S+orders-billing-DLQ order-11 .* bad \d+ properties", history), history
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")
     assert "K005" in ui.get("/find", 400, q="x", span="1y")
 

@@ -75,6 +75,9 @@ def test_payloads_are_shown_as_declared_in_peek_in_files_and_in_the_console(work
         exported = ui.get("/export", **lane, where="tenant = 'u1'", **{"as": "jsonl"})
         assert json.loads(exported) == rows[1]
         assert "4111" not in ui.get("/find", q="u1")
+        message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
+        history = ui.get("/message", **message, message="order-2")
+        assert f'"card": "[redacted]", "text": "{MARKUP} 2" }}' in history
 
 
 def test_wrong_files_topics_and_subscriptions_are_told(workspace: Workspace) -> None:

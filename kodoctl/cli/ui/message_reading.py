@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,11 +16,19 @@ from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
-from kodoctl.pulsar.binary.message_reader import Unread, partitions_of, read_all, read_facts, read_unacknowledged
+from kodoctl.pulsar.binary.message_reader import (
+    Unread,
+    partitions_of,
+    read_all,
+    read_facts,
+    read_stored,
+    read_unacknowledged,
+)
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
 from kodoctl.recall.message.message_rows import encoder_of
+from kodoctl.recall.message.stored_message import Position
 from kodoctl.topology.names import HOLDER, State
 from kodoctl.ui.letter_causes import LetterCauses, letter_causes
 from kodoctl.ui.message_views import (
@@ -34,7 +42,7 @@ from kodoctl.ui.message_views import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import PeekDocument
+    from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.connection.connection import Connection
@@ -105,6 +113,16 @@ class _Reader:
             facts = read_facts(self.admin, part)
             for stored in read_unacknowledged(self.client, facts, self.unread, reader):
                 yield letter_of(stored, topic.name.full, form.tenant_by)
+
+    def message(self, expansion: Expansion, name: str, position: str) -> PeekedMessage | None:
+        """The message at a position of a topic; None if it is not stored any more."""
+        topic, place = next(one for one in expansion.topics if one.name.full == name), Position.parse(position)
+        form, entry = payload_form(self.admin, expansion, topic), (place.ledger, place.entry)
+        before, part = (place.ledger, place.entry - 1), topic.name.partition(place.partition)
+        with suppress(ClusterError):
+            found = list(read_stored(self.client, part, entry, after=before, only={place}))
+            return as_json(letter_of(found[0], name, form.tenant_by), form) if found else None
+        return None
 
 
 def lane_reader(topic: FamilyTopic, subscription: str) -> str:
@@ -213,12 +231,16 @@ class MessageReading:
         return SearchResult(tuple(hits.values())[:_SHOWN], budget.read, not budget.ended, tuple(missing), unread)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """The document of `kodo-consumer why`. Raises UsageError, ClusterError; also if time is over."""
-        topology, begin, budget = self._expansion(question.topology).topology, _begin(question.span), _Budget()
+        """The document of `kodo-consumer why`, and as `stored` the message at its last place, None if it is no longer
+        stored. Raises UsageError, ClusterError; also if time is over.
+        """
+        expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:
             reader = load(MESSAGE_HISTORY)(one.admin, one.client, one.unread, begin, budget.check)
-            found: dict[str, Any] = reader.read(topology, question.ground, question.subscription, question.message)
-        return found
+            ground, subscription = question.ground, question.subscription
+            found: dict[str, Any] = reader.read(expansion.topology, ground, subscription, question.message)
+            hop = next((hop for hop in reversed(found["hops"]) if hop["stored"]), None)
+            return {**found, "stored": None if hop is None else one.message(expansion, hop["topic"], hop["id"])}
 
     @contextmanager
     def _reader(self) -> Iterator[_Reader]:

@@ -154,6 +154,8 @@ def test_a_history_shows_hops_and_where_the_message_is() -> None:
     assert "L1/ready no longer stored" in text
     assert "dead to dead letters by rule dead: ValueError" in text
     assert "dead letters is here now" in text
+    assert '{ "n": 4711 }' in text
+    assert "As it is stored" not in words(missing.text)
     assert (
         "kodo-consumer why topologies/trade.yaml order-4711 --topic orders --subscription billing --context prod"
         in text
