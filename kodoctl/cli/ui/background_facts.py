@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _AGAIN_S: Final = 30.0  # after which letters of a lane that changed are read again
 _STOPPED_S: Final = 300.0  # after which journals are read again
 _Figures = tuple[int, int | None]
+"""(entries, publish time of the oldest message in ms since the epoch)."""
+_UNKNOWN: Final[_Figures] = (0, None)
 
 
 class BackgroundFacts:
@@ -55,21 +57,20 @@ class BackgroundFacts:
 
     def _is_due(self, topology: TopologyStatus, lane: LaneStatus) -> bool:
         """True if the lane holds letters, and others than those that were read."""
-        figures, at = self._figures.get(_key(topology, lane), ((0, None), 0.0))
+        figures, at = self._figures.get(_key(topology, lane), (_UNKNOWN, 0.0))
         return (
             lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + _AGAIN_S)
         )
 
     def _read(self, lanes: Iterable[tuple[TopologyStatus, LaneStatus]]) -> None:
         for topology, lane in lanes:
-            key = _key(topology, lane)
+            key, figures = _key(topology, lane), (lane.entries, lane.oldest)
             try:
-                causes = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
+                self._causes[key] = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
             except KodoctlError:
                 self._causes.pop(key, None)
-            else:
-                self._causes[key] = causes
-            self._figures[key] = (lane.entries, lane.oldest), time.monotonic()
+                figures = _UNKNOWN  # it is tried again
+            self._figures[key] = figures, time.monotonic()
         if time.monotonic() > self._stopped_due:
             try:
                 self._stopped = self._read_stopped()

@@ -138,7 +138,7 @@ class MessageReading:
     def __init__(self, connection: Connection, admin: Admin, desired: Desired) -> None:
         self._connection, self._admin = connection, admin
         self._expansions = {one.name: one for one in desired.expansions}
-        self._lock = threading.Lock()
+        self._lock, self._exports = threading.Lock(), threading.Lock()
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
         """Reads the messages of a lane that its subscription has not acknowledged, oldest first. Raises UsageError for
@@ -157,11 +157,9 @@ class MessageReading:
         """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
         expansion, topic = self._lane(question)
         form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_COUNTED)
-        with BrokerClient(self._connection) as client:
-            reader = _Reader(self._admin, client, Unread(self._admin, client))
-            with closing(reader.waiting(topic, question.subscription, form)) as letters:
-                looked = look(budget.take(letters), parse("true", _now()), 0, _MOST_COUNTED)
-                document: PeekDocument = {**looked, "unread": reader.unread.lines()}
+        with self._new_reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
+            looked = look(budget.take(letters), parse("true", _now()), 0, _MOST_COUNTED)
+            document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         return letter_causes(document, ended=budget.ended)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
@@ -173,11 +171,21 @@ class MessageReading:
         form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_EXPORTED, _EXPORT_S)
 
         def parts() -> Iterator[bytes]:
-            with self._reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
+            if not self._exports.acquire(blocking=False):
+                detail = "another file is being written for this console: wait until it is there"
+                raise ClusterError(error("K561", "messages cannot be read", detail))
+            try:
+                yield from written()
+            finally:
+                self._exports.release()
+
+        def written() -> Iterator[bytes]:
+            with self._new_reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
                 rows = (chosen_row(one, condition, {topic.name.full: form}) for one in budget.take(letters))
                 yield from encoder(row for row in rows if row is not None)
                 reader.unread.check()
-            budget.check()
+            if budget.ended:
+                budget.check()
 
         return parts()
 
@@ -244,7 +252,13 @@ class MessageReading:
 
     @contextmanager
     def _reader(self) -> Iterator[_Reader]:
-        with self._lock, BrokerClient(self._connection) as client:
+        with self._lock, self._new_reader() as reader:
+            yield reader
+
+    @contextmanager
+    def _new_reader(self) -> Iterator[_Reader]:
+        """Reader that waits for no page: a browser may take its time with a file."""
+        with BrokerClient(self._connection) as client:
             yield _Reader(self._admin, client, Unread(self._admin, client))
 
     def _expansion(self, topology: str) -> Expansion:
