@@ -74,7 +74,7 @@ class PeekFlags:
     env: Environment = None
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the messages to this new file, .jsonl or .parquet.", metavar="FILE"),
+        typer.Option("-o", "--out", help="Write the messages to this new file, .jsonl or .parquet.", metavar="FILE"),
     ] = None
 
 
