@@ -13,6 +13,10 @@ DONE_STORE: Final = "kodo_consumer.adapters.stores.done_store:DoneStoreClient"
 """Context manager of a `Secret` (the store of the workers) and the full name of a subscription. It yields a `Done`."""
 MESSAGE_HISTORY: Final = "kodo_consumer.cli.history_reader:HistoryReader"
 """Class whose method `read` returns the document of `kodo-consumer why`."""
+PAYLOAD_READER: Final = "kodo_consumer.core.payloads.codec:payload_reader"
+"""Function of a kind (`json` or `avro`), a schema, and a function that returns the definition of a schema version. It
+returns a function that reads a payload (bytes) of a version, and raises ValueError.
+"""
 LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 """Function of a `RecallPlan`, a `RecallCluster` and a `Signer` or None. It returns the `MessageSource` of the plan."""
 

@@ -59,6 +59,11 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     "Formats of the landing": {
         "K584": Code("the landing has another format",
                      "`kodoctl pipeline convert` takes an older one; for a newer one, use the kodoctl that wrote it."),
+    },
+    "Files of messages": {
+        "K585": Code("messages cannot be written", "Name a new file that ends with .jsonl or .parquet, in a folder that you may write."),
+    },
+    "Contents of the landing": {
         "K586": Code("a time that maintenance cannot take", "Give a span with a unit, as long as the detail says."),
         "K587": Code("payloads that the landing does not have",
                      "Without --landing the topic itself is read, which has them."),

@@ -219,6 +219,21 @@ def read_all(
     unread.add(facts.topic, expected.gaps + expected.rest())
 
 
+def read_unacknowledged(
+    client: BrokerClient, facts: PartitionFacts, unread: Unread, subscription: str, *, since: int | None = None
+) -> Iterator[ReadMessage]:
+    """Yields those messages of `read_all` that a subscription has not acknowledged. Raises UsageError if the partition
+    has no such subscription, ClusterError.
+    """
+    if (cursor := facts.cursors.get(subscription)) is None:
+        detail = f"{facts.topic} has no subscription {subscription}"
+        raise UsageError(error("K560", "topic not found on the cluster", detail))
+    after = cursor.mark if since is None else None
+    for stored in read_all(client, facts, unread, after=after, since=since):
+        if not cursor.has((stored.ledger, stored.entry)):
+            yield stored
+
+
 def read_stored(
     client: BrokerClient,
     part: str,
