@@ -38,7 +38,8 @@ class ReadMessage(NamedTuple):
     """Copy of a message of the client library. `token`: acknowledges the message, None if it was read without
     consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
     `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
-    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none.
+    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none; `producer`: name of the producer, which the broker
+    keeps, "": it was not read.
     """
 
     token: Any
@@ -53,6 +54,7 @@ class ReadMessage(NamedTuple):
     event_time: int
     publish_time: int
     broken: str
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +200,28 @@ class Unread:
 
 
 def read_all(
-    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+    client: BrokerClient,
+    facts: PartitionFacts,
+    unread: Unread,
+    *,
+    after: Place | None = None,
+    since: int | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     """Yields the messages of one partition in order, up to the last entry of `facts`, without consuming them.
 
     Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
-    message. Entries without a message are added to `unread` at the end, or when the caller stops. Raises ClusterError.
+    message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: reads the
+    names of producers, too, which the native border does not have. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
         return
     expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
     try:
-        yield from _read_partition(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+        yield from _read_partition(
+            client, facts.topic, until, after=after, since=since, watch=(unread, expected), producers=producers
+        )
     except GeneratorExit:
         unread.add(facts.topic, expected.gaps)
         raise
@@ -232,7 +243,7 @@ def read_stored(
     return _read_partition(client, part, until, after=after, only=only)
 
 
-def _read_partition(
+def _read_partition(  # noqa: PLR0913
     client: BrokerClient,
     part: str,
     until: Place,
@@ -241,6 +252,7 @@ def _read_partition(
     since: int | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
     watch: tuple[Unread, Expected] | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     import pulsar
 
@@ -249,16 +261,16 @@ def _read_partition(
     number = partition_number(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        with client.reader(part, start, part, bulk=True) as reader:
+        with client.reader(part, start, part, bulk=not producers) as reader:
             if since is not None:
                 reader.seek(since)
             for message, place in _messages(reader, part, until, watch):
                 if after is not None and place[1:3] <= after:
                     continue  # a reader gives a batch that it begins behind once more
                 if only is None or place in only:
-                    yield copy_message(
-                        message, None, place
-                    )  # a reader's id must not be used: kodoctl.pulsar.binary.recall_transport.DeadLetterConsumer
+                    # a reader's id must not be used: kodoctl.pulsar.binary.recall_transport.DeadLetterConsumer
+                    copy = copy_message(message, None, place)
+                    yield copy._replace(producer=_producer_of(message)) if producers else copy
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
@@ -301,6 +313,14 @@ def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
     """(partition, ledger, entry, batch) of a message id of the client library."""
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def _producer_of(message: Any) -> str:
+    """Name of a message's producer; "" if it is no text, which no name of ours is."""
+    try:
+        return str(message.producer_name())
+    except UnicodeError:
+        return ""
 
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
