@@ -148,6 +148,32 @@ def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting:
     assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in range(11))
 
 
+@pytest.mark.parametrize("keys", ["", "0123456789abcdef"], ids=["without keys", "with keys"])
+def test_a_number_that_others_raised_loses_no_change(setting: Setting, keys: str) -> None:
+    """Who takes the name of a producer while the source is away makes the broker drop the changes that follow."""
+    signing = {"KODO_CONSUMER_SIGNING_KEYS": keys} if keys else {}
+    setting.finish(**signing)
+    setting.insert(0, 40)
+    setting.finish(**signing)
+    setting.insert(40, 40)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number()), **signing) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    own = max((one for _, one in setting.arrived() if one.data()), key=lambda one: one.publish_timestamp())
+    setting.insert(80, 40)
+    lsn = setting.open_commits()[-1]
+    forged = {**own.properties(), "kodo-id": f"{own.properties()['kodo-id'].rpartition(':')[0]}:{lsn}#78"}
+    number = Position(read_lsn(lsn), 78).number
+    setting.send(own.topic_name(), forged if keys else {}, own.producer_name(), number)
+    with setting.run(**signing) as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K792" in said
+    assert "somebody else sent under its name" in said
+    setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+    setting.finish(**signing)
+    assert set(setting.rows()) - {"-1"} == {str(number) for number in range(120)}
+
+
 def test_a_slot_that_was_moved_is_found_after_the_broker_forgot_the_position(setting: Setting) -> None:
     """After six hours without a run the broker has no number of the last mark; the mark itself is still stored."""
     setting.finish()

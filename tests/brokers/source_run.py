@@ -217,12 +217,14 @@ class Setting:
     def forget_numbers(self) -> None:
         """Makes the broker forget the numbers of all producers, as after six hours: deduplication is off for a moment."""
         path = f"persistent/{self.tenant}/ns/orders-partition-0/internalStats"
-        for is_on in (False, True):
-            assert self.broker.admin("POST", f"namespaces/{self.tenant}/ns/deduplication", is_on).ok
-            eventually(
-                lambda is_on=is_on: ("pulsar.dedup" in self.broker.admin("GET", path).json()["cursors"]) is is_on,
-                within=60,
-            )
+
+        def is_deduplicated() -> bool:
+            return "pulsar.dedup" in self.broker.admin("GET", path).json()["cursors"]
+
+        assert self.broker.admin("POST", f"namespaces/{self.tenant}/ns/deduplication", False).ok
+        eventually(lambda: not is_deduplicated(), within=60)
+        assert self.broker.admin("POST", f"namespaces/{self.tenant}/ns/deduplication", True).ok
+        eventually(is_deduplicated, within=60)
 
     def has_slot(self) -> bool:
         return bool(

@@ -108,6 +108,10 @@ class SourceIdentity:
         """Name of the producer of marks. `timeline`: None: the present one."""
         return f"kodo-source-{self.slot}-{self.system.id}-{timeline or self.system.timeline}-covered"
 
+    def has_producer(self, name: str) -> bool:
+        """True if a producer of changes has this name, now or in an earlier topology."""
+        return any(name.startswith(f"kodo-source-{self.slot}-{origin}-") for origin in self._origins)
+
     def change_of(self, message: ReadMessage, partition: str) -> StoredChange | Stranger | None:
         """Returns the change whose id a stored message of a partition has; None: it has none of this server's log, or a
         worker moved it, or a recall sent it.
@@ -152,7 +156,8 @@ class PartitionCopies:
     own messages by position; `doubts`: reason by position why nothing is decided by a message of it; `spans`: of marks;
     `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name of
     their producer, of the first hundred names; `first`: the lowest position of an own message, None: there is none.
-    Rows of a snapshot are left out.
+    `highest`: the last number of an own message, by the name of its producer; `impostors`: names of own producers under
+    which there are messages that do not count. Rows of a snapshot are left out.
     """
 
     def __init__(self, identity: SourceIdentity, partition: str, start: int = 0) -> None:
@@ -161,8 +166,9 @@ class PartitionCopies:
         self.spans: list[Span] = []
         self.strangers: Counter[str] = Counter()
         self.first: Position | None = None
+        self.highest: dict[str, int] = {}
+        self.impostors: set[str] = set()
         self._identity, self._partition, self._start = identity, partition, start
-        self._highest: dict[str, int] = {}  # number by name of the producer
 
     def add(self, message: ReadMessage) -> None:
         """Adds the next stored message."""
@@ -170,18 +176,20 @@ class PartitionCopies:
             self.spans.append(span)
             return
         match self._identity.change_of(message, self._partition):
+            case StoredChange(position, producer, doubt) if not position.is_snapshot:
+                if not doubt and position.number > self.highest.get(producer, 0):
+                    self.highest[producer] = position.number
+                    self.changes[position] += 1
+                    self.first = min(self.first or position, position)
+                    return
+                self.doubts[position] = doubt or OUT_OF_ORDER
             case Stranger(position, producer) if position.lsn >= self._start:
                 is_shown = producer in self.strangers or len(self.strangers) < _MOST_STRANGERS
                 self.strangers[producer if is_shown else _OTHERS] += 1
-            case StoredChange(position, producer, doubt) if not position.is_snapshot:
-                if doubt or position.number <= self._highest.get(producer, 0):
-                    self.doubts[position] = doubt or OUT_OF_ORDER
-                else:
-                    self._highest[producer] = position.number
-                    self.changes[position] += 1
-                    self.first = min(self.first or position, position)
             case _:
                 pass
+        if self._identity.has_producer(message.producer):
+            self.impostors.add(message.producer)
 
 
 def routing_of(decisive: Any) -> str:

@@ -207,7 +207,7 @@ class SourceSender:
         self._client = SequencedClient(connection)
         self._sendings: dict[str, _Sending] = {}
         self._remembered: set[Position] = set()  # stored messages of which the broker has forgotten the numbers
-        self._known = (0, 0)  # part of the log of which an earlier process may have stored messages
+        self._known_end = 0  # position up to which earlier processes may have stored messages
         self._coverage: SequencedProducer | None = None
         try:
             self._topics = SourceTopics(connection, topology, source, system, self._client, signer)
@@ -264,18 +264,15 @@ class SourceSender:
             self._coverage = self._client.open(self._topics.home, name, self._home.ready.target)
 
     def read_coverage(self, start: int, end: int) -> int:
-        """Returns the position up to which marks said that all is stored; 0: nobody knows. `start`: position of the slot,
-        `end`: of the log now, after `open_coverage`: in between, earlier processes may have stored messages.
+        """Returns the position up to which marks said that all is stored, which the broker's number of the last mark says
+        where no mark is stored any more; 0: nobody knows. `start`: position of the slot, `end`: of the log now, after
+        `open_coverage`: in between, earlier processes may have stored messages.
         """
         assert self._coverage is not None
-        self._known = start, end
-        covered = self._coverage.last_stored
-        return covered if covered > 0 else max((span.end for span in self._marks().spans), default=0)
-
-    def _marks(self) -> PartitionCopies:
-        """Reads the marks that the home partition stores, back to one from before the slot's position."""
-        start, _ = self._known
-        return self._read(self._topics.home, lambda found, _: any(span.end <= start for span in found.spans))
+        self._known_end = end
+        marks = self._read(self._topics.home, lambda found, _: any(span.end <= start for span in found.spans))
+        self._topics.identity.learn(span.routing for span in marks.spans)
+        return max((span.end for span in marks.spans), default=max(0, self._coverage.last_stored))
 
     def _read(self, partition: str, is_enough: Callable[[PartitionCopies, int], bool]) -> PartitionCopies:
         with Session(self._connection) as session:
@@ -334,13 +331,29 @@ class SourceSender:
         name, to = self._topics.identity.producer(position), sending.ready.partitions[partition]
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
-        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._known[1]:
-            self._topics.identity.learn([span.routing for span in self._marks().spans])
-            log.info("%s: reading what an earlier process stored there", to)
-            copies = self._read(to, lambda found, _: found.first is not None and found.first < position)
-            self._remembered.update(copies.changes)
+        if not position.is_snapshot and position.lsn < self._known_end:
+            if producer.last_stored < 0:
+                log.info("%s: reading what an earlier process stored there", to)
+                copies = self._read(to, lambda found, _: found.first is not None and found.first < position)
+                self._remembered.update(copies.changes)
+            elif producer.is_stored(position.number):
+                self._check_number(producer, to, name)
         sending.producers[partition] = group, producer
         return producer
+
+    def _check_number(self, producer: SequencedProducer, partition: str, name: str) -> None:
+        """Raises UsageError if the broker's number of a producer is not that of its last stored message: somebody else
+        sent under its name, and changes would be taken for stored. If the partition stores none, nobody can tell.
+        """
+        copies = self._read(partition, lambda found, _: name in found.highest or name in found.impostors)
+        last = copies.highest.get(name, -1 if name in copies.impostors else producer.last_stored)
+        if last != producer.last_stored:
+            detail = (
+                f"{partition}: the last number of producer {name} is not that of a message of this source: somebody else"
+                " sent under its name, or without the signing keys of this run, so it is not known what is stored. Drop"
+                " the slot: the next run sends all rows again"
+            )
+            raise UsageError(error("K792", "position of a source is lost", detail))
 
     def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
         """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""

@@ -76,6 +76,7 @@ def test_a_message_of_somebody_else_counts_for_nothing(forged: dict[str, Any]) -
     found = copies(one)
     assert (found.changes, found.doubts, found.first) == ({}, {}, None)
     assert found.strangers == {one.producer: 1}
+    assert bool(found.impostors) == (one.producer == identity().producer(HERE))
     assert copies(one, start=0x151).strangers == {}, "it has the id of an earlier change"
 
 
@@ -104,6 +105,7 @@ def test_a_message_out_of_the_order_of_its_numbers_decides_nothing() -> None:
     lost = Position(0x140, 0)
     found = copies(change(Position(0x130, 0)), change(), change(lost))
     assert (found.changes[lost], found.doubts) == (0, {lost: OUT_OF_ORDER})
+    assert (found.highest, found.impostors) == ({identity().producer(HERE): HERE.number}, {identity().producer(HERE)})
     again = copies(change(), change())
     assert (again.changes, again.doubts) == ({HERE: 1}, {HERE: OUT_OF_ORDER})
 
