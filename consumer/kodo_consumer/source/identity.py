@@ -3,9 +3,9 @@
 
 Whoever may produce to a topic may write any property, `kodo-id` and `kodo-covered` included, so that a property proves
 nothing. A stored message is the source's own if it has the name of one of its producers, which the broker keeps beside
-the message and gives to one connection at a time; and, if there are signing keys, a signature by one of them. Numbers of
-such a name rise, because the broker drops a message with any other number (`positions`): a message that is out of this
-order was sent by somebody who took the name while the source was away, and nothing is decided by it.
+the message and gives to one connection at a time; and, if there are signing keys, a signature by one of them. Numbers
+of such a name rise, because the broker drops a message with any other number (`positions`). A message out of this order
+was sent by somebody who took the name while the source was away, and nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Stranger(NamedTuple):
 
 
 class SourceIdentity:
-    """Identity of one source on one server. `slot`: name of its slot; `routing`: hash of what decides topic, partition
-    and key of its messages, see `routing_of`; `signer`: verifies signatures, None: nothing is signed.
+    """Identity of one source on one server. `slot`: name of its slot; `routing`: of its present topology, see
+    `routing_of`; `signer`: verifies signatures, None: nothing is signed.
     """
 
     def __init__(self, slot: str, system: System, routing: str, signer: Signer | None = None) -> None:
@@ -154,8 +154,8 @@ class SourceIdentity:
 class PartitionCopies:
     """Stored messages of a source in one partition, added in the order of the broker. `changes`: number of the source's
     own messages by position; `doubts`: reason by position why nothing is decided by a message of it; `spans`: of marks;
-    `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name of
-    their producer, of the first hundred names; `first`: the lowest position of an own message, None: there is none.
+    `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name
+    of their producer, of the first hundred names; `first`: the lowest position of an own message, None: there is none;
     `highest`: the last number of an own message, by the name of its producer; `impostors`: names of own producers under
     which there are messages that do not count. Rows of a snapshot are left out.
     """
@@ -193,7 +193,7 @@ class PartitionCopies:
 
 
 def routing_of(decisive: Any) -> str:
-    """Hash of what decides topic, partition and key of a source's messages, and whether a change makes one."""
+    """Hash of the values that decide topic, partition and key of a source's messages, and whether a change makes one."""
     return _digest(decisive)
 
 

@@ -9,9 +9,9 @@ come in the order of their commits, but positions of two commits may be 48 bytes
 a million changes: a sum of both would collide. Here each has bits of its own. What does not fit into 63 bits is part of
 the name: a transaction with more than 2^22 places goes on under further names, and each TiB of the log has another.
 
-Name: kodo-source-SLOT-ORIGIN-TIB (`identity`), ORIGIN: what numbers depend on. A database made anew, or restored to an earlier
-time, counts positions from there, and other routes send a change to another partition, where a higher number may be
-stored already: with the old name the broker would drop messages that it never had.
+Name: kodo-source-SLOT-ORIGIN-TIB (`identity`), ORIGIN: what numbers depend on. A database made anew, or restored to an
+earlier time, counts positions from there, and other routes send a change to another partition, where a higher number
+may be stored already: with the old name the broker would drop messages that it never had.
 """
 
 from __future__ import annotations

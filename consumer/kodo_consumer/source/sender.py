@@ -87,8 +87,8 @@ class PlacedMessage(NamedTuple):
 
 class SourceTopics:
     """Ready topics of a source, and the place of each message in them. `system`: the database server; `signer`: see
-    SourceIdentity; `grounds`: names of its ground topics; `home`: partition that has its marks of what is stored. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not
-    take.
+    SourceIdentity; `grounds`: names of its ground topics; `home`: the partition that has its marks of coverage. Methods
+    raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take.
     """
 
     def __init__(
@@ -182,8 +182,8 @@ class Numbering:
 
 class SourceSender:
     """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until every
-    message has its answer; `keep_alive`: called twice a second while a partition is read. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
-    that its topic does not take.
+    message has its answer; `keep_alive` is called twice a second while a partition is read. Methods raise ClusterError
+    if the broker cannot be reached, and UsageError for a message that its topic does not take.
     """
 
     def __init__(  # noqa: PLR0913

@@ -27,9 +27,13 @@ def read_back(
     start: int = 0,
 ) -> PartitionCopies:
     """Reads the messages of a source in the last entries of a partition, and in more of them until `is_enough` returns
-    True or all of them are read. `is_enough`: receives the messages and the publish time of the first one that was read
-    (ms since the epoch, 0: none was); `keep_alive`: called twice a second while it reads; `start`: position from which on messages of others are
-    counted. Raises ClusterError.
+    True or all of them are read. Raises ClusterError.
+
+    Args:
+        is_enough: Receives the messages, and the publish time of the first one that was read (ms since the epoch, 0:
+            none was).
+        keep_alive: Called twice a second while it reads.
+        start: Position from which on the messages of others are counted.
     """
     facts = read_facts(session.admin, partition)
     window, turned_at = _WINDOW, time.monotonic()

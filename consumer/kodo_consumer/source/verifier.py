@@ -78,8 +78,8 @@ class AcceptedCommits(NamedTuple):
 
 class Verification(NamedTuple):
     """One verification: the log from `start` to `end`. `proof`: None: the verifier's slot was made by this call, and has
-    no log yet. `is_whole`: False if the log has more than one call reads. `slot`: as it is afterwards; `accepted`: None:
-    nothing was accepted.
+    no log yet. `is_whole`: False if the log has more than one call reads. `slot`: as it is afterwards; `accepted`:
+    None: nothing was accepted.
     """
 
     start: int
@@ -91,8 +91,8 @@ class Verification(NamedTuple):
 
 
 class _LogPart(NamedTuple):
-    """The log up to `end`: the messages that it requires. `silent`: the table of a change that requires none, one for
-    each commit; `is_whole`: it has no more changes than one reading takes.
+    """The log up to `end`, with the messages that it requires. `silent`: the table of a change that requires none, one
+    for each commit; `is_whole`: it has no more changes than one reading takes.
     """
 
     end: int

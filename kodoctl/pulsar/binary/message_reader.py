@@ -211,8 +211,8 @@ def read_all(
     """Yields the messages of one partition in order, up to the last entry of `facts`, without consuming them.
 
     Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
-    message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: reads the
-    names of producers, too, which the native border does not have. Raises ClusterError.
+    message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: also
+    reads the names of producers, which the native border does not have. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
