@@ -45,7 +45,9 @@ class System(NamedTuple):
 
     def timeline_at(self, lsn: int) -> int:
         """Timeline to which a position of this server's log belongs."""
-        return next((timeline for timeline, end in self.forks if lsn < end), self.timeline)
+        if not self.forks or lsn >= self.forks[-1][1]:
+            return self.timeline
+        return next(timeline for timeline, end in self.forks if lsn < end)
 
 
 class Span(NamedTuple):
