@@ -208,7 +208,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K791": Code("change cannot become a message",
                      "Fix the file or the table as the detail says, and start again: everything before the change is stored."),
         "K792": Code("position of a source is lost",
-                     "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
+                     "Do what the detail says: what is stored after it is not known, and all rows are sent again."),
         "K793": Code("changes of a source were passed over",
                      "Drop the slot, and the next run sends all rows again; or name its position: --accept-gap LSN."),
         "K794": Code("source cannot be verified", "Do what the detail says, and verify it again: nothing was changed."),

@@ -39,7 +39,8 @@ class ReadMessage(NamedTuple):
     consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
     `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
     (`kodoctl.pulsar.binary.message_decoding`), "" if there are none; `first_chunk`: place of the first chunk of a
-    message in chunks, whose own place is the last one, None for others and where nobody looked (`Expected.met`).
+    message in chunks, whose own place is the last one, None for others and where nobody looked (`Expected.met`);
+    `producer`: name of the producer, which the broker keeps, "": it was not read.
     """
 
     token: Any
@@ -55,6 +56,7 @@ class ReadMessage(NamedTuple):
     publish_time: int
     broken: str
     first_chunk: Place | None = None
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +202,28 @@ class Unread:
 
 
 def read_all(
-    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+    client: BrokerClient,
+    facts: PartitionFacts,
+    unread: Unread,
+    *,
+    after: Place | None = None,
+    since: int | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     """Yields the messages of one partition in order, up to the last entry of `facts`, without consuming them.
 
     Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
-    message. Entries without a message are added to `unread` at the end, or when the caller stops. Raises ClusterError.
+    message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: also
+    reads the names of producers, which the native border does not have. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
         return
     expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
     try:
-        yield from _read_partition(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+        yield from _read_partition(
+            client, facts.topic, until, after=after, since=since, watch=(unread, expected), producers=producers
+        )
     except GeneratorExit:
         unread.add(facts.topic, expected.gaps)
         raise
@@ -249,7 +260,7 @@ def read_stored(
     return _read_partition(client, part, until, after=after, only=only)
 
 
-def _read_partition(
+def _read_partition(  # noqa: PLR0913
     client: BrokerClient,
     part: str,
     until: Place,
@@ -258,6 +269,7 @@ def _read_partition(
     since: int | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
     watch: tuple[Unread, Expected] | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     import pulsar
 
@@ -266,7 +278,7 @@ def _read_partition(
     number = partition_number(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        with client.reader(part, start, part, bulk=True) as reader:
+        with client.reader(part, start, part, bulk=not producers) as reader:
             if since is not None:
                 reader.seek(since)
             for message, place, first in _messages(reader, part, until, watch):
@@ -275,7 +287,9 @@ def _read_partition(
                 if only is None or place in only:
                     # without a token, because a reader's id must not be used (DeadLetterConsumer)
                     copy = copy_message(message, None, place)
-                    yield copy if first is None else copy._replace(first_chunk=first)
+                    if first is not None:
+                        copy = copy._replace(first_chunk=first)
+                    yield copy._replace(producer=_producer_of(message)) if producers else copy
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
@@ -320,6 +334,14 @@ def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
     """(partition, ledger, entry, batch) of a message id of the client library."""
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def _producer_of(message: Any) -> str:
+    """Name of a message's producer; "" if it is no text, which no name of ours is."""
+    try:
+        return str(message.producer_name())
+    except UnicodeError:
+        return ""
 
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
