@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -12,6 +11,7 @@ import typer
 
 from kodoctl import __version__
 from kodoctl.cli.common.console import run_application
+from kodoctl.cli.common.pydantic_plugins import leave_out_plugins
 from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 
 
@@ -146,5 +146,5 @@ def main() -> None:
     atexit.register(
         gc.freeze
     )  # and so is a search of them all for cycles at the interpreter's end: a sixth of a short command
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # we have none; looking for some reads every package
+    leave_out_plugins()
     run_application(app)
