@@ -24,6 +24,7 @@ RESERVED_PREFIX: Final = "kodo-"  # of names that no file and no message may cho
 RESERVED_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant
 HOLDER: Final = "kodo-hold"
 AUDIT_SUFFIX: Final = "-AUDIT"
+LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
 
 
 class Level(StrEnum):
