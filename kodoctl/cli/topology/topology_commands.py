@@ -128,7 +128,7 @@ def _show_excerpts(result: LintReport, typed: bytes | None) -> None:
     """Prints the findings, each with its line of the file. `typed`: the bytes of standard input, None: not read."""
     from kodoctl.cli.common.console import columns
     from kodoctl.cli.common.terminal import show_lines
-    from kodoctl.render.findings import excerpt_lines
+    from kodoctl.render.finding_excerpts import excerpt_lines
     from kodoctl.topology.load import STANDARD_INPUT
 
     @cache
