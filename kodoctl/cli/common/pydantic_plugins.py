@@ -1,4 +1,4 @@
-"""Pydantic without plugins: kodoctl has none, and looking for some costs more than a small file's lint."""
+"""Pydantic without plugins: kodoctl has none, and looking for some slows each command down."""
 
 from __future__ import annotations
 
