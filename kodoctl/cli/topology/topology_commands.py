@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from enum import StrEnum
 from functools import cache
@@ -220,6 +219,8 @@ def init(
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
     schema.write()
+    import shlex
+
     quoted = shlex.quote(str(path))
     say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
 
