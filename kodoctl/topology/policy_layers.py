@@ -7,9 +7,10 @@ topic.state_policies; dead letters and audit = defaults < topic < derived < thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.model.policies import (
     TOPIC_POLICY_NAMES,
     BacklogQuota,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope, Rule

@@ -5,14 +5,13 @@ shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel 
 kodoctl.pulsar.inventory.policy_requests' matter.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
 
 from pydantic import Field, StrictBool, TypeAdapter
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.field_types import (
     BoundedSeconds,
@@ -222,6 +221,8 @@ class Foreign:
     @property
     def reason(self) -> str:
         """Why the file format cannot express the value, as text for people."""
+        import json
+
         raw = json.loads(self.json)
         parts = [part for part in raw.values() if isinstance(part, dict)] if isinstance(raw, dict) else []
         if isinstance(raw, dict) and raw.get("relativeToPublishRate"):

@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from kodoctl.topology.json_paths import JsonPath
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
@@ -97,6 +96,8 @@ class Payload(FileModel):
 
 def _json_path(raw: Any) -> Any:
     if isinstance(raw, str):
+        from kodoctl.topology.json_paths import JsonPath
+
         try:
             JsonPath.parse(raw)
         except ValueError as problem:

@@ -12,9 +12,9 @@ import typer
 import typer.main
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl.cli.application import app
 from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from kodoctl.pulsar.admin import admin_http
 from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.workspace import run_main
