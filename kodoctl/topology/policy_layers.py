@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kodoctl.topology.model.policies import (
+    READY_ONLY,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
     InactiveTopic,
@@ -42,6 +43,14 @@ class Layer:
 def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
     """Layer of the topic policies that are set in a map of the file, whose path is `origin`."""
     return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
+
+
+def of_every_topic(layer: Layer) -> Layer:
+    """The layer without policies that only ready topics get (`READY_ONLY`)."""
+    if READY_ONLY.isdisjoint(layer.values):
+        return layer
+    kept = {name: value for name, value in layer.values.items() if name not in READY_ONLY}
+    return Layer(layer.origin, kept, layer.why)
 
 
 _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)

@@ -6,6 +6,7 @@ The story of all policies is told once for each level; every policy then has a t
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
-from tests.broker.policy_table import ROWS, Row, Value
+from tests.broker.policy_table import INHERIT, ROWS, Row, Value
 from tests.brokers.broker import Broker
 from tests.brokers.workspace import Json, Workspace, isolated
 
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.broker
 
 OLD = os.environ.get("KODOCTL_TEST_PULSAR", "4.2") == "4.0"
 TOPIC_ROWS = {row.name: row for row in ROWS if row.topic and not (OLD and row.name == "subscription_expiry")}
-NAMESPACE_ROWS = {row.name: row for row in ROWS if row.namespace}
+NAMESPACE_ROWS = {row.name: row for row in ROWS if row.namespace and not (OLD and row.name == "metric_properties")}
+APART = {"replication", "entry_filters"}
+"""Policies of both levels with tests of their own."""
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Teller:
         if self.level == "namespace":
             listed = "".join(f"  {name}: {text}\n" for name, text in values.items())
             head = f"namespace_policies:\n{listed}" if values else "namespace_policies: {}\n"
-            self.workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", head)
+            self.workspace.topology("{}", head)  # no topic is loaded where the driver of `offload` is not installed
             return
         topics = [
             f"{name}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}"
@@ -71,7 +74,13 @@ class Teller:
         found = {}
         for name, row in self.rows.items():
             last = row.namespace if self.level == "namespace" else row.topic
-            found[name] = self.workspace.admin("GET", f"{self.path(row)}/{last}")
+            reply = self.workspace.broker.admin("GET", f"{self.path(row)}/{last}")
+            assert reply.ok, reply.text
+            is_json = row.name != "resource_group"  # answered as bare text
+            answer = (reply.json() if is_json else reply.text) if reply.text else None
+            if row.name == "properties":
+                answer = {key: value for key, value in answer.items() if not key.startswith("kodoctl")} or None
+            found[name] = answer
         self.story.seen[stage] = found
 
     def apply(self, stage: str) -> None:
@@ -94,6 +103,9 @@ class Teller:
         self.plan(stage)
 
     def tell(self) -> Story:
+        if self.level == "topic":  # a topic that is loaded stays so when it gets a driver that is not installed
+            self.file(None)
+            self.workspace.apply()
         self.file("one")
         self.apply("created")
         self.file("two")
@@ -112,6 +124,9 @@ class Teller:
 def _tell(broker: Broker, folder: Path, level: str, rows: Mapping[str, Row]) -> Story:
     tenant = f"t-{level}-{secrets.token_hex(3)}"
     broker.tenant(tenant)
+    for name in ("one", "two", "hand"):
+        assert broker.admin("PUT", f"resourcegroups/group-{name}", {"publishRateInMsgs": 1000}).ok
+        assert broker.admin("PUT", f"persistent/public/default/shadow-{name}/partitions", 1).status_code in (204, 409)
     with isolated(folder):
         return Teller(Workspace(broker, folder, tenant), level, rows).tell()
 
@@ -147,7 +162,7 @@ class Case:
         return [one for change in changes for one in change["fields"] if one["name"] == wanted]
 
     def is_unset(self, answer: Any) -> bool:
-        return answer is None or answer == self.row.unset
+        return answer is None or str(answer).lower() == str(self.row.unset).lower()
 
     def assert_one_field(
         self, document: Json, before: Value | None, after: Value | None, group: str = "changes"
@@ -156,7 +171,7 @@ class Case:
         (found,) = self.fields(document, group)
         assert found["name"] == f"policies.{self.row.name}"
         for value, shown in ((before, found["before"]), (after, found["after"])):
-            if value is None:
+            if value is None or value.text == INHERIT:
                 assert self.is_unset(shown)
             else:
                 assert value.is_said_by(shown), found
@@ -173,9 +188,9 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def test_the_table_names_every_policy_of_the_format() -> None:
-    left = {"replication", *({"subscription_expiry"} if OLD else ())}
-    assert set(TOPIC_POLICY_NAMES) - set(TOPIC_ROWS) == left
-    assert set(NAMESPACE_POLICY_NAMES) - set(NAMESPACE_ROWS) == {"replication"}
+    assert set(TOPIC_POLICY_NAMES) - set(TOPIC_ROWS) == {*APART, *({"subscription_expiry"} if OLD else ())}
+    left = {*APART, "allowed_clusters", "bundles", *({"metric_properties"} if OLD else ())}
+    assert set(NAMESPACE_POLICY_NAMES) - set(NAMESPACE_ROWS) == left
 
 
 def test_a_declared_policy_is_what_the_broker_answers_and_a_second_plan_is_empty(case: Case) -> None:
@@ -221,13 +236,17 @@ def test_setting_by_hand_what_the_file_does_not_name_is_drift_on_a_topic_and_not
         assert case.fields(plan) == case.fields(drift, "by_hand") == []
 
 
+_BARE = str.maketrans("", "", "[]")
+
+
 def _change(before: str, after: str) -> str:
     """Both values as a plan shows them: of maps only the keys that differ."""
     if not before.startswith("{"):
-        return f"{before} → {after}"
-    old, new = (dict(one.split(": ") for one in text.strip("{}").split(", ")) for text in (before, after))
+        return f"{before.strip('[]')} → {'unset' if after == INHERIT else after.strip('[]')}"
+    flat = (re.sub(r", settings: \{.*?\}", "", text) for text in (before, after))
+    old, new = (dict(one.split(": ") for one in text.strip("{}").split(", ")) for text in flat)
     sides = {key: (old.get(key, "unset"), new.get(key, "unset")) for key in (*old, *new)}
-    return ", ".join(f"{key} {one} → {two}" for key, (one, two) in sides.items() if one != two)
+    return ", ".join(f"{key} {one} → {two}".translate(_BARE) for key, (one, two) in sides.items() if one != two)
 
 
 def test_the_text_of_a_plan_shows_each_change_with_both_values(case: Case) -> None:

@@ -70,6 +70,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Read
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
+        named=_named_policies(resources),
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
@@ -130,7 +131,13 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
     declared = frozenset(topic for topic in topics if topic is not None)
-    return replace(_scope(touched, own, names), declared=declared, only=None if None in topics else declared)
+    only = None if None in topics else declared
+    return replace(_scope(touched, own, names), declared=declared, named=_named_policies(touched), only=only)
+
+
+def _named_policies(resources: Iterable[Resource | None]) -> frozenset[str]:
+    """The policies that a file names for a namespace among the resources."""
+    return frozenset(name for r in resources if isinstance(r, NamespaceResource) for name in r.managed or ())
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
