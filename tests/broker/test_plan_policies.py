@@ -77,7 +77,7 @@ class Teller:
             reply = self.workspace.broker.admin("GET", f"{self.path(row)}/{last}")
             assert reply.ok, reply.text
             is_json = row.name != "resource_group"  # answered as bare text
-            answer = (reply.json() if is_json else reply.text) if reply.text else None
+            answer: Any = (reply.json() if is_json else reply.text) if reply.text else None
             if row.name == "properties":
                 answer = {key: value for key, value in answer.items() if not key.startswith("kodoctl")} or None
             found[name] = answer

@@ -7,7 +7,7 @@ value that the file format cannot express. As measured with 4.2.4 and 4.0.7: doc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,6 +64,19 @@ def _unlimited_or(read: Callable[[Any], PolicyValue]) -> Callable[[Json], Policy
 def _unless_empty(read: Callable[[Json], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
     """Returns a reader of an object: an empty one, or None, means unset."""
     return lambda raw: read(raw) if raw else None
+
+
+def _if_printable(read: Callable[[Json], PolicyValue | None]) -> Callable[[Json], PolicyValue | None]:
+    """Returns a reader of texts. A text with a control character, which no file may hold, makes the value a Foreign."""
+    return lambda raw: read(raw) if all(map(str.isprintable, _texts_in(raw))) else _foreign(raw)
+
+
+def _texts_in(raw: Json) -> Iterator[str]:
+    if isinstance(raw, str):
+        yield raw
+    elif isinstance(raw, dict | list):
+        for one in (*raw, *raw.values()) if isinstance(raw, dict) else raw:
+            yield from _texts_in(one)
 
 
 def _same(raw: Json) -> PolicyValue | None:
@@ -377,7 +390,8 @@ def _read_offload(raw: Json) -> PolicyValue | None:
 
 
 def _read_properties(raw: Json) -> PolicyValue | None:
-    return {name: value for name, value in raw.items() if not name.startswith("kodoctl")} or None
+    kept = {name: value for name, value in raw.items() if not name.startswith("kodoctl")}
+    return _if_printable(_or_none)(kept)
 
 
 def _write_roles(value: dict[str, tuple[str, ...]]) -> Json:
@@ -425,15 +439,15 @@ SIZE: Final = Shape(_count, _unlimited_or(Size))
 MESSAGE_SIZE: Final = Shape(int, _read_message_size)
 SECONDS: Final = Shape(_seconds, _unlimited_or(lambda raw: Duration(raw * 1000)))
 MINUTES: Final = Shape(_minutes, _unlimited_or(lambda raw: Duration(raw * 60_000)))
-TEXTS: Final = Shape(list, _read_texts)
-TEXT: Final = Shape(_same, _or_none)
+TEXTS: Final = Shape(list, _if_printable(_read_texts))
+TEXT: Final = Shape(_same, _if_printable(_or_none))
 SWITCH: Final = Shape(_same, _or_none)  # true or unset
-OFFLOAD: Final = Shape(_write_offload, _unless_empty(_read_offload))
+OFFLOAD: Final = Shape(_write_offload, _unless_empty(_if_printable(_read_offload)))
 PROPERTIES: Final = Shape(dict, _unless_empty(_read_properties))
-ROLES: Final = Shape(_write_roles, _unless_empty(_read_roles))
+ROLES: Final = Shape(_write_roles, _unless_empty(_if_printable(_read_roles)))
 BUNDLES: Final = Shape(_write_bundles, _read_no_bundles)
 TYPES: Final = Shape(_write_types, _unless_empty(_read_types))
-FILTERS: Final = Shape(_write_filters, _unless_empty(_read_filters))
+FILTERS: Final = Shape(_write_filters, _unless_empty(_if_printable(_read_filters)))
 DELAYS: Final = Shape(_write_delays, _unless_empty(_read_delays))
-BOOKIES: Final = Shape(_write_bookies, _unless_empty(_read_bookies))
+BOOKIES: Final = Shape(_write_bookies, _unless_empty(_if_printable(_read_bookies)))
 AUTH: Final = Shape(_write_auth, _read_auth)

@@ -7,6 +7,7 @@ docs/explanation/pulsar.md#policies.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -201,7 +202,7 @@ def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue |
     if name == "backlog_quota":
         yield from _quota_writes(codec.namespace, value, before)
     elif name in _BY_KEY:
-        yield from _BY_KEY[name](value or {}, before or {})
+        yield from _BY_KEY[name](value or {}, json.loads(before.json) if isinstance(before, Foreign) else before or {})
     elif value is not None and codec.in_path:
         yield Write(codec.namespace_method, f"{codec.namespace}/{path_part(value)}", has_body=False)
     elif value is not None:

@@ -110,7 +110,7 @@ class DispatchRate(PolicyMap):
     """Bytes per period."""
     period: BoundedSeconds = Field(default=Duration(1000), examples=["1s"])
     """The period the two amounts count in."""
-    relative: StrictBool = False
+    relative: StrictBool = Field(default=False, examples=[True])
     """Whether the amounts come on top of the rate at which producers publish."""
 
 
@@ -166,7 +166,7 @@ class AutoTopicCreation(PolicyMap):
 class DelayedDeliveryPolicy(PolicyMap):
     """Whether the broker keeps delayed messages until they are due."""
 
-    enabled: StrictBool = True
+    enabled: StrictBool = Field(default=True, examples=[True])
     """false: delayed messages are delivered at once."""
     max_delay: Milliseconds = UNLIMITED
     """The longest delay that a producer may ask for."""
