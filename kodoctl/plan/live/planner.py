@@ -16,6 +16,7 @@ from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.live.source_objects import with_sources
+from kodoctl.plan.live.topic_states import topic_state_findings
 from kodoctl.plan.partial_access import drop_unseen, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
@@ -196,7 +197,8 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan)))
+    states = topic_state_findings(admin, desired, live, plan)
+    return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 
 def _unread_finding(topic: TopicName, why: str, missed: Severity | None) -> Diagnostic:

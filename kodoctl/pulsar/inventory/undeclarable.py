@@ -56,17 +56,24 @@ def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, st
     """Returns an entry, printed name -> reason, for a topic that was terminated, or of which a partition was; {} for any
     other topic, and where that cannot be read. Sends one request for each partition.
     """
-    numbers = partition_numbers(partitions)
-    replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
-    ended = [
-        n
-        for n, reply in zip(numbers, replies, strict=True)
-        if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
-    ]
+    ended = terminated_partitions(admin, topic, partitions)
     if not ended:
         return {}
-    some = "" if len(ended) == len(numbers) else f" (partition {', '.join(map(str, ended))})"
+    some = "" if len(ended) == max(partitions, 1) else f" (partition {', '.join(map(str, ended))})"
     return {f"topic.{topic} terminated{some}": "it takes no more messages; the format has no such state"}
+
+
+def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> list[int]:
+    """Numbers of the first `partitions` partitions that were terminated, that of a plain topic for 0; partitions that
+    cannot be read are not among them. Sends one request for each.
+    """
+    numbers = partition_numbers(partitions)
+    replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
+    return [
+        number
+        for number, reply in zip(numbers, replies, strict=True)
+        if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
+    ]
 
 
 def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:
