@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
 from tests.broker.policy_table import INHERIT, ROWS, Row, Value
@@ -279,3 +280,77 @@ def test_replication_is_managed_only_where_it_is_named(broker: Broker, tmp_path:
         workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", "namespace_policies: {}\n")
         workspace.assert_settled()
         assert workspace.policy("J", "replication") == [broker.cluster]
+
+
+def test_clusters_that_are_allowed_and_bundles_are_declared(broker: Broker, tmp_path: Path) -> None:
+    """A broker of one cluster: one value. The number of bundles is that of the creation, whatever the file says later."""
+    tenant = f"t-clusters-{secrets.token_hex(3)}"
+    broker.tenant(tenant)
+    with isolated(tmp_path):
+        workspace = Workspace(broker, tmp_path, tenant)
+        workspace.topology("{}", f"namespace_policies: {{allowed_clusters: [{broker.cluster}], bundles: 8}}\n")
+        workspace.apply()
+        assert workspace.dump()["allowed_clusters"] == [broker.cluster]
+        assert workspace.dump()["bundles"]["numBundles"] == 8
+        workspace.assert_settled()
+        workspace.topology("{}", "namespace_policies: {bundles: 16}\n")
+        plan = workspace.plan()
+        assert plan.summary.startswith("No changes")
+        assert f"{workspace.namespace} has 8 bundles, the file says 16" in " ".join(plan.text.split())
+        refused = workspace.topology("{}", "namespace_policies: {allowed_clusters: [mars]}\n")
+        assert "mars; the cluster knows" in " ".join(workspace.plan(str(refused), code=4).text.split())
+
+
+def test_what_somebody_set_by_hand_is_imported_and_the_plan_only_adopts(broker: Broker, tmp_path: Path) -> None:
+    """Each policy of both levels: nothing is lost, and nothing of it is in the list of what is left out."""
+    tenant = f"t-import-{secrets.token_hex(3)}"
+    broker.tenant(tenant)
+    with isolated(tmp_path):
+        workspace = Workspace(broker, tmp_path, tenant)
+        workspace.admin("PUT", f"namespaces/{tenant}/ns")
+        workspace.admin("PUT", f"namespaces/{tenant}/whole")
+        for name in TOPIC_ROWS:
+            workspace.make_topic(name, 1, "s")
+        for row in TOPIC_ROWS.values():
+            method, last, body, query = row.request("topic")
+            workspace.admin(method, f"{workspace.path(row.name)}/{last}", body, **query)
+        for row in NAMESPACE_ROWS.values():
+            method, last, body, query = row.request("namespace")
+            workspace.admin(method, f"namespaces/{tenant}/whole/{last}", body, **query)
+        files = tmp_path / "topologies"
+        workspace.run("import", tenant, "--out", str(files))
+        text = {file.stem: file.read_text(encoding="utf-8") for file in files.glob("*.yaml")}
+        assert "Left out" not in text["ns"] + text["whole"], text
+        written = yaml.safe_load(text["ns"])["topics"]
+        expected = {name for name, row in TOPIC_ROWS.items() if row.hand.raw != row.unset}
+        assert {name for name, topic in written.items() if name in topic.get("policies", {})} == expected
+        shown = yaml.safe_load(text["whole"])["namespace_policies"]
+        assert set(shown) == {name for name, row in NAMESPACE_ROWS.items() if row.hand.raw != row.unset}
+        for name, value in shown.items():
+            assert NAMESPACE_ROWS[name].hand.is_said_by(value), (name, value)
+        actions = {change["action"] for change in workspace.plan_json()["changes"]}
+        assert actions == {"adopt"}
+
+
+def test_an_entry_filter_that_is_not_installed_is_refused_by_its_name_and_can_be_removed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Pulsar accepts any filter in the request that creates a namespace, and later only one that is installed."""
+    tenant = f"t-filters-{secrets.token_hex(3)}"
+    broker.tenant(tenant)
+    with isolated(tmp_path):
+        workspace = Workspace(broker, tmp_path, tenant)
+        filters = {"entryFilterNames": "a,b"}
+        workspace.admin("PUT", f"namespaces/{tenant}/ns", {"entryFilters": filters})
+        workspace.topology("{}", "namespace_policies: {entry_filters: [a, b]}\n")
+        assert {change["action"] for change in workspace.plan_json()["changes"]} == {"adopt"}
+        workspace.apply()
+        workspace.topology("{}", "namespace_policies: {entry_filters: [c]}\n")
+        assert "Entry filter 'c' not found" in " ".join(workspace.apply(code=1).text.split())
+        assert workspace.dump()["entryFilters"] == filters
+        workspace.topology("{}", "namespace_policies: {}\n")
+        workspace.apply()
+        assert "entryFilters" not in workspace.dump()
+        workspace.assert_settled()
+        workspace.topology("J: {policies: {entry_filters: [c]}}", "namespace_policies: {}\n")
+        assert "Entry filter 'c' not found" in " ".join(workspace.apply(code=1).text.split())
