@@ -70,6 +70,8 @@ class Row:
             return "POST", f"{self.namespace}/s", self.hand.raw["s"], {}
         if level == "namespace":
             return self.namespace_method, self.namespace, self.hand.raw, {}
+        if self.name == "subscription_rates":
+            return "POST", "s/dispatchRate", self.hand.raw, {}
         if self.in_query:
             return self.topic_method, self.topic, None, {self.topic: str(self.hand.raw)}
         return self.topic_method, self.topic, self.hand.raw, {}
@@ -88,6 +90,11 @@ def _dispatch(messages: int, *, relative: bool = False) -> Value:
     }
     text = f"{{messages: {messages}, size: {messages}MiB, period: 2s, relative: {str(relative).lower()}}}"
     return Value(text, raw)
+
+
+def _rates(messages: int) -> Value:
+    rate = _dispatch(messages)
+    return Value(f"{{s: {rate.text}}}", rate.raw)
 
 
 def _publish(messages: int) -> Value:
@@ -256,6 +263,7 @@ ROWS = (
         "schema_validation", "schemaValidationEnforced", "schemaValidationEnforced",
         _flag(True), _flag(False), _flag(True), unset=False,
     ),
+    Row("subscription_rates", "s/dispatchRate", "", _rates(1), _rates(2), _rates(3)),
     Row(
         "shadow_topics", "shadowTopics", "", _shadow("one"), _shadow("two"), _shadow("hand"), topic_method="PUT"
     ),

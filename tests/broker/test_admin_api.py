@@ -32,7 +32,6 @@ OBJECT: Final = "the object itself: created, updated, deleted"
 OLD: Final = "written by old versions only"
 APART: Final = "a policy with a request of its own"
 OFFLOAD: Final = "a member of `offload`"
-LATER: Final = "not yet in the table"
 REQUESTS: Final = {
     "namespace": OBJECT,
     "namespace */clearBacklog": ACTION,
@@ -54,7 +53,6 @@ REQUESTS: Final = {
     "namespace unsubscribe": ACTION,
     "tenant": OBJECT,
     "topic": OBJECT,
-    "topic */dispatchRate": LATER,
     "topic all_subscription/expireMessages": ACTION,
     "topic backlogSize": "a question that is sent with PUT",
     "topic compaction": ACTION,
@@ -98,7 +96,6 @@ MEMBERS: Final = {
     "topic delayedDeliveryMaxDelayInMillis": "stalls delivery until the topic is unloaded: an apply removes it",
     "topic delayedDeliveryTickTimeMillis": "stalls delivery until the topic is unloaded: an apply removes it",
     "topic isGlobal": "marks values of all clusters, which no getter of one cluster answers",
-    "topic subscriptionPolicies": LATER,
 }
 """Members of the values that the broker stores, by level and name, and why none of them is a policy of the table."""
 

@@ -244,10 +244,13 @@ def _change(before: str, after: str) -> str:
     """Both values as a plan shows them: of maps only the keys that differ."""
     if not before.startswith("{"):
         return f"{before.strip('[]')} → {'unset' if after == INHERIT else after.strip('[]')}"
+    inner = "s." if before.startswith("{s: {") else ""
+    if inner:
+        before, after = before[4:-1], after[4:-1]
     flat = (re.sub(r", settings: \{.*?\}", "", text) for text in (before, after))
     old, new = (dict(one.split(": ") for one in text.strip("{}").split(", ")) for text in flat)
     sides = {key: (old.get(key, "unset"), new.get(key, "unset")) for key in (*old, *new)}
-    return ", ".join(f"{key} {one} → {two}".translate(_BARE) for key, (one, two) in sides.items() if one != two)
+    return ", ".join(f"{inner}{key} {one} → {two}".translate(_BARE) for key, (one, two) in sides.items() if one != two)
 
 
 def test_the_text_of_a_plan_shows_each_change_with_both_values(case: Case) -> None:

@@ -402,6 +402,15 @@ def _read_roles(raw: Json) -> PolicyValue | None:
     return {name: tuple(sorted(roles)) for name, roles in raw.items() if roles} or None
 
 
+def _write_rates(value: dict[str, DispatchRate]) -> Json:
+    return {name: {"dispatchRate": _write_dispatch(rate)} for name, rate in value.items()}
+
+
+def _read_rates(raw: Json) -> PolicyValue | None:
+    found = {name: _read_dispatch(one["dispatchRate"]) for name, one in raw.items() if one.get("dispatchRate")}
+    return _foreign(raw) if any(isinstance(rate, Foreign) for rate in found.values()) else found or None
+
+
 def _write_bundles(value: int) -> Json:
     return {"numBundles": value}
 
@@ -445,6 +454,7 @@ SWITCH: Final = Shape(_same, _or_none)  # true or unset
 OFFLOAD: Final = Shape(_write_offload, _unless_empty(_if_printable(_read_offload)))
 PROPERTIES: Final = Shape(dict, _unless_empty(_read_properties))
 ROLES: Final = Shape(_write_roles, _unless_empty(_if_printable(_read_roles)))
+RATES: Final = Shape(_write_rates, _unless_empty(_if_printable(_read_rates)))
 BUNDLES: Final = Shape(_write_bundles, _read_no_bundles)
 TYPES: Final = Shape(_write_types, _unless_empty(_read_types))
 FILTERS: Final = Shape(_write_filters, _unless_empty(_if_printable(_read_filters)))

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from kodoctl.pulsar.admin.admin import path_part
 from kodoctl.pulsar.inventory import policy_json as shapes
 from kodoctl.pulsar.inventory.policy_json import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
-from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
+from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, DispatchRate, Foreign, Policies, PolicyValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,7 @@ CODECS: Final = (
         "max_unacked_messages_per_subscription",
     ),
     Codec("max_message_size", "maxMessageSize", "", "", shapes.MESSAGE_SIZE),
+    Codec("subscription_rates", "*/dispatchRate", "", "", shapes.RATES, "subscriptionPolicies"),
     Codec("shadow_topics", "shadowTopics", "", "", shapes.TEXTS, topic_method="PUT"),
     Codec(
         "compaction_threshold", "compactionThreshold", "compactionThreshold", "compaction_threshold",
@@ -162,6 +163,7 @@ TOPIC_CODECS: Final = tuple(codec for codec in CODECS if codec.topic)
 NAMESPACE_CODECS: Final = tuple(codec for codec in CODECS if codec.namespace)
 APART: Final = frozenset(codec.name for codec in CODECS if codec.is_apart)
 DELAYED_DELIVERY: Final = "delayedDelivery"  # never written on a topic: it stalls delivery until the topic is unloaded
+BY_SUBSCRIPTION: Final = BY_NAME["subscription_rates"]  # one request for each subscription, which need not exist
 NO_DELETE_ON_TOPIC: Final = frozenset({"schema_validation"})  # DELETE answers 405; null is stored as false
 _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE does not exist, a null body unsets
 
@@ -181,6 +183,8 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.topic, value, before)
+    elif name in _BY_KEY:
+        yield from _BY_KEY[name](value or {}, _entries(before))
     elif value is None:
         if name in NO_DELETE_ON_TOPIC:
             yield Write("POST", codec.topic, body=False)
@@ -202,7 +206,7 @@ def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue |
     if name == "backlog_quota":
         yield from _quota_writes(codec.namespace, value, before)
     elif name in _BY_KEY:
-        yield from _BY_KEY[name](value or {}, json.loads(before.json) if isinstance(before, Foreign) else before or {})
+        yield from _BY_KEY[name](value or {}, _entries(before))
     elif value is not None and codec.in_path:
         yield Write(codec.namespace_method, f"{codec.namespace}/{path_part(value)}", has_body=False)
     elif value is not None:
@@ -213,6 +217,20 @@ def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue |
         yield Write("POST", codec.namespace, None)
     else:
         yield Write("DELETE", codec.removed_by or codec.namespace, has_body=False)
+
+
+def _entries(before: PolicyValue | None) -> dict[str, Any]:
+    """The entries of a map; of a Foreign as Pulsar has them."""
+    found: dict[str, Any] = json.loads(before.json) if isinstance(before, Foreign) else before or {}
+    return found
+
+
+def _rate_writes(value: dict[str, DispatchRate], before: dict[str, Any]) -> Iterator[Write]:
+    for name in sorted(before.keys() - value.keys()):
+        yield Write("DELETE", f"{path_part(name)}/dispatchRate", has_body=False)
+    for name, rate in value.items():
+        if rate != before.get(name):
+            yield Write("POST", f"{path_part(name)}/dispatchRate", shapes.DISPATCH_RATE.encode(rate))
 
 
 def _property_writes(value: dict[str, str], before: dict[str, str]) -> Iterator[Write]:
@@ -237,6 +255,7 @@ def _role_writes(value: dict[str, tuple[str, ...]], before: dict[str, tuple[str,
 
 _BY_KEY: Final[Mapping[str, Callable[[Any, Any], Iterator[Write]]]] = {
     "properties": _property_writes,
+    "subscription_rates": _rate_writes,
     "subscription_roles": _role_writes,
 }
 

@@ -282,6 +282,8 @@ class TopicPolicies(SharedPolicies):
 
     max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
+    subscription_rates: OrInherit[dict[Text, DispatchRate]] | None = optional_like({"billing": {"messages": 100}})
+    """How fast single subscriptions are handed messages, by name; before `subscription_dispatch_rate`."""
     shadow_topics: OrInherit[NotEmpty[FullTopic]] | None = optional_like(["persistent://acme/copies/orders"])
     """Topics that show the messages of the ready topics without storing them again; each exists already."""
 

@@ -81,6 +81,7 @@ VALUES: dict[str, Any] = {
     "max_topics": 1000,
     "encryption_required": True,
     "allow_auto_update_schema": False,
+    "subscription_rates": {"s": {"messages": 10, "size": "unlimited", "period": "1s", "relative": False}},
     "shadow_topics": ["persistent://acme/copies/orders"],
     "offload": {
         "driver": "filesystem", "bucket": "b", "region": "r", "endpoint": "http://e", "after_size": "0B", "after": "7d",
