@@ -36,9 +36,9 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
     """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
-    without them; policies that Pulsar stores elsewhere follow. Pulsar does not validate that request, so the policies
-    are read back. Raises WriteFailedError if
-    somebody else created the namespace, or if the broker shows other values.
+    without them; policies that Pulsar stores elsewhere, or checks only then, follow. Pulsar does not validate the PUT,
+    so the policies are read back. Raises WriteFailedError if somebody else created the namespace, or if the broker
+    refuses a policy or shows other values.
     """
     body: dict[str, Any] = new_namespace(namespace.policies, cluster)
     body["properties"] = {**body.get("properties", {}), **properties}
@@ -54,14 +54,14 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
         raise WriteFailedError("somebody created it since the plan: plan again")
 
     for name in namespace.policies:
-        if BY_NAME[name].is_apart:
+        if BY_NAME[name].follows_creation:
             _write(admin, namespace.name, PolicyWrite(name, None, namespace.policies[name]), cluster)
 
-    def is_visible() -> bool:
-        return not _different(read_policies(admin, namespace.name, cluster, namespace.policies), namespace.policies)
+    def wrong_policies() -> list[str]:
+        return _different(read_policies(admin, namespace.name, cluster, namespace.policies), namespace.policies)
 
-    if not poll_until(is_visible):
-        wrong = _different(read_policies(admin, namespace.name, cluster, namespace.policies), namespace.policies)
+    if not poll_until(lambda: admin.call("GET", path).ok and not wrong_policies()):
+        wrong = wrong_policies()
         raise WriteFailedError(f"created, but the broker shows other values for {', '.join(wrong)}: apply again")
 
 

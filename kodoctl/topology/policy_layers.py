@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kodoctl.topology.model.policies import (
+    NAMESPACE_POLICY_NAMES,
     READY_ONLY,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
@@ -95,7 +96,8 @@ def _base(topic: str, *policy: str) -> tuple[str, ...]:
     maps = (f"topics.{topic}.policies", "defaults.policies", "namespace_policies")
     topics, defaults, namespace = (".".join((one, *policy)) for one in maps)
     look_ahead = (_DERIVED,) if policy[0].startswith("max_unacked_") else ()  # derived < defaults, for ready topics
-    return (topics, defaults, *look_ahead, namespace, _BROKER)
+    above = (namespace,) if policy[0] in NAMESPACE_POLICY_NAMES else ()
+    return (topics, defaults, *look_ahead, *above, _BROKER)
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:

@@ -355,5 +355,9 @@ def test_an_entry_filter_that_is_not_installed_is_refused_by_its_name_and_can_be
         workspace.apply()
         assert "entryFilters" not in workspace.dump()
         workspace.assert_settled()
+        groups = "namespace_policies: {resource_group: nobodys}\n"
+        new = workspace.topology("{}", groups, name="new", namespace="new")
+        assert "ResourceGroup does not exist" in " ".join(workspace.apply(str(new), code=1).text.split())
+        new.unlink()
         workspace.topology("J: {policies: {entry_filters: [c]}}", "namespace_policies: {}\n")
         assert "Entry filter 'c' not found" in " ".join(workspace.apply(code=1).text.split())

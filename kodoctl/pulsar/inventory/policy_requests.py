@@ -51,6 +51,7 @@ class Codec:
     by_cluster: bool = False  # namespaces: the dump keys the value by cluster name
     in_path: bool = False  # the value is the last segment of the path
     has_body: bool = True  # False: the request itself sets the only value
+    checked: bool = False  # namespaces: Pulsar checks the value only in a request of its own, not at creation
     removed_by: str = ""  # namespaces: path of the DELETE where it is another one
 
     @property
@@ -62,6 +63,11 @@ class Codec:
     def is_apart(self) -> bool:
         """True for a policy that the JSON of a namespace does not have: a request of its own reads it."""
         return not self.key and bool(self.namespace)
+
+    @property
+    def follows_creation(self) -> bool:
+        """True for a policy that is written once its namespace exists."""
+        return self.is_apart or self.checked
 
 
 def _limit(name: str, topic: str, namespace: str, key: str, bulk: str = "") -> Codec:
@@ -132,7 +138,7 @@ CODECS: Final = (
     Codec(
         "subscription_types", "subscriptionTypesEnabled", "subscriptionTypesEnabled", "subscription_types_enabled", shapes.TYPES
     ),
-    Codec("entry_filters", "entryFilters", "entryFilters", "entryFilters", shapes.FILTERS),
+    Codec("entry_filters", "entryFilters", "entryFilters", "entryFilters", shapes.FILTERS, checked=True),
     Codec(
         "pause_on_ack_state_loss", "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled", shapes.SWITCH, has_body=False,
@@ -148,7 +154,7 @@ CODECS: Final = (
     Codec("delayed_delivery", "", "delayedDelivery", "delayed_delivery_policies", shapes.DELAYS),
     Codec("allowed_clusters", "", "allowedClusters", "allowed_clusters", shapes.TEXTS),
     Codec("subscription_auth", "", "subscriptionAuthMode", "subscription_auth_mode", shapes.AUTH, unset_body="None"),
-    Codec("resource_group", "", "resourcegroup", "resource_group_name", shapes.TEXT, in_path=True),
+    Codec("resource_group", "", "resourcegroup", "resource_group_name", shapes.TEXT, in_path=True, checked=True),
     Codec("anti_affinity_group", "", "antiAffinity", "", shapes.TEXT),
     Codec("bookie_affinity", "", "persistence/bookieAffinity", "", shapes.BOOKIES),
     Codec(
@@ -311,11 +317,11 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
     """Body of a PUT that creates a namespace with these policies, in the shape of a namespace's JSON
-    (docs/explanation/pulsar.md). It lacks policies that are not in that JSON.
+    (docs/explanation/pulsar.md). It lacks policies that follow.
     """
     body: dict[str, Json] = {}
     for codec, value in ((BY_NAME[name], value) for name, value in policies.items()):
-        if codec.is_apart:
+        if codec.follows_creation:
             continue
         encoded = codec.shape.encode(value)
         top, *words = codec.key.split(".")

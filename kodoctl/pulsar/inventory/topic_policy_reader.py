@@ -201,7 +201,7 @@ class PolicyReader:
         if reply.status == 404 and reply.foreign and path in _NEW and self._version < _ALL_PATHS:
             return None
         answer = must(reply, f"reading {path} of {topic}")
-        return read_subscription_rates(self._admin, topic, answer) if by_subscription else answer
+        return read_subscription_rates(self._admin, topic, answer or ()) if by_subscription else answer
 
 
 def read_subscription_rates(admin: Admin, topic: TopicName, subscriptions: Iterable[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel 
 kodoctl.pulsar.inventory.policy_requests' matter.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -70,9 +71,16 @@ def _property_name(name: str) -> str:
     return name
 
 
+def _full_topic(name: str) -> str:
+    if not re.match(_FULL_TOPIC, name):
+        raise wrong_value("write the topic's full name, persistent://TENANT/NAMESPACE/TOPIC")
+    return name
+
+
 OffloadSetting = Annotated[Text, AfterValidator(_offload_setting)]
 PropertyName = Annotated[Text, AfterValidator(_property_name)]
-FullTopic = Annotated[StrictStr, Field(pattern=r"^persistent://[^/]+/[^/]+/.+$")]
+_FULL_TOPIC: Final = r"^persistent://[^/]+/[^/]+/.+$"
+FullTopic = Annotated[StrictStr, AfterValidator(_full_topic), Field(json_schema_extra={"pattern": _FULL_TOPIC})]
 
 
 class PolicyMap(FileModel):
