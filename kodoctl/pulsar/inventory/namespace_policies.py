@@ -25,14 +25,14 @@ def read_policies(admin: Admin, namespace: NamespaceName, cluster: str, names: C
 
 
 def read_apart(admin: Admin, namespace: NamespaceName, names: Collection[str]) -> Policies:
-    """Reads the policies in `names` that have a request of their own and are set, with one request each. Raises
-    ClusterError.
+    """Reads the policies in `names` that have a request of their own and are set, with one request each. A namespace
+    where none was ever set may answer 404, which means unset. Raises ClusterError.
     """
     found = {}
     for codec in NAMESPACE_CODECS:
         if codec.is_apart and codec.name in names:
             reply = admin.call("GET", f"{namespace_path(namespace)}/{codec.namespace}")
-            raw = must(reply, f"reading {codec.name} of {namespace}")
+            raw = None if reply.missing else must(reply, f"reading {codec.name} of {namespace}")
             if is_set(raw) and (value := codec.shape.decode(raw)) is not None:
                 found[codec.name] = value
     return found
