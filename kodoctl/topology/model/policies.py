@@ -38,6 +38,7 @@ from kodoctl.topology.model.field_types import (
     SizeField,
     Text,
     optional_like,
+    pattern_words,
     wrong_value,
 )
 from kodoctl.topology.units import UNLIMITED, Duration
@@ -71,16 +72,21 @@ def _property_name(name: str) -> str:
     return name
 
 
+_FULL_NAME: Final = "write the topic's full name, persistent://TENANT/NAMESPACE/TOPIC"
+
+
 def _full_topic(name: str) -> str:
     if not re.match(_FULL_TOPIC, name):
-        raise wrong_value("write the topic's full name, persistent://TENANT/NAMESPACE/TOPIC")
+        raise wrong_value(_FULL_NAME)
     return name
 
 
 OffloadSetting = Annotated[Text, AfterValidator(_offload_setting)]
 PropertyName = Annotated[Text, AfterValidator(_property_name)]
 _FULL_TOPIC: Final = r"^persistent://[^/]+/[^/]+/.+$"
-FullTopic = Annotated[StrictStr, AfterValidator(_full_topic), Field(json_schema_extra={"pattern": _FULL_TOPIC})]
+FullTopic = Annotated[
+    StrictStr, AfterValidator(_full_topic), Field(json_schema_extra={**pattern_words(_FULL_TOPIC, _FULL_NAME)})
+]
 
 
 class PolicyMap(FileModel):
