@@ -32,6 +32,7 @@ from kodoctl.topology.policy_layers import (
     DERIVED_SOURCED,
     Layer,
     merge_layers,
+    of_every_topic,
     policy_layer,
 )
 from kodoctl.topology.resources import (
@@ -185,6 +186,7 @@ def _family(
     on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
+    below = tuple(map(of_every_topic, common))
     of_ready = (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common)
     group.start(None, parts, (DERIVED_SOURCED, *of_ready) if sourced else of_ready)
     for level in levels:
@@ -193,16 +195,16 @@ def _family(
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.start(sub, parts, (*common, derived_state(*budget), *on_states))
+            group.start(sub, parts, (*below, derived_state(*budget), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            layers = (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter"))
+            layers = (*below, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter"))
             group.start(sub, defaults.dead_letter_partitions(dead), layers)
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
-            group.start(sub, parts, (*common, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
+            group.start(sub, parts, (*below, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
 

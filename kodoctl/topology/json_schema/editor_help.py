@@ -70,6 +70,8 @@ _CHOICES: Final[tuple[dict[str, str], ...]] = (
         "failover": "One worker reads a partition, in order; others stand by.",
         "exclusive": "One worker reads all, in order.",
     },
+    {"none": "A role may use any subscription.", "prefix": "A role may use subscriptions whose name begins with its own."},
+    {"bookkeeper": "The copy on the bookies is read.", "tiered_storage": "The moved copy is read."},
     {"earliest": "A new subscription begins at the oldest message.", "latest": "A new subscription begins at the next message."},
     {
         "park": "The key waits, then its message becomes a dead letter.",

@@ -218,6 +218,12 @@ PositiveDuration = Annotated[
 ]
 SizeField = Annotated[Size, replace(_SIZE, check=_above_zero("0 leaves no room at all: write a size above 0"))]
 RateField = Annotated[Rate, replace(_RATE, check=_above_zero(_NO_RATE))]
+OffloadSize = Annotated[Size | Unlimited, _SIZE_OR_UNLIMITED]
+OffloadSeconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1_000, "seconds"))]
+OffloadDelay = Annotated[Duration | Unlimited, _DURATION_OR_UNLIMITED]
+Milliseconds = Annotated[
+    Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1, "milliseconds", zero=ZERO_IS_UNLIMITED))
+]
 Seconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_WHOLE_SECONDS)]
 BoundedSeconds = Annotated[
     Duration,
