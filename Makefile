@@ -47,6 +47,12 @@ COSTS := .costs
 # Long runs of the engine are played compiled, in a tenth of the time, where there is a compiled core of these sources (test-compiled).
 INTERPRETED = $(BIN)/python -c 'from kodo_consumer.core import COMPILED; print("not full" + " and not simulated" * COMPILED.compiled)'
 
+# Of make lock: every extra but `fast`, which is built of this clone; and what pyproject.toml says about one library.
+EXTRAS := avro database otel postgres recall spark sql ui
+UPGRADE := --upgrade
+COMPILE = $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock"
+NEEDS = sed -n 's/.*"\($(1)[<>=][^"]*\)".*/\1/p' pyproject.toml
+
 .PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
@@ -167,11 +173,12 @@ format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: ## Resolve dependencies anew, with hashes and no index address
-	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra ui --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
-	set -e; for group in build audit release site; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
-	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
+lock: ## Resolve dependencies anew, with hashes and no index address; UPGRADE= keeps the versions that are locked
+	$(call NEEDS,pyspark) | $(COMPILE) - --no-deps $(UPGRADE) -o requirements/spark.txt
+	$(COMPILE) pyproject.toml $(UPGRADE) -o requirements/runtime.txt
+	$(COMPILE) pyproject.toml $(UPGRADE) -c requirements/spark.txt --group dev $(EXTRAS:%=--extra %) --no-emit-package pyspark -o requirements/dev.txt
+	$(call NEEDS,fastavro) | $(COMPILE) - --no-deps -c requirements/dev.txt $(UPGRADE) -o requirements/avro.txt
+	set -e; for group in build audit release site; do $(COMPILE) --group $$group -c requirements/dev.txt -o requirements/$$group.txt; done
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .venv-site site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

@@ -25,6 +25,7 @@ from kodo_consumer.core.values.exceptions import Repeat, Retry, Unavailable
 from kodo_consumer.core.values.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
 from kodo_consumer.core.values.store import name_of
 from kodoctl.errors import KodoctlError, error
+from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -73,7 +74,8 @@ def create_tables(engine: Engine | Connection) -> None:
     """Creates those tables of this module that the database lacks, and does not change existing ones. Raises
     SQLAlchemyError. Migration tools find the tables in `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
-    from kodo_consumer.adapters.stores.sql_tables import create_missing
+    with needs_extra("database"):
+        from kodo_consumer.adapters.stores.sql_tables import create_missing
 
     create_missing(engine)
 
@@ -225,7 +227,8 @@ def _run(session: Any, work: Callable[[Any], T]) -> Any:
     """
     if (run_sync := getattr(session, "run_sync", None)) is not None:
         return AsyncWork(run_sync(work))
-    from kodo_consumer.adapters.stores.callers_transaction import check_session
+    with needs_extra("database"):
+        from kodo_consumer.adapters.stores.callers_transaction import check_session
 
     check_session(session)
     return work(session)

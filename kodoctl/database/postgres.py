@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.host.extras import install_command
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -48,7 +50,7 @@ def address_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict
     except ImportError:
-        raise DatabaseError("psycopg is not installed: pip install 'kodoctl[postgres]'") from None
+        raise DatabaseError(f"psycopg is not installed: {install_command('postgres')}") from None
     url = variables.get(variable, "").strip()
     if not url:
         raise DatabaseError(f"the variable {variable} is not set")

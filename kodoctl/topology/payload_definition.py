@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kodoctl.host.extras import install_command
 from kodoctl.topology.payload_validator import PayloadValidator, UnusableSchemaError, is_json_schema
 
 
@@ -30,8 +31,10 @@ def is_schema(kind: str, definition: Any) -> bool:
 
 
 def _why_no_avro(definition: Any) -> str:
-    import fastavro
-
+    try:
+        import fastavro
+    except ImportError:
+        return f"Avro needs fastavro: {install_command('avro')}"
     try:
         fastavro.parse_schema(definition)
     except KeyError as problem:

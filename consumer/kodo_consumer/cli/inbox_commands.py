@@ -17,6 +17,7 @@ from kodo_consumer.inbox.inbox_filter import NOT_DONE, InboxFilter, InboxStatus
 from kodoctl.cli.common.console import command, reading, say
 from kodoctl.cli.common.options import gathers
 from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import needs_extra
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, many, time_text
 
@@ -57,8 +58,9 @@ def schema(
 
     It is to be run once, in place of `Inbox.create_table`.
     """
-    from kodo_consumer.inbox.table import TABLE
-    from kodo_consumer.outbox.table import schema_sql
+    with needs_extra("database"):
+        from kodo_consumer.inbox.table import TABLE
+        from kodo_consumer.outbox.table import schema_sql
 
     say(schema_sql(dialect, TABLE))
 
@@ -143,13 +145,14 @@ def discard(
 @contextmanager
 def _rows() -> Iterator[InboxRows]:
     """Context with the rows of the configured database, which turns the database's errors into those of the command."""
-    from kodo_consumer.inbox.inbox_rows import open_rows
     from kodo_consumer.runtime.settings import read_settings
 
     url = read_settings(os.environ, Path.cwd()).inbox_url
     if url is None:
         detail = "set `inbox_url` in kodo-consumer.toml, or KODO_CONSUMER_INBOX_URL"
         raise UsageError(error("K773", "no database for the inbox", detail))
+    with needs_extra("database"):
+        from kodo_consumer.inbox.inbox_rows import open_rows
     with closing(open_rows(url.reveal())) as rows, usable(rows.url):
         yield rows
 

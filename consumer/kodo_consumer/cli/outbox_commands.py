@@ -22,6 +22,7 @@ from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, one_line, reading, say
 from kodoctl.cli.common.options import gathers, parse_rate
 from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import needs_extra
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -92,14 +93,16 @@ def run(
     from kodo_consumer.adapters.metrics.http_server import serving
     from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
     from kodo_consumer.core.values.clock import SystemClock
-    from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
-    from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
     from kodo_consumer.running.multi_run import ending_on_signals, reloading_on_hangup
     from kodo_consumer.runtime.topology_reload import contents
     from kodo_consumer.sending.route_reload import route_reloader
+
+    with needs_extra("database"):
+        from kodo_consumer.outbox.outbox_store import OutboxScope
+        from kodo_consumer.outbox.relay import Relay
 
     surroundings, text = Environment.of(**place), contents(Path(topology))
     loaded = surroundings.topology(topology)
@@ -140,7 +143,8 @@ def schema(
 
     It is to be run once.
     """
-    from kodo_consumer.outbox.table import schema_sql
+    with needs_extra("database"):
+        from kodo_consumer.outbox.table import schema_sql
 
     say(schema_sql(dialect))
 
@@ -234,11 +238,11 @@ def _settings() -> Settings:
 
 
 def _store(settings: Settings, scope: OutboxScope | None = None) -> OutboxStore:
-    from kodo_consumer.outbox.outbox_store import open_store
-
     if settings.outbox_url is None:
         detail = "set `outbox_url` in kodo-consumer.toml, or KODO_CONSUMER_OUTBOX_URL"
         raise UsageError(error("K720", "no database for the outbox", detail))
+    with needs_extra("database"):
+        from kodo_consumer.outbox.outbox_store import open_store
     return open_store(settings.outbox_url.reveal(), scope)
 
 

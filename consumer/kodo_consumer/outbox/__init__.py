@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.host.extras import needs_extra
+
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox import Outbox
     from kodo_consumer.outbox.row_filter import RowStatus
@@ -27,4 +29,5 @@ __all__ = ["TABLE", "Outbox", "RowStatus", "outbox_table"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    with needs_extra("database"):
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

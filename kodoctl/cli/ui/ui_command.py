@@ -17,7 +17,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
-from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -71,12 +71,9 @@ def ui(
 
 def _check_installed() -> None:
     """Raises UsageError (K035) if the extra `ui` is not installed."""
-    try:
+    with needs_extra("ui"):
         for library in ("starlette", "uvicorn"):
             import_module(library)
-    except ImportError as problem:
-        detail = f"{problem.name} is missing: pip install '.[ui]' in a clone of kodoctl"
-        raise UsageError(error("K035", "the console is not installed", detail)) from None
 
 
 def _words(target: TargetOptions, desired: Desired, paths: list[str] | None, env: str | None) -> CommandWords:

@@ -8,15 +8,15 @@ does not exist, and a plan must create nothing.
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pulsar.binary.deadlines import UnansweredError
 from kodoctl.pulsar.binary.message_decoding import content, schema_version
 from kodoctl.pulsar.connection.peer import PortError
+from kodoctl.pulsar.values.avro_record import record_decoder
 from kodoctl.topology.names import NamespaceName, whole_topic
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
     """
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")
-    schemas = _writer_schemas(admin, namespace)
-    if not schemas and not _is_listed(admin, namespace):
+    decoders = _decoders(admin, namespace)
+    if not decoders and not _is_listed(admin, namespace):
         return BulkPolicies(topic_exists=False)
     last = _last_events(client, namespace)
-    return _decode(schemas, last)
+    return _decode(decoders, last)
 
 
 def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
@@ -98,20 +98,21 @@ def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
     return any(whole_topic(name).rpartition("/")[2] == SYSTEM_TOPIC for name in reply.data)
 
 
-def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
-    """Avro schemas of the events, by version; []: the system topic does not exist, or has no event yet."""
+def _decoders(admin: Admin, namespace: NamespaceName) -> list[Callable[[bytes], Any]]:
+    """Decoders of the events, by schema version; []: the system topic does not exist, or has no event yet."""
     reply = admin.call("GET", f"schemas/{namespace}/{SYSTEM_TOPIC}/schemas")
     if reply.missing:
         return []
     if not reply.ok:
         raise BulkUnavailableError(f"{reply}")
-    import fastavro
-
     found = []
     for entry in reply.data.get("getSchemaResponses", []):
         if entry.get("type") != "AVRO":
             raise BulkUnavailableError(f"the broker writes policy events as {entry.get('type')}")
-        found.append(fastavro.parse_schema(json.loads(entry["data"])))
+        try:
+            found.append(record_decoder(json.loads(entry["data"])))
+        except ValueError as problem:
+            raise BulkUnavailableError(f"schema of policy events: {problem}") from None
     return found
 
 
@@ -146,20 +147,18 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
     return last
 
 
-def _decode(schemas: list[Any], last: dict[str, tuple[int, bytes]]) -> BulkPolicies:
-    import fastavro
-
+def _decode(decoders: list[Callable[[bytes], Any]], last: dict[str, tuple[int, bytes]]) -> BulkPolicies:
     policies: dict[str, dict[str, Any]] = {}
     delayed: set[str] = set()
     for key, (version, data) in last.items():
         if not data or key.startswith(_GLOBAL):
             continue  # all policies of that topic deleted; global ones are not read by the local getters either
         try:
-            event: Any = fastavro.schemaless_reader(io.BytesIO(data), schemas[version], None)
+            event = decoders[version](data)
             if event["actionType"] == "DELETE" or event["eventType"] != "TOPIC_POLICY":
                 continue
             explicit = event["topicPoliciesEvent"]["policies"]
-        except (IndexError, KeyError, TypeError, ValueError, EOFError) as problem:
+        except (IndexError, KeyError, TypeError, ValueError) as problem:
             raise BulkUnavailableError(f"a policy event cannot be decoded: {problem!r}") from None
         found = {rest_name(name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
         if found:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import KodoctlError, error
+from kodoctl.host.extras import needs_extra
 from kodoctl.host.private_files import make_private
 from kodoctl.recall.ledger.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
 
@@ -30,12 +31,9 @@ class DeltaLedger:
     """
 
     def __init__(self, path: str) -> None:
-        try:
+        with needs_extra("recall"):
             import deltalake  # noqa: F401
             import pyarrow as pa  # noqa: F401
-        except ImportError:
-            detail = "the ledger is a Delta table: pip install '.[recall]' in a clone of kodoctl"
-            raise UsageError(error("K556", "deltalake is missing", detail)) from None
         self.path = path
         self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
 

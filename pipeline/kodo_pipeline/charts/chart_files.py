@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kodoctl.cli.common.console import replace_file, say
 from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import install_command
 
 
 def check_drawable() -> None:
@@ -17,7 +18,7 @@ def check_drawable() -> None:
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
-        detail = "matplotlib draws its charts: pip install '.[spark]' in a clone of kodoctl"
+        detail = f"matplotlib draws its charts: {install_command('spark')}"
         raise UsageError(error("K811", "charts cannot be drawn", detail)) from None
 
 

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from kodo_pipeline.spark.java_classes import keep_java_classes
 from kodo_pipeline.spark.spark_errors import spark_error, words
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.host.extras import needs_extra
 from kodoctl.host.host_facts import home_folder, is_listed_user, user_name
 from kodoctl.host.programs import SAFE_PATH, runs_nothing_here
 
@@ -198,12 +199,9 @@ def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def check_installed() -> None:
     """Raises UsageError (K570) if the extra `spark` is not installed."""
-    try:
+    with needs_extra("spark"):
         import pyarrow as pa  # noqa: F401
         import pyspark  # noqa: F401
-    except ImportError as problem:
-        detail = f"{problem.name} is missing: pip install '.[spark]' in a clone of kodoctl (some 1 GB; Java 17 or 21 as well)"
-        raise UsageError(error("K570", "Spark is not installed", detail)) from None
 
 
 def open_session(settings: SparkSettings | None = None) -> SparkSession:

@@ -18,6 +18,7 @@ from kodo_pipeline.landing.landing_dataset import dataset_of
 from kodo_pipeline.landing.recorded_tables import RECORDED
 from kodo_pipeline.landing.tables import COMMITS, COUNTED, TABLES
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
     import duckdb
@@ -144,13 +145,10 @@ def _begin_to_read(connection: duckdb.DuckDBPyConnection) -> None:
 
 def check_installed() -> None:
     """Raises UsageError (K812) if the extra `sql` is not installed."""
-    try:
+    with needs_extra("sql"):
         import deltalake  # noqa: F401
         import duckdb  # noqa: F401
         import pyarrow as pa  # noqa: F401
-    except ImportError as problem:
-        detail = f"{problem.name} is missing: pip install '.[sql]' in a clone of kodoctl (some 200 MB, without Spark and Java)"
-        raise UsageError(error("K812", "DuckDB is not installed", detail)) from None
 
 
 def is_complete(text: str) -> bool:

@@ -175,4 +175,4 @@ def test_a_refused_statement_is_one_line(logical_url: str) -> None:
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    assert "pip install 'kodoctl[postgres]'" in read("postgresql://h/d").databases["URL"].problem
+    assert "pip install '.[postgres]'" in read("postgresql://h/d").databases["URL"].problem

@@ -60,7 +60,7 @@ def test_whatever_is_installed_is_locked_with_hashes() -> None:
     scripts += [step["run"] for _, step in steps_of(ACTION) if "run" in step]
     lines = [line for script in scripts for line in script.splitlines() if re.search(r"\b(install|wheel) --", line)]
     lines = [line for line in lines if '"$@"' not in line]
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         locked = re.search(r"--require-hashes --no-deps -r \S*requirements/(\w+)\.txt", line)
         assert locked or "--no-deps --no-index" in line or "--no-deps --no-build-isolation" in line, line

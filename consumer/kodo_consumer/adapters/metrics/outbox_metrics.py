@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from kodo_consumer.adapters.metrics.view_metrics import ViewCollector, ViewMetric, one_group
 
 if TYPE_CHECKING:
@@ -54,6 +52,8 @@ class RelaySight:
             if time.monotonic() - self._read_at < _READ_EVERY:
                 return
             self._read_at = time.monotonic()
+            from sqlalchemy.exc import SQLAlchemyError  # here: workers without a database show metrics, too
+
             try:
                 self._waiting, self._late = self._store.waiting()
             except SQLAlchemyError:

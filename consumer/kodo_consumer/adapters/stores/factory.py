@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
+from kodoctl.host.extras import install_command, needs_extra
 from kodoctl.pulsar.connection.secret import Secret
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 def parse_store(text: str) -> Secret:
     """Returns the setting `store`, checked, with the one driver that stores use in place of any other that the text
-    names. Does not connect. Raises ValueError, whose text leaves the setting out, because it may have a password.
+    names. Does not connect. Raises ValueError, whose text leaves the setting out, because it may have a password, and
+    UsageError (K721) for a database without SQLAlchemy.
     """
     if text == _MEMORY:
         return Secret(text)
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
+    with needs_extra("database"):
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
 
     try:
         url = make_url(text)
@@ -85,5 +88,5 @@ class StorePlace:
 
             return SqlStore(self.url, subscription, new_run())
         except ImportError as problem:
-            detail = f"{self} needs {problem.name}: pip install '.[postgres]' in a clone of kodoctl"
+            detail = f"{self} needs {problem.name}: {install_command('postgres')}"
             raise KodoctlError(error("K740", "store cannot be opened", detail)) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kodoctl import __version__
 from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -59,7 +60,7 @@ def tracer_of(wanted: Wanted) -> Tracer | None:
     if wanted == "off" or (wanted == "auto" and _API not in sys.modules):  # who sets a provider has imported it
         return None
     if find_spec("opentelemetry") is None:
-        raise _none("OpenTelemetry is not installed: pip install '.[otel]' in a clone of kodoctl")
+        raise _none(f"OpenTelemetry is not installed: {install_command('otel')}")
     from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
 
     provider = get_tracer_provider()
