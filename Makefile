@@ -44,6 +44,7 @@ BRANCHES = $(BIN)/python -m slipcover --branch --json --out $(COSTS)/branches.js
 	--omit "$$($(BIN)/python -m tests.architecture.pure_modules --others)" -m pytest $(OPTIONS) \
 	-W 'ignore:Module already imported:pytest.PytestAssertRewriteWarning' -W 'ignore:Unable to activate pytest:RuntimeWarning'
 COSTS := .costs
+TESTS := tests/spark
 # Long runs of the engine are played compiled, in a tenth of the time, where there is a compiled core of these sources (test-compiled).
 INTERPRETED = $(BIN)/python -c 'from kodo_consumer.core import COMPILED; print("not full" + " and not simulated" * COMPILED.compiled)'
 
@@ -53,7 +54,7 @@ UPGRADE := --upgrade
 COMPILE = $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock"
 NEEDS = sed -n 's/.*"\($(1)[<>=][^"]*\)".*/\1/p' pyproject.toml
 
-.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled test-spark programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +95,14 @@ coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths o
 	$(BIN)/coverage combine -q --keep .coverage.*
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)"
+
+test-spark: $(READY) ## The pipeline on the newest libraries that pyproject.toml allows, or the oldest: RESOLUTION=lowest-direct; TESTS=tests/spark
+	@$(BIN)/python -m venv --without-pip $(VENV)-spark
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(echo $(VENV)-spark/lib/python3.*/site-packages)/beside.pth"
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["spark"], sep="\n")' | \
+	$(BIN)/uv pip install --quiet --python $(VENV)-spark/bin/python --upgrade --resolution $(or $(RESOLUTION),highest) -r -
+	@$(BIN)/uv pip list --quiet --python $(VENV)-spark/bin/python | grep -E '^(pyspark|pyarrow|pandas|deltalake|matplotlib) '
+	PATH="$(CURDIR)/$(VENV)-spark/bin:$$PATH" $(VENV)-spark/bin/python -m pytest $(OPTIONS) -n $(WORKERS) $(TESTS)
 
 test-compiled: $(READY) ## The core's unit tests with the compiled core, where it is built of these sources (make native)
 	@if $(BIN)/python -c 'import sys; from kodo_consumer.core import COMPILED; print(COMPILED); sys.exit(not COMPILED.compiled)'; then \
@@ -181,4 +190,4 @@ lock: ## Resolve dependencies anew, with hashes and no index address; UPGRADE= k
 	set -e; for group in build audit release site; do $(COMPILE) --group $$group -c requirements/dev.txt -o requirements/$$group.txt; done
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-site site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(VENV)-spark .venv-site site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +45,14 @@ USES: Final = (
     "kodoctl graph",
     "kodoctl docs --out catalogue",
     "kodoctl schema --out topology.json",
+)
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: Final = sorted(PROJECT["optional-dependencies"].keys() - {"fast", "spark"})
+"""`fast` is another wheel; `make test-spark` installs `spark` with both resolutions."""
+EXTRA_USES: Final = (
+    "kodo-consumer outbox schema",
+    "kodo-consumer inbox schema",
+    'python -c "import deltalake, duckdb, fastavro, opentelemetry.sdk.trace, psycopg, pyarrow, starlette, uvicorn"',
 )
 
 
@@ -115,9 +126,9 @@ def judge_fast(wheel: Path, sdist: Path) -> list[str]:
     return problems + [f"{sdist.name} lacks {name}" for name in sorted(wanted - {*contents(sdist)})]
 
 
-def use(python: str, wheels: list[Path], resolution: str, folder: Path) -> str:
-    """Installs wheels in a new environment of `python`, runs the commands of `USES` from an empty folder, and returns
-    one line about that.
+def use(python: str, wheels: list[str], resolution: str, folder: Path, uses: Sequence[str] = USES) -> str:
+    """Installs wheels in a new environment of `python`, runs commands from an empty folder, and returns one line about
+    that.
     """
     uv = Path(sys.executable).with_name("uv")
     bin_folder, empty = folder / "venv" / "bin", folder / "empty"
@@ -135,12 +146,12 @@ def use(python: str, wheels: list[Path], resolution: str, folder: Path) -> str:
         *wheels,
         folder=folder,
     )
-    for line in USES:
-        name, *arguments = line.split()
+    for line in uses:
+        name, *arguments = shlex.split(line)
         shown = run("env", "-u", "PYTHONPATH", bin_folder / name, *arguments, folder=empty)
         if "--version" in arguments and shown != f"{name} {kodoctl.__version__}\n":
             sys.exit(f"{line}: {shown.strip()}, built was {kodoctl.__version__}")
-    return f"Python {folder.name}: installed with {resolution} releases, {len(USES)} commands run"
+    return f"Python {folder.name}: installed with {resolution} releases, {len(uses)} commands run"
 
 
 def list_components(python: Path) -> None:
@@ -196,8 +207,10 @@ def main() -> None:
             if python != this and not can_run(f"python{python}"):
                 print(f"Python {python} does not run on this machine: the workflow `check` has it")
                 continue
-            wheels = [wheel, fast_wheel] if python == this else [wheel]
+            wheels = [str(wheel), str(fast_wheel)] if python == this else [str(wheel)]
             print(use(sys.executable if python == this else f"python{python}", wheels, resolution, folder / python))
+        every = folder / f"{this} with extras"
+        print(use(sys.executable, [f"{wheel}[{','.join(EXTRAS)}]"], resolution, every, (*USES, *EXTRA_USES)))
         list_components(folder / this / "venv" / "bin" / "python")
 
 

@@ -89,7 +89,7 @@ class Payload(FileModel):
     """Schema of a message's payload."""
 
     type: Literal["json", "avro"]
-    """json: checked by producers and consumers. avro: also uploaded to Pulsar."""
+    """json: checked by producers and consumers. avro: also uploaded to Pulsar; it needs the extra `avro`."""
     schema_file: Annotated[Text, Field(alias="schema", examples=["../schemas/payloads/order.schema.json"])]
     """Path of the schema file, relative to this file; in the same repository, where it lies in one."""
 
