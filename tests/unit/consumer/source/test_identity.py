@@ -33,7 +33,7 @@ def identity(system: System = SYSTEM, routing: str = "r1", signer: Signer | None
 
 
 def message(properties: dict[str, str], producer: str, partition: int = 1, batch: int = -1) -> ReadMessage:
-    return ReadMessage(None, partition, 1, 2, batch, b"x", properties, "", "", 0, 0, "", producer)
+    return ReadMessage(None, partition, 1, 2, batch, b"x", properties, "", "", 0, 0, "", producer=producer)
 
 
 def change(
