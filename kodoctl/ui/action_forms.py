@@ -238,8 +238,7 @@ def letter_title(request: LetterRequest, lane: LaneFacts) -> str:
     return f"{ACTION_WORDS[request.action].partition(':')[0]}: {lane.ground} / {request.subscription}, {lane.name}"
 
 
-def button_words(action: LetterAction, count: int) -> str:
-    """Text of the button that carries a plan out."""
-    noun = "letter" if action is LetterAction.SEND else "message"
+def button_words(action: LetterAction, count: int, noun: str) -> str:
+    """Text of the button that carries a plan out. `noun`: word for one of its messages."""
     verb = {LetterAction.SEND: "Send"}.get(action, action.value.capitalize())
     return f"{verb} {many(count, noun)}{' again' if action is LetterAction.SEND else ''}"

@@ -6,6 +6,7 @@ commands write it, so that they continue the work of a console that was killed.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,6 +43,7 @@ PLANS: Final = Path(OWN, "plans")
 """Folder, in the working folder, of the plans that are not finished."""
 _RATE: Final = "200/s"
 _WAIT: Final = "1m"
+_LANE: Final = re.compile(r'^ "lane": ', re.MULTILINE)  # a key of plans of waiting messages alone
 _PARTS: Final = 12  # causes, and tenants, that a page offers alone
 
 
@@ -70,7 +72,7 @@ class LetterActions:
             lines=tuple(recall_plan_lines(form, shown_target(connection))),
             digest=form.get("seal", ""),
             commands=tuple(request.commands(self._words, lane, str(file), self._ledger_words, asked)),
-            verb="" if made.empty else button_words(request.action, made.size),
+            verb="" if made.empty else button_words(request.action, made.size, made.kind.noun),
             hash=asked,
             findings=tuple(findings),
             choices=tuple(_parts(form["summary"].get("by_cause", {}), form["summary"]["by_tenant"], request, lane)),
@@ -80,11 +82,8 @@ class LetterActions:
 
     def unfinished(self) -> list[str]:
         """Command lines that continue the plans in the folder."""
-        found = []
-        for file in sorted(PLANS.glob("*.json")):
-            waiting = '"lane":' in file.read_text(encoding="utf-8", errors="replace")[-200_000:]
-            found.append(self._continuing(file, waiting=waiting))
-        return found
+        texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in sorted(PLANS.glob("*.json"))}
+        return [self._continuing(file, waiting=_LANE.search(text) is not None) for file, text in texts.items()]
 
     def _continuing(self, file: Path, *, waiting: bool) -> str:
         group = "waiting" if waiting else "recall"
