@@ -55,12 +55,12 @@ class AccessCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. A page that is not ready when the console ends is answered with that."""
-        begun = False
+        is_answered = False
 
         async def send_protected(message: Message) -> None:
-            nonlocal begun
+            nonlocal is_answered
             if message["type"] == "http.response.start":
-                begun = True
+                is_answered = True
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
@@ -68,7 +68,7 @@ class AccessCheck:
         try:
             await answer({**scope, "root_path": self._folder}, receive, send_protected)
         except asyncio.CancelledError:
-            if not begun:
+            if not is_answered:
                 await PlainTextResponse("kodoctl ui has ended.\n", 503)(scope, receive, send_protected)
 
     def _refusal(self, request: Request) -> Response | None:

@@ -27,7 +27,7 @@ from kodoctl.ui.action_forms import (
     letter_title,
     order_fields,
 )
-from kodoctl.ui.actions import ActionDesk, Confirmation, Stage, fields_of
+from kodoctl.ui.actions import ActionDesk, ActionStage, Confirmation, fields_of
 from kodoctl.ui.page_gate import PageGate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kodoctl.protocol.override_history import OverrideChange
     from kodoctl.protocol.overrides import Override
     from kodoctl.ui.action_forms import LaneFacts
-    from kodoctl.ui.actions import Action, ActionPlan
+    from kodoctl.ui.actions import ActionPlan, PlannedAction
 
 _LARGEST: Final = 100_000  # bytes of a form
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -149,7 +149,7 @@ class ActionPages:
 
     def acts(self, _: Request) -> Response:
         """All actions of this console, and plans that are not finished."""
-        values = {"actions": self._desk.actions(), "unfinished": self._maker.unfinished(), "stages": Stage}
+        values = {"actions": self._desk.actions(), "unfinished": self._maker.unfinished(), "stages": ActionStage}
         return self._page("action_list.html.j2", values)
 
     def act(self, request: Request) -> Response:
@@ -159,7 +159,7 @@ class ActionPages:
     def act_state(self, request: Request) -> Response:
         """Part of an action's page that is read again and again while it is busy."""
         action = self._desk.get(request.query_params.get("id", ""))
-        return self._page("action_state.html.j2", {"action": action, "now": _now(), "stages": Stage})
+        return self._page("action_state.html.j2", {"action": action, "now": _now(), "stages": ActionStage})
 
     def plan_letters(self, fields: Mapping[str, str]) -> Response:
         """Begins to plan an action on messages."""
@@ -204,10 +204,10 @@ class ActionPages:
     def _planned(self, title: str, back: str, make: Callable[[], ActionPlan]) -> Response:
         return _see(self._desk.plan(title, back, make).id)
 
-    def _act(self, action: Action, problem: KodoctlError | None = None, status: int = 200) -> Response:
+    def _act(self, action: PlannedAction, problem: KodoctlError | None = None, status: int = 200) -> Response:
         values = {
             "action": action, "token": self._desk.token(action), "protected": self._maker.protected, "now": _now(),
-            "refusals": problem.diagnostics if problem else (), "stages": Stage,
+            "refusals": problem.diagnostics if problem else (), "stages": ActionStage,
         }  # fmt: skip
         return self._page("action_plan.html.j2", values, status)
 

@@ -26,7 +26,7 @@ _MOST_AT_ONCE: Final = 4  # that are planned or carried out
 _MOST_KEPT: Final = 40  # plans may have 100,000 letters
 
 
-class Stage(StrEnum):
+class ActionStage(StrEnum):
     """Stage of an action: it is being planned, waits for confirmation, is being carried out, or has ended."""
 
     PLANNING = "planning"
@@ -81,8 +81,8 @@ class ActionPlan:
     does; `commands`: equal command lines; `verb`: text of the button, "" if there is nothing to carry out; `hash`: that
     the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
 
-    `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, blocks meanwhile,
-    and raises KodoctlError.
+    `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
+    meanwhile; raises KodoctlError.
     """
 
     lines: tuple[Line, ...]
@@ -97,7 +97,7 @@ class ActionPlan:
 
 
 @dataclass(slots=True)
-class Action:
+class PlannedAction:
     """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
     last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
     not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
@@ -108,7 +108,7 @@ class Action:
     title: str
     back: str
     began: int
-    stage: Stage = Stage.PLANNING
+    stage: ActionStage = ActionStage.PLANNING
     plan: ActionPlan | None = None
     result: ActionResult | None = None
     problems: tuple[Diagnostic, ...] = ()
@@ -121,15 +121,15 @@ class Action:
     @property
     def is_busy(self) -> bool:
         """True while a thread works for it."""
-        return self.stage in (Stage.PLANNING, Stage.RUNNING)
+        return self.stage in (ActionStage.PLANNING, ActionStage.RUNNING)
 
     @property
     def is_open(self) -> bool:
         """True if the plan may be carried out: never was, or the last attempt left something."""
         if self.plan is None or not self.plan.verb:
             return False
-        return self.stage is Stage.PLANNED or (
-            self.stage is Stage.ENDED and (self.result is None or not self.result.complete)
+        return self.stage is ActionStage.PLANNED or (
+            self.stage is ActionStage.ENDED and (self.result is None or not self.result.complete)
         )
 
 
@@ -141,17 +141,17 @@ class ActionDesk:
     def __init__(self, defect: Callable[[Exception], Diagnostic]) -> None:
         self.defect, self._secret = defect, secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._actions: dict[str, Action] = {}
+        self._actions: dict[str, PlannedAction] = {}
         self._threads: list[threading.Thread] = []
         self._closed = False
         self.form_token = self._sign("form")
 
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[PlannedAction]:
         """All actions that the console still knows, the newest first."""
         with self._lock:
             return list(reversed(self._actions.values()))
 
-    def get(self, name: str) -> Action:
+    def get(self, name: str) -> PlannedAction:
         """The action of this id. Raises UsageError (K038) if the console does not know it."""
         with self._lock:
             found = self._actions.get(name)
@@ -160,7 +160,7 @@ class ActionDesk:
             raise UsageError(error("K038", "unknown action", detail))
         return found
 
-    def token(self, action: Action) -> str:
+    def token(self, action: PlannedAction) -> str:
         """Secret of the forms that act on the plan of an action now."""
         return self._token(action, action.attempt)
 
@@ -169,9 +169,9 @@ class ActionDesk:
         if not hmac.compare_digest(token.encode(), self.form_token.encode()):
             raise _no_form()
 
-    def plan(self, title: str, back: str, make: Callable[[], ActionPlan]) -> Action:
+    def plan(self, title: str, back: str, make: Callable[[], ActionPlan]) -> PlannedAction:
         """Begins to plan by `make`, and returns the new action. Raises LockedError (K037) if too much is under way."""
-        action = Action(secrets.token_urlsafe(9), title, back, _now())
+        action = PlannedAction(secrets.token_urlsafe(9), title, back, _now())
 
         def work() -> None:
             action.plan = make()
@@ -180,10 +180,10 @@ class ActionDesk:
             self._check_room()
             self._actions[action.id] = action
             self._drop_old()
-            self._start(action, work, Stage.PLANNED)
+            self._start(action, work, ActionStage.PLANNED)
         return action
 
-    def carry_out(self, name: str, token: str, confirmation: Confirmation) -> Action:
+    def carry_out(self, name: str, token: str, confirmation: Confirmation) -> PlannedAction:
         """Begins to carry out the plan of an action, and returns the action; does nothing if the form was sent before.
         Raises RefusedError (K039) for a form that is not of this plan, LockedError (K037), and the errors of the
         confirmation.
@@ -197,7 +197,7 @@ class ActionDesk:
                 return action  # sent twice
             self._check_room()
             plan.confirm(confirmation)
-            action.attempt, action.stage, action.began = action.attempt + 1, Stage.RUNNING, _now()
+            action.attempt, action.stage, action.began = action.attempt + 1, ActionStage.RUNNING, _now()
             action.result, action.problems, action.done, action.total = None, (), 0, 0
             action.notes.clear()
             action.stop.clear()
@@ -210,16 +210,16 @@ class ActionDesk:
             def work() -> None:
                 action.result = plan.carry_out(confirmation, watch)
 
-            self._start(action, work, Stage.ENDED)
+            self._start(action, work, ActionStage.ENDED)
         return action
 
-    def stop(self, name: str, token: str) -> Action:
+    def stop(self, name: str, token: str) -> PlannedAction:
         """Ends the running attempt of an action in order, and returns the action. Raises RefusedError (K039)."""
         action = self.get(name)
         with self._lock:
             if not self._is_form_of(action, token):
                 raise _no_form()
-        if action.stage is Stage.RUNNING:
+        if action.stage is ActionStage.RUNNING:
             action.stop.set()
         return action
 
@@ -229,7 +229,7 @@ class ActionDesk:
         """
         with self._lock:
             self._closed = True
-            running = [one for one in self._actions.values() if one.stage is Stage.RUNNING]
+            running = [one for one in self._actions.values() if one.stage is ActionStage.RUNNING]
             threads = list(self._threads)
         for action in running:
             tell(f"Interrupted: {action.title}; finishing what has begun. Ctrl-C again stops at once.")
@@ -255,7 +255,7 @@ class ActionDesk:
         for name in idle[: max(0, len(self._actions) - _MOST_KEPT)]:
             del self._actions[name]
 
-    def _start(self, action: Action, work: Callable[[], None], last: Stage) -> None:
+    def _start(self, action: PlannedAction, work: Callable[[], None], last: ActionStage) -> None:
         """Runs `work` on a thread, after which the action is in the stage `last`. An error is kept as its problems."""
 
         def run() -> None:
@@ -266,17 +266,17 @@ class ActionDesk:
             except Exception as problem:  # noqa: BLE001  # a defect must not leave a page that waits for ever
                 action.problems = (self.defect(problem),)
             action.began = _now()
-            action.stage = last if action.plan is not None else Stage.ENDED
+            action.stage = last if action.plan is not None else ActionStage.ENDED
 
         thread = threading.Thread(target=run, name="kodo-action", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
 
-    def _is_form_of(self, action: Action, token: str) -> bool:
+    def _is_form_of(self, action: PlannedAction, token: str) -> bool:
         tokens = [self._token(action, attempt) for attempt in range(action.attempt + 1)]
         return any(hmac.compare_digest(token.encode(), one.encode()) for one in tokens)
 
-    def _token(self, action: Action, attempt: int) -> str:
+    def _token(self, action: PlannedAction, attempt: int) -> str:
         return self._sign(action.id, action.plan.digest if action.plan else "", str(attempt))
 
     def _sign(self, *texts: str) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kodoctl.apply.fleet_run import Task, run_fleet
-from kodoctl.apply.run import RunOptions
 from kodoctl.cli.apply.apply_report import report_texts
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, shown_target
@@ -68,6 +66,9 @@ class UndoActions:
         )
 
     def _carry_out(self, plan: Plan, space: NamespaceName, _: Confirmation, watch: Watch) -> ActionResult:
+        from kodoctl.apply.fleet_run import Task, run_fleet
+        from kodoctl.apply.run import RunOptions
+
         def listen(event: ApplyEvent) -> None:
             watch.progress(event.number, event.total)
 

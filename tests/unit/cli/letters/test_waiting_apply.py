@@ -40,7 +40,7 @@ class Attempts:
         session = SimpleNamespace(admin=self.cluster)
         yield SimpleNamespace(session=session, plan=WAITING, ledger=LEDGER, send=self._send)
 
-    def _send(self) -> SendReport:
+    def _send(self, background: object = None) -> SendReport:
         assert len(self.cluster.orders) == 1
         return self.does()
 
