@@ -186,8 +186,8 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
 
 
 def _visible(value: object) -> object:
-    """A value with its control characters made visible; HTML of templates stays as it is."""
-    return printable(value) if type(value) is str else value
+    """A value as text, with its control characters made visible; HTML of templates stays as it is."""
+    return value if hasattr(value, "__html__") else printable(str(value))
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:
