@@ -21,6 +21,7 @@ from tests.broker.recalling import RETRYING, Recalls
 from tests.broker.waiting_messages import Waits
 from tests.brokers.workspace import Workspace, workspace
 from tests.browser.conftest import Opened
+from tests.services.servers import Proxy
 
 __all__ = ["workspace"]
 pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -492,3 +493,39 @@ def test_a_console_that_only_reads_has_no_form(workspace: Workspace, opened: Ope
             answer = page.goto(console.own + path)
             assert answer is not None
             assert answer.status == 404
+
+
+def test_two_consoles_send_each_letter_once(workspace: Workspace, opened: Opened, browser: Browser) -> None:
+    recalls = Recalls(workspace)
+    recalls.die(range(400))
+    other = Opened(browser.new_page())
+    with ui(workspace, opened) as one, ui(workspace, other) as two:
+        for console in (one, two):
+            console.go(LETTERS)
+            console.planned()
+        for console in (one, two):
+            console.page.click(".confirm button.main")
+        assert "Done: 400 sent" in one.ended()
+        text = two.ended()
+        assert "K563" in text or "Done: 0 sent, 400 done before" in text, "as a second command would say"
+    assert set(recalls.arrived().values()) == {1}
+    assert len(recalls.arrived()) == 400
+
+
+def test_a_cluster_that_is_gone_meanwhile_is_told_and_asked_again(workspace: Workspace, opened: Opened) -> None:
+    recalls = Recalls(workspace)
+    recalls.die(range(2))
+    broker_url, admin = workspace.broker.broker_url, Proxy(workspace.broker.admin_url)
+    workspace.options = ["--admin-url", admin.url, "--broker-url", broker_url]
+    with ui(workspace, opened) as console:
+        console.go(LETTERS)
+        console.planned()
+        admin.close()
+        text = console.carried_out()
+        assert "Not carried out" in text
+        assert re.search(r"K51\d", text)
+        assert "Send 2 letters again: go on" in text
+        console.go(LETTERS)
+        assert re.search(r"K51\d", console_refuses(console))
+    assert plans(workspace) == [], "nothing was sent"
+    assert not recalls.arrived()

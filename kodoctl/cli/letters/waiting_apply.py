@@ -103,6 +103,8 @@ def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background |
         _tell(speak, pause.give_up() if sent.interrupted and not may_have_sent(plan, ledger) else pause.end(sent))
     except KodoctlError as problem:
         report(problem.diagnostics)
+        if background:
+            background.tell(f"The pause could not be ended: {problem}")
         _tell(speak, pause.keep())
         return PausedSend(sent, time.monotonic() - began, stays_paused=True)
     return PausedSend(sent, time.monotonic() - began)
