@@ -529,3 +529,12 @@ def test_a_cluster_that_is_gone_meanwhile_is_told_and_asked_again(workspace: Wor
         assert re.search(r"K51\d", console_refuses(console))
     assert plans(workspace) == [], "nothing was sent"
     assert not recalls.arrived()
+
+
+def test_an_end_of_the_console_while_it_plans_is_quiet(workspace: Workspace, opened: Opened) -> None:
+    Recalls(workspace).die(range(8_000), batch=100)
+    with ui(workspace, opened) as console:
+        console.go(LETTERS)
+        console.page.click("text=Make the plan")
+        console.page.wait_for_selector("#act-live")
+        console.page.wait_for_timeout(400)
