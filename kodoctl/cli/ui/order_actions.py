@@ -73,7 +73,7 @@ class OrderActions:
                 detail = (
                     "somebody gave or took back an order of this subject meanwhile: plan again; nothing was written"
                 )
-                raise RefusedError(error("K543", "the order changed since the plan", detail))
+                raise RefusedError(error("K533", "the cluster changed since the plan", detail))
             orders = book.take_back(order.concerns) if request.back else book.give(order)
         for note in notes:
             watch.tell(note)
