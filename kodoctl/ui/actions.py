@@ -13,9 +13,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, UsageError, error
 
@@ -149,13 +149,17 @@ class ActionDesk:
     def actions(self) -> list[PlannedAction]:
         """All actions that the console still knows, the newest first."""
         with self._lock:
-            return list(reversed(self._actions.values()))
+            return [replace(one) for one in reversed(self._actions.values())]
 
     def get(self, name: str) -> PlannedAction:
-        """The action of this id. Raises UsageError (K038) if the console does not know it."""
+        """A copy of the action of this id, as it is now: a page must not show a plan with the token of another moment.
+        Raises UsageError (K038) if the console does not know it.
+        """
         with self._lock:
-            found = self._actions.get(name)
-        if found is None:
+            return replace(self._known(name))
+
+    def _known(self, name: str) -> PlannedAction:
+        if (found := self._actions.get(name)) is None:
             detail = "the console was started anew since then, or has made many plans since: nothing of it is lost, open Actions, or plan again"
             raise UsageError(error("K038", "unknown action", detail))
         return found
@@ -173,14 +177,11 @@ class ActionDesk:
         """Begins to plan by `make`, and returns the new action. Raises LockedError (K037) if too much is under way."""
         action = PlannedAction(secrets.token_urlsafe(9), title, back, _now())
 
-        def work() -> None:
-            action.plan = make()
-
         with self._lock:
             self._check_room()
             self._actions[action.id] = action
             self._drop_old()
-            self._start(action, work, ActionStage.PLANNED)
+            self._start(action, lambda: {"plan": make()}, ActionStage.PLANNED)
         return action
 
     def carry_out(self, name: str, token: str, confirmation: Confirmation) -> PlannedAction:
@@ -188,8 +189,8 @@ class ActionDesk:
         Raises RefusedError (K039) for a form that is not of this plan, LockedError (K037), and the errors of the
         confirmation.
         """
-        action = self.get(name)
         with self._lock:
+            action = self._known(name)
             plan = action.plan
             if plan is None or not self._is_form_of(action, token):
                 raise _no_form()
@@ -207,20 +208,17 @@ class ActionDesk:
 
             watch = Watch(action.stop, progress, action.notes.append)
 
-            def work() -> None:
-                action.result = plan.carry_out(confirmation, watch)
-
-            self._start(action, work, ActionStage.ENDED)
+            self._start(action, lambda: {"result": plan.carry_out(confirmation, watch)}, ActionStage.ENDED)
         return action
 
     def stop(self, name: str, token: str) -> PlannedAction:
         """Ends the running attempt of an action in order, and returns the action. Raises RefusedError (K039)."""
-        action = self.get(name)
         with self._lock:
+            action = self._known(name)
             if not self._is_form_of(action, token):
                 raise _no_form()
-        if action.stage is ActionStage.RUNNING:
-            action.stop.set()
+            if action.stage is ActionStage.RUNNING:
+                action.stop.set()
         return action
 
     def close(self, tell: Callable[[str], None]) -> None:
@@ -255,18 +253,23 @@ class ActionDesk:
         for name in idle[: max(0, len(self._actions) - _MOST_KEPT)]:
             del self._actions[name]
 
-    def _start(self, action: PlannedAction, work: Callable[[], None], last: ActionStage) -> None:
-        """Runs `work` on a thread, after which the action is in the stage `last`. An error is kept as its problems."""
+    def _start(self, action: PlannedAction, work: Callable[[], Mapping[str, Any]], last: ActionStage) -> None:
+        """Runs `work` on a thread, after which the action has the fields that it returns, or its error as problems, and
+        is in the stage `last`.
+        """
 
         def run() -> None:
             try:
-                work()
+                fields = work()
             except KodoctlError as problem:
-                action.problems = problem.diagnostics
+                fields = {"problems": problem.diagnostics}
             except Exception as problem:  # noqa: BLE001  # a defect must not leave a page that waits for ever
-                action.problems = (self.defect(problem),)
-            action.began = _now()
-            action.stage = last if action.plan is not None else ActionStage.ENDED
+                fields = {"problems": (self.defect(problem),)}
+            with self._lock:
+                for name, value in fields.items():
+                    setattr(action, name, value)
+                action.began = _now()
+                action.stage = last if action.plan is not None else ActionStage.ENDED
 
         thread = threading.Thread(target=run, name="kodo-action", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]

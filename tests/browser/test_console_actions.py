@@ -232,26 +232,31 @@ def test_orders_are_given_and_taken_back_and_two_consoles_see_each_other(workspa
         page.click("form.order:has-text('tenant bank paused') button")
         page.wait_for_selector("text=On the command line")
         assert "kodo-consumer resume topologies/trade.yaml" in console.text
-        resume = [
-            sys.executable,
-            "-c",
-            "from kodo_consumer.cli.main import main; main()",
-            "resume",
-            "topologies/trade.yaml",
-            "--topic",
-            "orders",
-        ]
-        resume += ["--subscription", "billing", "--tenant", "bank", *workspace.connection()]
-        subprocess.run(resume, cwd=workspace.folder, check=True)
+        consume(workspace, "resume")
         page.click(".confirm button.main")
         page.wait_for_selector(".finding")
         assert "there is no such order" in console.text
+        console.go(ORDERS)
+        page.fill("#pause-tenant", "bank")
+        plan_in(console, "Pause a tenant")
+        consume(workspace, "pause")
+        page.click(".confirm button.main")
+        page.wait_for_selector(".finding")
+        assert "K533" in console.text, "somebody gave an order meanwhile that this one would replace"
+        consume(workspace, "resume")
         console.go(ORDERS)
         page.fill("#limit-to-1", "often")
         page.click("fieldset:has-text('Change the limit') >> text=Make the plan")
         page.wait_for_selector(".finding")
         assert "K780" in console.text
     assert [str(one) for one in waits.orders()] == ["rate limit of uid gold 5/s", "tenant gold moved to L2"]
+
+
+def consume(workspace: Workspace, command: str) -> None:
+    """Another person's `kodo-consumer pause` or `resume` of a tenant."""
+    words = [sys.executable, "-c", "from kodo_consumer.cli.main import main; main()", command, "topologies/trade.yaml"]
+    words += ["--topic", "orders", "--subscription", "billing", "--tenant", "bank", *workspace.connection()]
+    subprocess.run(words, cwd=workspace.folder, check=True)
 
 
 ORDERS = "/orders?topology=trade&ground=orders&subscription=billing"
