@@ -244,11 +244,6 @@ def test_orders_are_given_and_taken_back_and_two_consoles_see_each_other(workspa
         page.wait_for_selector(".finding")
         assert "K533" in console.text, "somebody gave an order meanwhile that this one would replace"
         consume(workspace, "resume")
-        console.go(ORDERS)
-        page.fill("#limit-to-1", "often")
-        page.click("fieldset:has-text('Change the limit') >> text=Make the plan")
-        page.wait_for_selector(".finding")
-        assert "K780" in console.text
     assert [str(one) for one in waits.orders()] == ["rate limit of uid gold 5/s", "tenant gold moved to L2"]
 
 
@@ -362,6 +357,12 @@ def test_wrong_input_is_a_page_that_says_what_to_do(workspace: Workspace, opened
             console.go(path)
             assert code in console.text, path
             assert "kodoctl explain" in console.text
+        console.go(ORDERS)
+        page.fill("#pause-tenant", "bank")
+        page.fill("#lasting-tenant", "often")
+        page.click("fieldset:has-text('Pause a tenant') >> text=Make the plan")
+        page.wait_for_selector(".finding")
+        assert "K780" in console.text
         console.go(LETTERS)
         assert "There is nothing to carry out" in console.planned()
         (workspace.folder / "topologies/trade.yaml").write_text("version: 1\nname: [", encoding="utf-8")
