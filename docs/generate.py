@@ -29,8 +29,8 @@ from kodo_pipeline.simulate.simulation_document import SimulationDocument
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from kodoctl.cli.application import app
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallTableDocument
 from kodoctl.documents.replay_document import ReplayPlanDocument
 from kodoctl.errors import ExitCode

@@ -18,13 +18,18 @@ from kodo_pipeline.simulate import simulation_charts
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
+from kodoctl.ui import application
 from kodoctl.ui.application import console
 from kodoctl.ui.web_server import ConsoleServer
 from tests.samples.catalogues import DEPOT, ROOT
-from tests.samples.consoles import data_of
+from tests.samples.consoles import data_of, rates_of_night
 from tests.samples.reports import made, tried
 
 HERE = Path(__file__).parent / "images"
+CONSOLE_PAGES = {
+    "lane": "lane?topology=trade&topic=orders-billing-DLQ&subscription=billing",
+    "plans": "plans?drift=read",
+}
 SHOTS = (("light", 1000, 1330), ("dark", 1000, 1330), ("phone", 390, 1100))
 
 
@@ -57,15 +62,26 @@ def main() -> None:
 
 
 def _draw_console(browser: Browser) -> None:
-    """Draws the first screen of `kodoctl ui`: in light and in dark colours, and on a phone."""
-    with closing(ConsoleServer(console(data_of()))) as server:
+    """Draws the first screen of `kodoctl ui`: in light and in dark colours, and on a phone; then other pages of it."""
+    application.FRESH_S = 0.0  # each load is a reading: rates need several
+    with closing(ConsoleServer(console(data_of(read_status=rates_of_night())))) as server:
         for name, width in (("light", 1300), ("dark", 1300), ("phone", 390)):
             scheme = "dark" if name == "dark" else "light"
             page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(server.address)
             page.wait_for_selector("#live")
+            for _ in range(20):
+                page.reload()
             page.screenshot(path=str(HERE / f"console-{name}.png"))
             page.close()
+        page = browser.new_page(viewport={"width": 1300, "height": 760})
+        page.goto(server.address)
+        page.wait_for_selector("#live")
+        for name, path in CONSOLE_PAGES.items():
+            page.goto(server.address.partition("?")[0] + path)
+            page.evaluate("document.querySelectorAll('.apply').forEach((one) => { one.open = true; })")
+            page.screenshot(path=str(HERE / f"console-{name}.png"))
+        page.close()
 
 
 def _catalogue(folder: Path) -> Path:

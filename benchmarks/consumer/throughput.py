@@ -5,7 +5,7 @@
 
 Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. One backlog is kept by a
 holding subscription; each run drains it through a fresh one, in a process of its own. Arms run interleaved, in random order.
-Each is compared with the arm it names as its base: quote ratios of one run, not messages a second.
+Each is compared with the arm it names as its base (a variant with that of its base, where it runs): quote ratios of one run, not messages a second.
 
 | arm | what it does | base |
 |---|---|---|
@@ -22,6 +22,7 @@ Each is compared with the arm it names as its base: quote ratios of one run, not
 | `raw-route` | the same without a due time, so that the client may batch | |
 | `route` | Consumer whose handler transfers everything to another topic | `raw-route` |
 | `audit` | as `sync`, with a record of every message on the audit topic | `sync` |
+| `hook` | as `sync`, with a hook around `acknowledged` that does nothing; ends once it was called for every message | `sync` |
 | `…-python` | an arm of Consumer without the native border, which the others use where it is installed | the arm's |
 | `…-NAME` | an arm in the environment of `--variant NAME=…`, such as one without the compiled core | the arm's |
 | `…-before` | an arm of the checkout that `--beside` names, measured by its own program | the arm's |
@@ -57,7 +58,7 @@ BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
     "raw-failing": "raw",
     "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
-    "route": "raw-route", "audit": "sync",
+    "route": "raw-route", "audit": "sync", "hook": "sync",
 }  # fmt: skip
 SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
@@ -273,6 +274,7 @@ def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> Sto
 
     handlers = {"slots": sleep, "reroute": retry, "route": move, "failing": fail}
     worker.handler(handlers.get(arm) or (handle_later if arm.startswith("async") else handle))
+    confirmed = count_confirmed(worker) if arm == "hook" else (messages,)
     watch = Stopwatch(messages)
     worker.start()
     while not over.wait(0.05):
@@ -281,9 +283,22 @@ def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> Sto
             break
     while arm == "audit" and worker.counts.recorded < messages:  # what is done waits for its record
         time.sleep(0.01)
+    while confirmed[0] < messages:
+        time.sleep(0.01)
     watch.stop()
     worker.stop()
     return watch
+
+
+def count_confirmed(worker: Any) -> list[int]:
+    """The number of messages whose acknowledgement the broker has confirmed, counted by a hook from now on."""
+    count = [0]
+
+    @worker.middleware("acknowledged")
+    def note(_message: Any, _rule: str) -> None:
+        count[0] += 1
+
+    return count
 
 
 def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
@@ -353,8 +368,9 @@ def measure(arguments: argparse.Namespace) -> None:
             with Path(arguments.out).open("a", encoding="utf-8") as out:
                 out.write(json.dumps(record) + "\n")
     for arm in sorted(found, key=lambda arm: ([*BASES].index(variants.split(arm)[0]), arm)):
-        base = BASES[variants.split(arm)[0]]
-        print(row(arm, found[arm], found.get(base or "")))
+        name, variant = variants.split(arm)
+        base = BASES[name] or ""
+        print(row(arm, found[arm], found.get(f"{base}-{variant}") or found.get(base)))
 
 
 def row(arm: str, records: list[dict[str, Any]], base: list[dict[str, Any]] | None) -> str:

@@ -25,7 +25,7 @@ from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.source.data_source import PulsarSource
 from kodo_pipeline.spark.spark_session import SparkSettings, spark_session
 
-from kodoctl.cli.main import app
+from kodoctl.cli.application import app
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

@@ -21,7 +21,7 @@ from typing import Any
 from common import Memory, cluster, fill, machine, namespace, remove, say, timed, write
 from ingest import TOPOLOGY
 
-from kodoctl.cli.main import app
+from kodoctl.cli.application import app
 
 
 def main() -> None:

@@ -20,7 +20,13 @@ from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.state.observer import Observers
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.counters import Counts
-from kodo_consumer.core.values.lane_selection import given_selection, lane_lines, limit_warnings, select_lanes
+from kodo_consumer.core.values.lane_selection import (
+    given_selection,
+    lane_lines,
+    limit_warnings,
+    select_lanes,
+    slots_text,
+)
 from kodo_consumer.policy_builder import choose_subscription, lint_warnings, policy_of
 from kodo_consumer.running.multi_run import run_all
 from kodo_consumer.running.running_worker import RunningWorker, check_idle, start_worker, started_worker
@@ -364,6 +370,10 @@ class Consumer:
         that it may take, or that other workers read it.
         """
         return lane_lines(self.policy)
+
+    def slots(self) -> str:
+        """Returns the number of messages, or batches, that its handler may work on at once, such as `32 slots`."""
+        return slots_text(_policy_for_handler(self.handling, self._hooks, self.settings.workers, self.policy))
 
     def start(self) -> None:
         """Connects, starts the worker on its own threads and returns. Raises KodoctlError, for example if no cluster

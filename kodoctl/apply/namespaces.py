@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.apply.policy_writer import write_policy
@@ -15,7 +14,9 @@ from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, path_part, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.live_inventory import grants_of
-from kodoctl.pulsar.inventory.policy_requests import namespace_writes, new_namespace, read_namespace_policies
+from kodoctl.pulsar.inventory.namespace_policies import read_policies
+from kodoctl.pulsar.inventory.policy_requests import BY_NAME, namespace_writes, new_namespace
+from kodoctl.topology.model.policies import AT_CREATION
 from kodoctl.topology.names import NamespaceName, TopicName
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
     """Creates a namespace in one PUT that contains its policies and `properties` (the ledgers), so that it never exists
-    without them. Pulsar does not validate that request, so the policies are read back. Raises WriteFailedError if
-    somebody else created the namespace, or if the broker shows other values.
+    without them; policies that Pulsar stores elsewhere, or checks only then, follow. Pulsar does not validate the PUT,
+    so the policies are read back. Raises WriteFailedError if somebody else created the namespace, or if the broker
+    refuses a policy or shows other values.
     """
-    body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
+    body: dict[str, Any] = new_namespace(namespace.policies, cluster)
+    body["properties"] = {**body.get("properties", {}), **properties}
     path = namespace_path(namespace.name)
 
     def ours() -> bool:
@@ -50,24 +53,21 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     if reply is not None and reply.status == 409:
         raise WriteFailedError("somebody created it since the plan: plan again")
 
-    def is_visible() -> bool:
-        seen = admin.call("GET", path)
-        return seen.ok and not _different(read_namespace_policies(seen.data, cluster), namespace.policies)
+    for name in namespace.policies:
+        if BY_NAME[name].follows_creation:
+            _write(admin, namespace.name, PolicyWrite(name, None, namespace.policies[name]), cluster)
 
-    if not poll_until(is_visible):
-        wrong = _different(read_policies(admin, namespace.name, cluster), namespace.policies)
+    def wrong_policies() -> list[str]:
+        return _different(read_policies(admin, namespace.name, cluster, namespace.policies), namespace.policies)
+
+    if not poll_until(lambda: admin.call("GET", path).ok and not wrong_policies()):
+        wrong = wrong_policies()
         raise WriteFailedError(f"created, but the broker shows other values for {', '.join(wrong)}: apply again")
 
 
-def read_policies(admin: Admin, namespace: NamespaceName, cluster: str) -> Policies:
-    """Reads the policies that are explicitly set on the namespace."""
-    return read_namespace_policies(
-        must(admin.call("GET", namespace_path(namespace)), f"reading namespace {namespace}"), cluster
-    )
-
-
 def _different(found: Policies, wanted: Policies) -> list[str]:
-    return [name for name, value in wanted.items() if normalize(found.get(name)) != normalize(value)]
+    shown = {name: value for name, value in wanted.items() if name not in AT_CREATION}
+    return [name for name, value in shown.items() if normalize(found.get(name)) != normalize(value)]
 
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
@@ -76,24 +76,24 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
     not show a written value.
     """
     changed = {change.policy: (change.before, change.after) for change in changes}
-    now = read_policies(admin, name, cluster)
+    now = read_policies(admin, name, cluster, changed)
     moved = [policy for policy, (old, _) in changed.items() if normalize(now.get(policy)) != normalize(old)]
     if moved:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
-    path = namespace_path(name)
-
-    def current_value(policy: str) -> PolicyValue | None:
-        return read_policies(admin, name, cluster).get(policy)
-
     for step in write_order(changed, {}, by_time=False):
+        _write(admin, name, step, cluster)
 
-        def there(step: PolicyWrite = step) -> bool:
-            return normalize(current_value(step.name)) == normalize(step.after)
 
-        requests = namespace_writes(step.name, step.after, step.before)
-        write_policy(admin, path, step, requests, partial(current_value, step.name))
-        if not poll_until(there):
-            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {current_value(step.name)}")
+def _write(admin: Admin, name: NamespaceName, step: PolicyWrite, cluster: str) -> None:
+    """Writes one policy and reads it back. Raises WriteFailedError."""
+
+    def now() -> PolicyValue | None:
+        return read_policies(admin, name, cluster, (step.name,)).get(step.name)
+
+    requests = namespace_writes(step.name, step.after, step.before)
+    write_policy(admin, namespace_path(name), step, requests, now)
+    if not poll_until(lambda: normalize(now()) == normalize(step.after)):
+        raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {now()}")
 
 
 class GrantGuard:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kodoctl.plan.field_diff import is_equal
 from kodoctl.pulsar.admin.admin import NOT_SENT, Admin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
-from kodoctl.pulsar.inventory.policy_requests import Write, rest_of_quota
+from kodoctl.pulsar.inventory.policy_requests import Write, is_on_the_way
 
 if TYPE_CHECKING:
     from kodoctl.plan.policy_write_order import PolicyWrite
@@ -29,9 +29,7 @@ def write_policy(
 
     def as_planned() -> bool:
         shown = now()
-        return is_equal(step.name, shown, step.before) or (
-            step.name == "backlog_quota" and rest_of_quota(shown, step.before)
-        )
+        return is_equal(step.name, shown, step.before) or is_on_the_way(shown, step.before)
 
     def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
         if is_written():

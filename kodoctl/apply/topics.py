@@ -6,7 +6,7 @@ Every function carries out one change, and raises WriteFailedError with a reason
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.policy_writer import write_policy
@@ -20,7 +20,8 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.inventory.live_inventory import read_schema
 from kodoctl.pulsar.inventory.policy_json import is_set
-from kodoctl.pulsar.inventory.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
+from kodoctl.pulsar.inventory.policy_requests import BY_NAME, BY_SUBSCRIPTION, DELAYED_DELIVERY, topic_writes
+from kodoctl.pulsar.inventory.topic_policy_reader import read_subscription_rates
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
     """True if a policy has its planned value. Reads it for up to 2 s, because a broker that shuts down may show a
     policy as unset for a moment (kodoctl.pulsar.inventory.topic_policy_reader).
     """
-    return poll_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
+    return poll_until(
+        lambda: is_equal(name, read_policy(admin, topic, name, _map(planned)), planned), seconds=_MOMENT_S
+    )
 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
@@ -107,14 +110,24 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Polic
     for step in write_order(changed, beneath, by_time=True):
 
         def now(step: PolicyWrite = step) -> PolicyValue | None:
-            return read_policy(admin, topic, step.name)
+            return read_policy(admin, topic, step.name, {**_map(step.before), **_map(step.after)})
 
         write_policy(admin, topic_path(topic), step, topic_writes(step.name, step.after, step.before), now)
 
 
-def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
-    """Reads one policy that is set on the topic itself; None if it is unset there."""
+def _map(value: PolicyValue | None) -> Mapping[str, PolicyValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def read_policy(admin: Admin, topic: TopicName, name: str, subscriptions: Iterable[str] = ()) -> PolicyValue | None:
+    """Reads one policy that is set on the topic itself; None if it is unset there. `subscriptions`: those whose rates
+    are read beside those of the topic's subscriptions.
+    """
     codec = BY_NAME[name]
+    if codec is BY_SUBSCRIPTION:
+        there = must(admin.call("GET", f"{topic_path(topic)}/subscriptions"), f"reading {name} of {topic}")
+        raw = read_subscription_rates(admin, topic, {*there, *subscriptions})
+        return codec.shape.decode(raw)
     raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
     return codec.shape.decode(raw) if is_set(raw) else None
 

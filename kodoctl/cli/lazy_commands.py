@@ -94,9 +94,11 @@ class _Command(TyperCommand):
     def _by_habit(self, args: list[str]) -> list[str]:
         """Replaces option names of other tools, and earlier ones of kodoctl, by the names of this command, if the
         command has the option under another name only. `-o` before the name of a format, such as `-o json`, is
-        `--format` also where `-o` is a file: kubectl has it so, and nobody names a file `json`.
+        `--format` also where `-o` is a file: kubectl has it so, and nobody names a file `json`. A format that the
+        command does not have is then refused.
         """
         formats = {name for parameter in self.params if "--format" in parameter.opts for name in _choices(parameter)}
+        formats |= _FORMATS if formats else set()
         own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         end = args.index("--") if "--" in args else len(args)
         ours = {habit: words for habit, *words in _HABITS if words[0] in own and habit not in own}
@@ -104,6 +106,8 @@ class _Command(TyperCommand):
         for word, following in pairwise([*args[:end], ""]):
             name, assigned, value = word.partition("=")
             words = ["--format"] if word == "-o" and following in formats else ours.get(name, [name])
+            if word.startswith("-o") and word[2:] in formats:
+                words = ["--format", word[2:]]
             replaced += [f"{words[0]}={value}"] if assigned else words
         return [*replaced, *args[end:]]
 
@@ -157,6 +161,9 @@ _HABITS: Final = (
     ("--json", "--format", "json"),
 )
 """Option names of other tools, and earlier ones, which no help shows, and the words of ours that each means."""
+
+
+_FORMATS: Final = {"json", "yaml", "text", "table", "wide"}  # of kubectl and of kodoctl, which are no names of files
 
 
 _ALIASES: Final = {"validate": "lint"}

@@ -206,10 +206,22 @@ class ControlProperty(TypedDict):
     means: str
 
 
+class PayloadContent(TypedDict):
+    """A payload as the topology file declares it. `kind`: `json`, `avro`, `text`, `bytes` (hexadecimal digits of the
+    first ones), or `none` for a tombstone; `text`: with everything redacted, "" if it is not shown; `note`: text about
+    what does not fit the schema or is not shown, "" for nothing.
+    """
+
+    kind: str
+    text: str
+    note: str
+
+
 class PeekedMessage(TypedDict):
     """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `properties`: those that
     are not in `control`; `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload
-    cannot be read, else ""; `preview`: beginning of the payload.
+    cannot be read, else ""; `preview`: beginning of the payload; `content`: the
+    whole payload, only with --topology.
     """
 
     topic: str
@@ -223,6 +235,40 @@ class PeekedMessage(TypedDict):
     control: list[ControlProperty]
     broken: str
     preview: str
+    content: NotRequired[PayloadContent]
+
+
+class MessageRow(TypedDict):
+    """A row of `peek --out`. Times are ms since the epoch, 0: none; `id`: identity over all hops; `cause`, `reason`,
+    `error`: of the last failure, null for none; `payload`: its text with everything redacted that the file declares,
+    null for a tombstone; `payload_kind`, `payload_note`: see PayloadContent; `broken`: as in PeekedMessage.
+    """
+
+    topic: str
+    position: str
+    id: str
+    published: int
+    event_time: int
+    key: str
+    tenant: str
+    cause: str | None
+    reason: str | None
+    error: str | None
+    attempts: int
+    properties: dict[str, str]
+    size: int | None
+    payload_kind: str
+    payload: str | None
+    payload_note: str
+    broken: str
+
+
+class FailureGroup(TypedDict):
+    """Messages of one cause and tenant. `tenant`: `(none)` for a message without, and without --topology."""
+
+    cause: str
+    tenant: str
+    messages: int
 
 
 class PeekDocument(TypedDict):
@@ -230,7 +276,8 @@ class PeekDocument(TypedDict):
     without payload by which a producer reports its last sequence number.
 
     `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
-    number of matches, absent if no match has a cause; `unread`: one text for each entry that could not be read.
+    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the largest first; `unread`: one
+    text for each entry that could not be read.
     """
 
     format_version: int
@@ -241,4 +288,5 @@ class PeekDocument(TypedDict):
     read_all: bool
     messages: list[PeekedMessage]
     by_cause: NotRequired[dict[str, int]]
+    groups: NotRequired[list[FailureGroup]]
     unread: NotRequired[list[str]]

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from kodoctl.documents.json_form import AtLeastOne, Count, Counts, Digest
 
 Runs = list[Annotated[list[Count], Field(min_length=3, max_length=3)]]
+ReplayState = Literal["complete", "incomplete", "undoing", "undone"]
 _Place = Annotated[str, Field(pattern=r"^-?\d+:-?\d+$")]
 
 
@@ -43,7 +44,9 @@ class ReplaySummary(TypedDict):
     which are left out; `others`: messages for other subscriptions, which are left out as well; `marks`: marks of
     producers. `unfinished`: messages of the time span that are not acknowledged yet and come anyway; `in_batches`:
     those of them in batches, parts of which may be done and then come again. `expiring`: messages of `again` older than
-    the time to live of their topic. `by_tenant`: the tenants with most of `again`, others as "".
+    the time to live of their topic; `by_place`: messages of `again` and `done` that were published outside of the time
+    span and stored in it, because the clock of their producer is wrong. `by_tenant`: the tenants with most of `again`,
+    others as "".
     """
 
     again: Count
@@ -55,6 +58,7 @@ class ReplaySummary(TypedDict):
     unfinished: Count
     in_batches: Count
     expiring: Count
+    by_place: Count
     by_tenant: Counts
 
 
@@ -73,11 +77,13 @@ class ReplayDuration(TypedDict):
 class ReplayPlanDocument(TypedDict):
     """A replay plan, format 1.
 
-    `since`, `until`: publish times of the first messages and after the last, null if the choice has no such bound;
-    `message`: position of the first message, null if the choice is by time. `ordered`: the subscription keeps order;
-    `store`: whether the workers' store was asked; `unread`: lines about stored entries without a readable message;
-    `gone`: lines about messages that are not stored any more, or may not be; `unknown`: lines about facts that could
-    not be read; `refusals`: reasons for which the plan cannot be carried out; `seal`: SHA-256 of all other keys.
+    `since`, `until`: time of the first messages and after the last, null if the choice has no such bound; a message is
+    chosen if it was published or stored in this time. `message`: position of the first message, null if the choice is
+    by time. `ordered`: the subscription keeps order; `store`: whether the workers' store was asked; `clocks`: clocks
+    that tell when messages were stored, those of the `broker`, or, between closings of ledgers, those of most
+    `producers`; `unread`: lines about stored entries without a readable message; `gone`: lines about messages that are
+    not stored any more, or may not be; `unknown`: lines about facts that could not be read; `refusals`: reasons for
+    which the plan cannot be carried out; `seal`: SHA-256 of all other keys.
     """
 
     format_version: Literal[1]
@@ -98,6 +104,7 @@ class ReplayPlanDocument(TypedDict):
     because: str
     ordered: bool
     store: bool
+    clocks: Literal["broker", "producers"]
     partitions: list[ReplayPartition]
     summary: ReplaySummary
     duration: ReplayDuration
@@ -115,6 +122,7 @@ class ReplayReport:
     `partitions`: number of partitions that are done; `entries`: entries that come again, or for an undo come no more;
     `kept`: entries that stay acknowledged although they are behind the new position, because they were handled since
     the plan or are outside of it; `again_done`: of an undo, entries that were handled a second time meanwhile;
+    `unclear`: one text for each partition of which an attempt does not know whether its messages came again;
     `problems`: one text for each failure. `complete`: nothing is left to do.
     """
 
@@ -124,14 +132,15 @@ class ReplayReport:
     entries: int = 0
     kept: int = 0
     again_done: int = 0
+    unclear: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     complete: bool = False
     seconds: float = 0.0
 
 
 class ReplayRow(TypedDict):
-    """A replay in the history of a namespace. `state`: `complete`, `incomplete` (begun and not ended) or `undone`;
-    `messages`: their number in the plan; `because`: reason, as the user wrote it.
+    """A replay in the history of a namespace. `state`: `complete`, `incomplete` (begun and not ended), `undoing` (its undo
+    has begun and not ended) or `undone`; `messages`: their number in the plan; `because`: reason, as the user wrote it.
     """
 
     run: str
@@ -141,4 +150,4 @@ class ReplayRow(TypedDict):
     subscription: str
     messages: AtLeastOne
     because: str
-    state: Literal["complete", "incomplete", "undone"]
+    state: ReplayState

@@ -6,7 +6,6 @@ Containers run as users without an entry in the list of users, and jobs delete t
 
 from __future__ import annotations
 
-import getpass
 import os
 import stat
 from collections.abc import Mapping
@@ -48,6 +47,8 @@ def user_name() -> str:
     """Login name of the user of this process: the value of LOGNAME or a similar variable, which the user can set, else
     that in the machine's list of users; `uid NUMBER` without both.
     """
+    import getpass  # with the settings of terminals, which few commands need
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

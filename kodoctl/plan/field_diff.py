@@ -12,9 +12,11 @@ from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate,
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.text.formatting import many
 from kodoctl.topology.model.policies import (
+    AT_CREATION,
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
     AutoTopicCreation,
+    BacklogQuota,
     Policies,
     PolicyValue,
 )
@@ -43,7 +45,12 @@ _MOVE: Final = """:
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
 NEVER_UNSET = {"schema_validation": False}
 # Namespace policies that Pulsar always answers: the default and "unset" look alike.
-ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
+ALWAYS_SET = {
+    "schema_validation": False,
+    "encryption_required": False,
+    "allow_auto_update_schema": True,
+    "subscription_auth": "none",
+}
 
 
 class FieldDiff:
@@ -185,8 +192,8 @@ def namespace_fields(
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
         old, new = before.policies.get(name), after.policies.get(name)
-        if new is None and name in ONLY_WHERE_NAMED:
-            continue  # a namespace always has clusters: Pulsar knows no way to unset them
+        if name in AT_CREATION or (new is None and name in ONLY_WHERE_NAMED):
+            continue  # a namespace always has clusters and bundles: Pulsar knows no way to unset them
         if new is None and name in ALWAYS_SET:
             new = ALWAYS_SET[name]
         if normalize(old) != normalize(new):
@@ -248,6 +255,10 @@ def normalize(value: PolicyValue | None) -> PolicyValue | None:
     match value:
         case tuple():
             return frozenset(value)
+        case dict():
+            return {name: normalize(member) for name, member in value.items()}
+        case BacklogQuota(when_full=when_full, when_old=when_old) if when_full == when_old:
+            return value.model_copy(update={"when_old": None})
         case AutoTopicCreation(type="non-partitioned"):
             return True
         case AutoTopicCreation(partitions=None):

@@ -16,6 +16,7 @@ from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
+from kodoctl.plan.danger.namespace_bundles import bundle_findings
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
@@ -129,8 +130,9 @@ def make_plan(  # the parts of a plan are what they are
             *ledgers_fit(part, owners, live),
             *blast_radius(desired, live, changes, allowances.share),
             *(unedited_warning(changes, against) if against is not None else ()),
-            *delayed_delivery_findings(part, live),
-            *forbidden_types(part, live),
+            *delayed_delivery_findings(part, live, changes),
+            *forbidden_types(part, live, changes),
+            *bundle_findings(part, live),
             *broker_config_findings(part, live, changes),
             *unmet_needs(live, changes),
             *stopped_clients(live, changes),

@@ -47,7 +47,7 @@ def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, 
     its value.
     """
     pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
-    writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items()) if name not in pair]
+    writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items(), key=_rank) if name not in pair]
     if len(pair) < 2:
         return [*writes, *(PolicyWrite(name, *values) for name, values in pair.items())]
     retention, quota = (
@@ -60,6 +60,12 @@ def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, 
         return [*writes, quota, retention]
     none, back = PolicyWrite(quota.name, quota.before, _NO_QUOTA), PolicyWrite(quota.name, _NO_QUOTA, quota.after)
     return [*writes, none, retention, back]
+
+
+def _rank(change: tuple[str, tuple[PolicyValue | None, PolicyValue | None]]) -> tuple[bool, str]:
+    """Order of a write: allowed clusters come last where some go, because those of `replication` must be among them."""
+    name, (before, after) = change
+    return name == "allowed_clusters" and not set(before or ()) <= set(after or ()), name
 
 
 def _is_accepted(

@@ -23,6 +23,7 @@ ID: Final = "kodo-id"  # identity for deduplication, stamped by a producer or an
 MAX_ID: Final = 1_024  # characters of it: a longer one names nothing
 SEQ: Final = "kodo-seq"  # producer run, partition and number, for gap detection
 COVERED: Final = "kodo-covered"  # on marks of a source: FROM..TO, the log of its database of which all is stored
+ROUTING: Final = "kodo-routing"  # on the same marks: hash of what decided topic and key, kodo_consumer.source.identity
 ORIGIN_ID: Final = "kodo-origin-id"  # ledger:entry:partition:batch index of the first hop
 ORIGIN_TOPIC: Final = "kodo-origin-topic"
 ORIGIN_TIME: Final = "kodo-origin-time"  # publish time of the first hop, ms since the epoch

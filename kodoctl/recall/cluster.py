@@ -126,19 +126,6 @@ class RecallCluster:
         sure = Unread(self._session.admin, self._session.client, sure=True)
         return read_all(self._session.client, facts, unread or sure, after=after)
 
-    def read_since(self, facts: PartitionFacts, since: int) -> Iterator[ReadMessage]:
-        """Yields the messages of a partition from a publish time on (ms since the epoch), as the broker finds it; if it
-        finds none, the last message. Adds entries without a message to `unread`. Raises ClusterError.
-        """
-        missed, is_empty = Unread(self._session.admin, self._session.client), True
-        for message in read_all(self._session.client, facts, missed, since=since):
-            is_empty = False
-            yield message
-        if is_empty:
-            yield from self.read_all(facts, (facts.last[0], facts.last[1] - 1), self.unread)
-        for part, runs in () if is_empty else missed.runs.items():
-            self.unread.add(part, runs)
-
     def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[ReadMessage]:
         """Yields the messages of a partition at the positions `only`, in order, after the entry `after` (None: from the
         first one) up to the entry `until`. Raises ClusterError.

@@ -5,17 +5,26 @@ the acknowledged ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.applied_policy import PolicyUnreadableError, backlog_limits, time_to_live
+from kodoctl.pulsar.admin.store_times import closing_times, noted_time
 from kodoctl.pulsar.admin.topic_stats import read_stats
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.plan.replay_counts import PartitionCounts, PublishTimes, ReplayCounts, duration_of
 from kodoctl.recall.plan.replay_plan import sealed
+from kodoctl.recall.plan.store_times import (
+    CLOCK_ERROR,
+    StoredSpan,
+    first_by_majority,
+    first_noted,
+    ledgers_between,
+    open_at,
+)
 from kodoctl.recall.recall_planner import held_letters
 from kodoctl.text.formatting import many, size_text, time_text
 from kodoctl.topology.names import TopicName, partition_name, partition_numbers
@@ -24,13 +33,11 @@ from kodoctl.topology.units import Duration
 if TYPE_CHECKING:
     from kodoctl.documents.replay_document import ReplayDuration, ReplayPartition, ReplayPlanDocument
     from kodoctl.pulsar.admin.admin import Admin
-    from kodoctl.pulsar.binary.message_reader import PartitionFacts, ReadMessage
+    from kodoctl.pulsar.binary.message_reader import PartitionFacts, Place, ReadMessage
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.message.stored_message import Position
     from kodoctl.recall.plan.ready_lanes import ReadyLane, ReplaySource
     from kodoctl.recall.plan.selection import Done
-
-_AHEAD: Final = 60_000  # ms by which publish times are taken to be out of order at most, where reading begins and ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +61,9 @@ class ReplayRequest:
 
 @dataclass(slots=True)
 class _Notes:
-    """Lines of the plan that are gathered lane by lane (`ReplayPlanDocument`)."""
+    """Facts of the plan that are gathered lane by lane (`ReplayPlanDocument`)."""
 
+    clocks: Literal["broker", "producers"] = "broker"
     gone: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -96,6 +104,7 @@ def prepare_replay(request: ReplayRequest, admin: Admin, cluster: RecallCluster)
             "because": request.because,
             "ordered": source.ordered,
             "store": request.done is not None,
+            "clocks": notes.clocks,
             "partitions": rows,
             "summary": summary,
             "duration": _duration(request, admin, coming),
@@ -134,12 +143,13 @@ def _lane_rows(
         first = _first(facts)
         if first is None:
             begins[number] = None
-        found = PartitionCounts(cursor, counts, request.now - ttl if ttl else None)
-        for stored in _messages(request, cluster, facts):
+        read, span = _read_span(request, admin, cluster, facts, notes)
+        found = PartitionCounts(cursor, counts, request.now - ttl if ttl else None, span, facts.ledgers)
+        for stored in _read(cluster, read):
             letter = letter_of(stored, lane.topic, request.source.fair_by)
             if (stored.ledger, stored.entry) == first:
                 begins[number] = letter.publish_time
-            found.add(letter)
+            found.add(letter, stored.first_chunk)
         if quota_size and found.size > quota_size:
             notes.refusals.append(
                 f"{part}: {size_text(found.size)} would be unread, more than the backlog quota of"
@@ -176,21 +186,56 @@ def _first(facts: PartitionFacts) -> tuple[int, int] | None:
     return (facts.ledgers[0].ledger, facts.ledgers[0].first) if facts.ledgers else None
 
 
-def _messages(request: ReplayRequest, cluster: RecallCluster, facts: PartitionFacts) -> Iterator[ReadMessage]:
-    """Messages of a partition from the beginning of the request on, until publish times are behind its end."""
+def _read_span(
+    request: ReplayRequest, admin: Admin, cluster: RecallCluster, facts: PartitionFacts, notes: _Notes
+) -> tuple[PartitionFacts, StoredSpan]:
+    """The stored ledgers of a partition to read, and the entries that were stored in the time of the request. Messages
+    of producers whose clocks are wrong by up to CLOCK_ERROR are in these ledgers.
+    """
     message, (since, until) = request.message, request.span
-    if message is not None and not _stores(facts, message):
-        return
-    if message is not None:
-        stored = cluster.read_all(facts, (message.ledger, message.entry - 1), cluster.unread)
-    elif since is None:
-        stored = cluster.read_all(facts, None, cluster.unread)
+    known = closing_times(admin, facts.topic)
+    closed = known or {}
+    if known is None:
+        notes.unknown.append(f"{facts.topic}: when its ledgers were closed: this role may not read it; all is read")
+
+    def first(at: int) -> Place | None:
+        run = open_at(facts.ledgers, closed, at)
+        if run is None:
+            return None
+        runs = facts.ledgers if known is None else (run,)
+        later = ((other.ledger, other.first) for other in facts.ledgers if other > runs[-1])
+        return _first_stored(admin, cluster, replace(facts, ledgers=runs), at, notes) or next(later, None)
+
+    end = None if until is None or until > request.now else first(until)
+    last = None if until is None else until + CLOCK_ERROR
+    if message is None:
+        begin = first(since or 0)
+        runs = ledgers_between(facts.ledgers, closed, (since or 0) - CLOCK_ERROR, last)
     else:
-        stored = cluster.read_since(facts, max(0, since - _AHEAD))
-    for one in stored:
-        if until is not None and one.publish_time > until + _AHEAD:
-            return
-        yield one
+        begin = (message.ledger, message.entry)
+        first_read = max((run.ledger for run in facts.ledgers if run.ledger < message.ledger), default=0)
+        runs = ledgers_between(tuple(run for run in facts.ledgers if run.ledger >= first_read), closed, 0, last)
+        runs = runs if _stores(facts, message) else ()
+    return replace(facts, ledgers=runs), StoredSpan(begin, end)
+
+
+def _first_stored(admin: Admin, cluster: RecallCluster, facts: PartitionFacts, at: int, notes: _Notes) -> Place | None:
+    """The first entry in the ledgers of `facts` that was stored at a time (ms since the epoch) or later; None: none was."""
+    for run in facts.ledgers:
+        entry, is_noted = first_noted(run, at, lambda place: noted_time(admin, facts.topic, place))
+        if not is_noted:
+            notes.clocks = "producers"
+            with closing(_read(cluster, facts)) as stored:
+                return first_by_majority((((one.ledger, one.entry), one.publish_time) for one in stored), at)
+        if entry is not None:
+            return run.ledger, entry
+    return None
+
+
+def _read(cluster: RecallCluster, facts: PartitionFacts) -> Generator[ReadMessage]:
+    """Messages in the ledgers of `facts`."""
+    if facts.ledgers:
+        yield from cluster.read_all(facts, (facts.ledgers[0].ledger, facts.ledgers[0].first - 1), cluster.unread)
 
 
 def _stores(facts: PartitionFacts, message: Position) -> bool:

@@ -254,6 +254,8 @@ def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
         yield Line(f"  {message['broken']}", "red", hang=4)
     if message["preview"]:
         yield Line(f"  {one_line(message['preview'])}", "green", hang=4)
+    if "content" in message and message["content"]["note"]:
+        yield Line(f"  payload: {one_line(message['content']['note'])}", "yellow", hang=4)
     yield Line()
 
 

@@ -33,7 +33,7 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
     yield Line()
     yield Line(f"  from   {_begin(document)}", hang=_HANG)
     if document["until"] is not None:
-        yield Line(f"  until  published before {time_text(document['until'], seconds=True)}", hang=_HANG)
+        yield Line(f"  until  {time_text(document['until'], seconds=True)}", hang=_HANG)
     for lane, rows in _by_lane(document["partitions"]).items():
         count = sum(row["messages"] for row in rows)
         span = f"{time_text(min(row['first'] for row in rows))} to {time_text(max(row['last'] for row in rows))}"
@@ -41,6 +41,8 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
         yield Line(f"  lane   {where}: {many(count, 'message')}, published {span}", hang=_HANG)
     if document["because"]:
         yield Line(f"  why    {one_line(document['because'])}", hang=_HANG)
+    if document["message"] is None:
+        yield Line(f"  clock  {_CLOCKS[document['clocks']]}", hang=_HANG)
     yield Line()
     yield from _counts(document)
     yield from _warnings(document)
@@ -56,6 +58,13 @@ def replay_plan_lines(document: ReplayPlanDocument, target: str, *, is_applied: 
     yield Line()
     if not is_applied:
         yield _verdict(document)
+
+
+_CLOCKS: Final = {
+    "broker": "the broker's, which notes when it stores a message",
+    "producers": "the producers': the broker notes only when it closes a ledger. Within a ledger most clocks are taken"
+    " to be right, and each to within 10 min",
+}
 
 
 def _begin(document: ReplayPlanDocument) -> str:
@@ -129,6 +138,11 @@ def _warnings(document: ReplayPlanDocument) -> Iterator[Line]:
             f"{summary['elsewhere']:,} of them also wait in another lane, or are dead letters: they are handled there as"
             " well, and only a store or `message.once` tells the second one."
         )
+    if summary["by_place"]:
+        texts.append(
+            f"{summary['by_place']:,} were published outside of this time and stored in it: the clock of their producer"
+            " is wrong."
+        )
     if summary["expiring"]:
         texts.append(
             f"{summary['expiring']:,} are older than the time to live: the broker drops them again within minutes, unless"
@@ -174,6 +188,13 @@ def replay_report_lines(report: ReplayReport) -> Iterator[Line]:
         if report.kept:
             kept = many(report.kept, "entry stays", "entries stay")
             yield Line(f"  {kept} acknowledged behind the new position: handled since, or not of the plan.", hang=2)
+    if report.unclear:
+        yield Line(
+            "  Not known whether these came again: an attempt was killed while their cursor moved, and the lane was"
+            " resumed before this one. They were not moved again; plan them anew if your handlers did not see them:",
+            "yellow", hang=2,
+        )  # fmt: skip
+    yield from (Line(f"    {one_line(line, 400)}", "yellow", hang=6) for line in report.unclear)
     yield from (Line(f"  {one_line(problem, 400)}", "yellow", hang=4) for problem in report.problems)
     if not report.complete:
         yield Line("Not complete: run the same command again.", "bold red")
@@ -191,4 +212,4 @@ def replay_list_lines(rows: list[ReplayRow], namespace: str) -> Iterator[Line]:
         yield Line(f"  by {one_line(row['who'])}{because}", "dim", hang=4)
 
 
-_STYLES: Final = {"complete": "green", "incomplete": "bold red", "undone": "yellow"}
+_STYLES: Final = {"complete": "green", "incomplete": "bold red", "undoing": "bold red", "undone": "yellow"}

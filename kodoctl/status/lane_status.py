@@ -18,8 +18,9 @@ class LaneStatus:
     below 0) count messages. `oldest`: publish time of the oldest unacknowledged message
     in ms since the epoch, None if there is none or it is unknown. `rate_in`, `rate_out`: messages per second, into the
     topic and to this subscription. `consumers`: the largest number on one partition; `blocked`: those of them that the
-    broker sends nothing more, because they have too many unacknowledged messages. `steered`: property of the
-    subscription with the live orders to its workers, None without.
+    broker sends nothing more, because they have too many unacknowledged messages. `idle`: those beyond the number of
+    partitions, if the broker gives each partition to one consumer. `steered`: property of the subscription with the
+    live orders to its workers, None without.
     """
 
     ground: str
@@ -38,6 +39,7 @@ class LaneStatus:
     oldest: int | None = None
     consumers: int = 0
     blocked: int = 0
+    idle: int = 0
     steered: str | None = None
 
     @property

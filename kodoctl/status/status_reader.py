@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -56,14 +56,15 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> t
 
 
 def read_lanes(
-    admin: Admin, expansion: Expansion, over: Callable[[], bool]
-) -> tuple[TopologyStatus, list[UnreadTopic]]:
-    """Reads only the lanes of a topology: no exact counts, no undeclared subscriptions, no replication. Returns (status,
-    unread topics, each with its reason). `over`, called by several threads, returns True when time is up; topics whose
-    reading has not begun by then count as unread. Never raises because of the cluster.
+    admin: Admin, expansions: Sequence[Expansion], over: Callable[[], bool]
+) -> tuple[tuple[TopologyStatus, ...], tuple[UnreadTopic, ...]]:
+    """Reads only the lanes of topologies: no exact counts, no undeclared subscriptions, no replication. Returns (status
+    of each, unread topics, each with its reason). `over`, called by several threads, returns True when time is up;
+    topics whose reading has not begun by then count as unread. Never raises because of the cluster.
     """
 
-    def ask(topic: FamilyTopic) -> list[LaneStatus] | UnreadTopic:
+    def ask(place: tuple[Expansion, FamilyTopic]) -> list[LaneStatus] | UnreadTopic:
+        expansion, topic = place
         reason = "its turn did not come in time"
         try:
             if not over():
@@ -73,11 +74,14 @@ def read_lanes(
             reason = problem.diagnostics[0].detail or problem.diagnostics[0].summary
         return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
 
+    places = [(one, topic) for one in expansions for topic in one.topics]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
-        answers = list(pool.map(ask, expansion.topics))
-    unread = [answer for answer in answers if isinstance(answer, UnreadTopic)]
-    lanes = [lane for answer in answers if not isinstance(answer, UnreadTopic) for lane in answer]
-    return TopologyStatus(expansion.name, str(expansion.namespace), tuple(lanes), ()), unread
+        answers = list(pool.map(ask, places))
+    lanes: dict[str, list[LaneStatus]] = {one.name: [] for one in expansions}
+    for (expansion, _), answer in zip(places, answers, strict=True):
+        lanes[expansion.name] += [] if isinstance(answer, UnreadTopic) else answer
+    statuses = (TopologyStatus(one.name, str(one.namespace), tuple(lanes[one.name]), ()) for one in expansions)
+    return tuple(statuses), tuple(answer for answer in answers if isinstance(answer, UnreadTopic))
 
 
 _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
@@ -99,6 +103,8 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
         ]
+        consumers = max((len(sub.get("consumers") or []) for sub in partitions), default=0)
+        one_each = any(sub.get("type") == "Failover" for sub in partitions)
         lane = LaneStatus(
             topic.ground,
             label,
@@ -110,8 +116,9 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            consumers=max((len(sub.get("consumers") or []) for sub in partitions), default=0),
+            consumers=consumers,
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
+            idle=max(0, consumers - len(partitions)) if one_each else 0,
             steered=next(
                 filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
                 None,

@@ -94,8 +94,8 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
-    """Lines of facts that a number does not show: whether the backlog drains, lanes without workers, blocked consumers,
-    and live orders.
+    """Lines of facts that a number does not show: whether the backlog drains, lanes without workers, consumers that
+    are blocked or have no partition, and live orders.
     """
     if pace := backlog_text(lanes):
         yield Line(f"  {pace}", "dim", hang=4)
@@ -107,6 +107,9 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Itera
             of = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')}"
             held_back = f"{of} {get} nothing more: too much is unacknowledged"
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
+        if lane.idle:
+            some = f"{lane.idle:,} of {many(lane.consumers, 'consumer')} {'has' if lane.idle == 1 else 'have'} no partition"
+            yield Line(f"  {_name(lane)}: {some}; where order is kept, only more partitions help", "yellow", hang=4)
         if lane.steered and (text := steered_text(lane.steered, now)):
             yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, assert_never
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology import defaults
 from kodoctl.topology.change_sources import change_sources, sourced_grounds
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
@@ -32,6 +32,7 @@ from kodoctl.topology.policy_layers import (
     DERIVED_SOURCED,
     Layer,
     merge_layers,
+    of_every_topic,
     policy_layer,
 )
 from kodoctl.topology.resources import (
@@ -185,6 +186,7 @@ def _family(
     on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
+    below = tuple(map(of_every_topic, common))
     of_ready = (_unacked_limits(*defaults.unacked_budget(ground.subscriptions.values())), *common)
     group.start(None, parts, (DERIVED_SOURCED, *of_ready) if sourced else of_ready)
     for level in levels:
@@ -193,16 +195,16 @@ def _family(
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.start(sub, parts, (*common, derived_state(*budget), *on_states))
+            group.start(sub, parts, (*below, derived_state(*budget), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            layers = (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter"))
+            layers = (*below, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter"))
             group.start(sub, defaults.dead_letter_partitions(dead), layers)
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
-            group.start(sub, parts, (*common, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
+            group.start(sub, parts, (*below, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
 
@@ -270,9 +272,10 @@ def _schemas(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterato
             and payload.type == "avro"
             and payload.definition is not None
         ):
-            yield SchemaResource(
-                topic.name, "AVRO", json.dumps(payload.definition, sort_keys=True, separators=(",", ":"))
-            )
+            import json  # most files name no schema, and it takes 1 ms
+
+            definition = json.dumps(payload.definition, sort_keys=True, separators=(",", ":"))
+            yield SchemaResource(topic.name, "AVRO", definition)
 
 
 def _subscriptions(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterator[SubscriptionResource]:

@@ -21,7 +21,6 @@ from kodoctl.topology.model.topology import VERSION, GroundTopic, Topology
 from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.payload_schemas import read_payloads
 from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_FINDINGS, Node, parse
-from kodoctl.topology.yaml.validation_errors import from_validation
 
 BASE = "base"
 STANDARD_INPUT: Final = "-"
@@ -241,6 +240,7 @@ def _load(
     spec, invalid = validate(merged, root, base)
     if invalid:
         from kodoctl.topology.json_schema.file_schema import topology_schema
+        from kodoctl.topology.yaml.validation_errors import from_validation
 
         findings += from_validation(invalid, merged, topology_schema())
     if spec is None or findings or file.findings:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
+
+from kodoctl.frozen_dataclass import dataclass
 
 # Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name; and
 # without the two that lead elsewhere in a path of its admin API.
@@ -24,6 +26,7 @@ RESERVED_PREFIX: Final = "kodo-"  # of names that no file and no message may cho
 RESERVED_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant
 HOLDER: Final = "kodo-hold"
 AUDIT_SUFFIX: Final = "-AUDIT"
+LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
 
 
 class Level(StrEnum):

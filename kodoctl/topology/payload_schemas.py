@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_DEPTH, Node
 
@@ -59,6 +58,8 @@ def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
     """Parses a payload schema file's bytes within the limits of a topology file; a fault is in its `problem`."""
     if len(data) > MAX_BYTES:
         return PayloadFile(kind, path, None, "it is larger than 8 MiB")
+    import json  # most files name no schema, and it takes 1 ms
+
     try:
         definition = json.loads(data)
     except RecursionError:

@@ -7,10 +7,13 @@ topic.state_policies; dead letters and audit = defaults < topic < derived < thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.model.policies import (
+    NAMESPACE_POLICY_NAMES,
+    READY_ONLY,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
     InactiveTopic,
@@ -42,6 +45,14 @@ class Layer:
 def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
     """Layer of the topic policies that are set in a map of the file, whose path is `origin`."""
     return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
+
+
+def of_every_topic(layer: Layer) -> Layer:
+    """The layer without policies that only ready topics get (`READY_ONLY`)."""
+    if READY_ONLY.isdisjoint(layer.values):
+        return layer
+    kept = {name: value for name, value in layer.values.items() if name not in READY_ONLY}
+    return Layer(layer.origin, kept, layer.why)
 
 
 _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
@@ -86,7 +97,8 @@ def _base(topic: str, *policy: str) -> tuple[str, ...]:
     maps = (f"topics.{topic}.policies", "defaults.policies", "namespace_policies")
     topics, defaults, namespace = (".".join((one, *policy)) for one in maps)
     look_ahead = (_DERIVED,) if policy[0].startswith("max_unacked_") else ()  # derived < defaults, for ready topics
-    return (topics, defaults, *look_ahead, namespace, _BROKER)
+    above = (namespace,) if policy[0] in NAMESPACE_POLICY_NAMES else ()
+    return (topics, defaults, *look_ahead, *above, _BROKER)
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:

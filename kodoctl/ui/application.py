@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -13,14 +14,25 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.recall.filter.condition import literal
 from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import lane_text, many, time_text
+from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
-from kodoctl.ui.first_screen import CommandWords, Sentence, first_screen
-from kodoctl.ui.message_views import SPANS, LaneQuestion, MessageQuestion, hop_places, lane_commands, message_view
+from kodoctl.ui.export_response import ExportResponse
+from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
+from kodoctl.ui.message_views import (
+    SPANS,
+    LaneQuestion,
+    MessageQuestion,
+    cause_groups,
+    export_command,
+    hop_places,
+    lane_commands,
+    message_view,
+)
 from kodoctl.ui.page_gate import PageGate
+from kodoctl.ui.plan_views import apply_views, stopped_apply
+from kodoctl.ui.rate_history import RateHistory
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,9 +42,10 @@ if TYPE_CHECKING:
     from kodoctl.ui.action_pages import ActionMaker
     from kodoctl.ui.actions import ActionDesk
     from kodoctl.ui.message_views import LaneMessages, SearchResult
+    from kodoctl.ui.plan_views import PlanLookup
 
 _PACKAGE: Final = "kodoctl.ui"
-_FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
 _STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
 
@@ -42,18 +55,21 @@ class MessageLookup(Protocol):
     def lane(self, question: LaneQuestion) -> LaneMessages:
         """Reads the messages of a lane that its subscription has not acknowledged."""
 
+    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+        """Yields the parts of a file of these messages. `suffix`: `jsonl` or `parquet`."""
+
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         """Searches the lanes of a topology, "" for all, for messages that `text` names."""
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message."""
+        """The document of `kodo-consumer why` about a message, and as `stored` the message itself, None for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
-    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit. They block,
-    and raise KodoctlError.
+    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit; `read_facts`:
+    returns what was read beside these lanes so far, at once. The others block, and raise KodoctlError.
     """
 
     target: str
@@ -61,14 +77,19 @@ class ConsoleData:
     words: CommandWords
     read_status: Callable[[], StatusReading]
     read_audit: Callable[[], Sentence]
+    read_facts: Callable[[StatusReading], ScreenFacts]
     messages: MessageLookup
+    plans: PlanLookup
 
 
 class _RecentStatus:
-    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result."""
+    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result.
+    `history`: this reading and those before it.
+    """
 
     def __init__(self, read: Callable[[], StatusReading]) -> None:
         self._read, self._lock = read, threading.Lock()
+        self.history = RateHistory()
         self._last: StatusReading | None = None
         self._until = 0.0
 
@@ -76,7 +97,8 @@ class _RecentStatus:
         with self._lock:
             if self._last is None or time.monotonic() > self._until:
                 self._last = self._read()
-                self._until = time.monotonic() + _FRESH_S
+                self.history.add(self._last)
+                self._until = time.monotonic() + FRESH_S
             return self._last
 
 
@@ -113,9 +135,7 @@ class _Pages:
 
     def lane(self, request: Request) -> Response:
         """Messages of a lane."""
-        question = LaneQuestion(
-            **_given(request, "topology", "topic", "subscription"), where=request.query_params.get("where") or "true"
-        )
+        question = _lane_question(request)
         found: LaneMessages | None = None
         problems: tuple[Diagnostic, ...] = ()
         try:
@@ -126,10 +146,18 @@ class _Pages:
         commands = lane_commands(self._data.words, question, found) if found else []
         name = lane_text(found.level, found.state) if found else ""
         values = {
-            "question": question, "found": found, "views": views, "problems": problems, "literal": literal,
+            "question": question, "found": found, "views": views, "problems": problems,
             "commands": commands, "name": name,
+            "groups": cause_groups(question, found.document) if found else [],
+            "export": export_command(self._data.words, question, found) if found else "",
         }  # fmt: skip
         return self.show("lane.html.j2", values, 400 if problems else 200)
+
+    def export(self, request: Request) -> Response:
+        """File of the messages of a lane that meet a condition."""
+        question, suffix = _lane_question(request), request.query_params.get("as", "")
+        parts = self._data.messages.export(question, suffix)
+        return ExportResponse(parts, question.topic, suffix)
 
     def find(self, request: Request) -> Response:
         """Result of a search."""
@@ -147,19 +175,45 @@ class _Pages:
             "kodo-consumer why", question.topology, question.message, "--topic", question.ground,
             "--subscription", question.subscription,
         )  # fmt: skip
-        values = {"question": question, "document": document, "hops": hop_places(document), "line": line}
+        stored = message_view(document["stored"], _now()) if document["stored"] is not None else None
+        values = {
+            "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
+        }  # fmt: skip
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 
+    def plans(self, request: Request) -> Response:
+        """History of a topology's namespace, and drift. Drift is read anew if somebody asks for it."""
+        given, words = request.query_params, self._data.words
+        topology = given.get("topology", "") or next(iter(words.files), "")
+        drift = self._data.plans.read_drift() if given.get("drift") == "read" else self._data.plans.last_drift()
+        found = self._data.plans.history(topology)
+        values = {
+            "chosen": topology, "found": found, "applies": apply_views(found), "drift": drift, "now": _now(),
+            "stopped": stopped_apply(topology, found), "age": age_text,
+            "commands": [words.line_of_cluster("kodoctl history", found.namespace), words.line_of_files("kodoctl drift")],
+            "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
+        }  # fmt: skip
+        return self.show("plans.html.j2", values)
+
+    def read_ahead(self) -> None:
+        """Reads the lanes, and begins to read the facts beside them. A problem is reported by the page."""
+        with suppress(KodoctlError):
+            self._data.read_facts(self._status())
+
     def _screen(self) -> dict[str, Any]:
-        return {"screen": first_screen(self._status(), self._data.words), "sentence": self._data.read_audit()}
+        status = self._status()
+        screen = first_screen(status, self._data.words, self._status.history, self._data.read_facts(status))
+        return {"screen": screen, "sentence": self._data.read_audit()}
 
 
 def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = None) -> Starlette:
-    """Makes the application. It needs an AccessCheck before it: it refuses nobody itself. `actions`: makes plans, and
-    carries them out; None: the console only reads.
+    """Makes the application, and begins to read the lanes, so that the first window need not wait for all of it. It
+    needs an AccessCheck before it: it refuses nobody itself. `actions`: makes plans, and carries them out; None: the
+    console only reads.
     """
     pages = _Pages(data, acting=actions is not None)
-    screens, messages = PageGate("first screens"), PageGate("pages of messages")
+    screens, messages, plans = (PageGate(what) for what in ("first screens", "pages of messages", "pages of plans"))
+    threading.Thread(target=pages.read_ahead, name="kodo-ui-first", daemon=True).start()
 
     def answering(page: Callable[[Request], Response], gate: PageGate) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -176,8 +230,10 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
             Route("/", answering(pages.home, screens)),
             Route("/lanes", answering(pages.lanes, screens)),
             Route("/lane", answering(pages.lane, messages)),
+            Route("/export", answering(pages.export, messages)),
             Route("/find", answering(pages.find, messages)),
             Route("/message", answering(pages.message, messages)),
+            Route("/plans", answering(pages.plans, plans)),
             *(ActionPages(pages.show, *actions).routes if actions else ()),
             Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
             Route("/console.js", lambda _: _asset("text/javascript", "console.js", "action.js")),
@@ -193,6 +249,11 @@ def _visible(value: object) -> object:
 def _given(request: Request, *names: str) -> dict[str, str]:
     """Values of a query, "" for those that it lacks."""
     return {name: request.query_params.get(name, "") for name in names}
+
+
+def _lane_question(request: Request) -> LaneQuestion:
+    given = _given(request, "topology", "topic", "subscription")
+    return LaneQuestion(**given, where=request.query_params.get("where") or "true")
 
 
 def _now() -> int:

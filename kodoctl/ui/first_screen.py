@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.protocol.overrides import steered_text
+from kodoctl.recall.filter.condition import literal
 from kodoctl.status.status_text import backlog_text, is_growing
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, lane_text, many
+from kodoctl.text.formatting import age_text, duration_text, lane_text, many
+from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
+from kodoctl.ui.order_badges import is_paused, order_badges
+from kodoctl.ui.rate_history import RateHistory, Sparkline, sparkline
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
+    from kodoctl.ui.rate_history import LaneKey
 
 _VERDICTS: Final = {
     "no loss": ("good", "No message was lost"),
@@ -39,7 +43,8 @@ class Sentence:
 @dataclass(frozen=True, slots=True)
 class Need:
     """A fact that needs a person. `style`: `bad` or `open`; `means`: what follows from it; `command`: command that
-    repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none.
+    repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none; `lines`: (text,
+    query of `/lane`, None for none) of the groups that it has.
     """
 
     style: str
@@ -47,12 +52,48 @@ class Need:
     means: str
     command: str
     link: Mapping[str, str] | None = None
+    lines: tuple[tuple[str, Mapping[str, str] | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedApply:
+    """An apply that did not complete and holds no lease. `text`: id, state and what was done; `namespace`: its own."""
+
+    topology: str
+    namespace: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftNews:
+    """Result of the last reading of drift, at `at` (ms since the epoch). `text`: its verdict; `drifted`: something was
+    changed by hand, or could not be compared.
+    """
+
+    at: int
+    text: str
+    drifted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenFacts:
+    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters; `stopped`: applies;
+    `drift`: None if nobody asked for it.
+    """
+
+    causes: Mapping[LaneKey, LetterCauses] = field(default_factory=dict)
+    stopped: tuple[StoppedApply, ...] = ()
+    drift: DriftNews | None = None
+
+
+NO_FACTS: Final = ScreenFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class LaneCell:
     """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
-    that says what is wrong with it, "" for nothing; `link`: query of its page.
+    that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most frequent one of dead
+    letters, "" if unknown.
     """
 
     name: str
@@ -60,13 +101,14 @@ class LaneCell:
     oldest: str
     note: str
     link: Mapping[str, str]
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
     """A subscription. `lanes`: those that hold messages or have a note, and `empty` counts the others; `dead`: dead
     letters, None if it declares none; `workers`: most consumers of one lane; `badges`: live orders; `pace`: text about
-    the growth of the backlog, "" for none.
+    the growth of the backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
     """
 
     ground: str
@@ -77,6 +119,7 @@ class SubscriptionRow:
     workers: int
     badges: tuple[str, ...]
     pace: str
+    rates: Sparkline | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +143,21 @@ class FirstScreen:
 @dataclass(frozen=True, slots=True)
 class CommandWords:
     """Words with which commands name files and cluster. `files`: topology file by the name of the topology; `cluster`,
-    `environment`: options of the console's own command line.
+    `environment`: options of the console's own command line; `paths`: files and folders as they are named there.
     """
 
     files: Mapping[str, str]
     cluster: Sequence[str]
     environment: Sequence[str] = ()
+    paths: Sequence[str] = ()
 
     def line(self, command: str, topology: str, *words: str) -> str:
         """Command line of `command` about the file of a topology, quoted for a shell."""
         return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
+
+    def line_of_files(self, command: str) -> str:
+        """Command line of `command` about all files of the console, quoted for a shell."""
+        return " ".join(filter(None, (command, shlex.join([*self.paths, *self.environment, *self.cluster]))))
 
     def line_of_cluster(self, command: str, *words: str) -> str:
         """Command line of `command`, which takes no file, quoted for a shell."""
@@ -138,17 +186,34 @@ def audit_sentence(
     return Sentence(style, text, "" if style == "good" else command)
 
 
-def first_screen(reading: StatusReading, words: CommandWords) -> FirstScreen:
-    """Makes the first screen from one reading of all lanes."""
+def first_screen(
+    reading: StatusReading, words: CommandWords, history: RateHistory, facts: ScreenFacts = NO_FACTS
+) -> FirstScreen:
+    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one."""
     sections = tuple(
-        TopologySection(one.name, one.namespace, tuple(_rows(one, reading.at))) for one in reading.topologies
+        TopologySection(one.name, one.namespace, tuple(_rows(one, reading.at, history, facts)))
+        for one in reading.topologies
     )
-    needs = [need for one in reading.topologies for need in _needs(one, reading.at, words)]
+    needs = [need for one in reading.topologies for need in _needs(one, reading.at, words, history, facts)]
     unread = [
         Need("bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "")
         for reason, topics in _unread_topics(reading).items()
     ]
-    return FirstScreen(reading.at, sections, tuple(sorted((*unread, *needs), key=lambda need: need.style != "bad")))
+    found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
+    return FirstScreen(reading.at, sections, tuple(sorted(found, key=lambda need: need.style != "bad")))
+
+
+def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:
+    """Needs of plans: applies that stopped, and drift as it was read last."""
+    for one in facts.stopped:
+        means = (
+            "The rest is not done. A new apply of the file plans it and finishes it; the history says what was done."
+        )
+        yield Need("bad", f"{one.namespace}: {one.text}", means, words.line("kodoctl apply", one.topology))
+    if facts.drift is not None and facts.drift.drifted:
+        text = f"{facts.drift.text} Read {age_text(max(0, now - facts.drift.at))} ago."
+        means = "The cluster is not what the last apply left: the next one puts it back, or cannot."
+        yield Need("open", text, means, words.line_of_files("kodoctl drift"))
 
 
 def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
@@ -166,11 +231,11 @@ def _by_reader(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatu
     return groups
 
 
-def _rows(topology: TopologyStatus, now: int) -> Iterator[SubscriptionRow]:
+def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: ScreenFacts) -> Iterator[SubscriptionRow]:
     for (ground, subscription), lanes in _by_reader(topology).items():
-        cells = [(lane, _cell(topology, lane, now)) for lane in lanes]
+        cells = [(lane, _cell(topology, lane, now, facts)) for lane in lanes]
         shown = tuple(cell for lane, cell in cells if lane.is_read and (cell.entries or cell.note))
-        orders = (steered_text(lane.steered, now) for lane in lanes if lane.steered)
+        points = history.rates(topology.name, (ground, subscription))
         yield SubscriptionRow(
             ground,
             subscription,
@@ -178,12 +243,17 @@ def _rows(topology: TopologyStatus, now: int) -> Iterator[SubscriptionRow]:
             sum(lane.is_read for lane in lanes) - len(shown),
             next((cell for lane, cell in cells if not lane.is_read), None),
             max((lane.consumers for lane in lanes if lane.is_read), default=0),
-            tuple(filter(None, dict.fromkeys(orders))),
+            tuple(order_badges(lanes, now)),
             backlog_text(lanes),
+            sparkline(points) if points else None,
         )
 
 
-def _cell(topology: TopologyStatus, lane: LaneStatus, now: int) -> LaneCell:
+def _key(topology: TopologyStatus, lane: LaneStatus) -> LaneKey:
+    return topology.name, lane.topic, *lane.reader
+
+
+def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFacts) -> LaneCell:
     note = ""
     if not lane.there:
         note = "missing"
@@ -192,14 +262,18 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int) -> LaneCell:
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
-    return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane))
+    found = facts.causes.get(_key(topology, lane))
+    cause = one_line(found.causes[0][0], 80) if found is not None and found.causes and lane.entries else ""
+    return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause)
 
 
 def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:
     return {"topology": topology.name, "topic": lane.topic, "subscription": lane.subscription}
 
 
-def _needs(topology: TopologyStatus, now: int, words: CommandWords) -> Iterator[Need]:
+def _needs(
+    topology: TopologyStatus, now: int, words: CommandWords, history: RateHistory, facts: ScreenFacts
+) -> Iterator[Need]:
     if topology.missing:
         yield Need(
             "bad",
@@ -210,8 +284,9 @@ def _needs(topology: TopologyStatus, now: int, words: CommandWords) -> Iterator[
     for (ground, subscription), lanes in _by_reader(topology).items():
         name, chosen = f"{ground} / {subscription}", ("--topic", ground, "--subscription", subscription)
         line = partial(_line, words, topology.name, chosen)
-        yield from _letters(topology, lanes, name, now, line)
+        yield from _letters(topology, lanes, name, now, line, facts)
         yield from _workers(topology, lanes, name, line)
+        yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
             means = "Messages wait longer and longer. Live orders may be the reason; else start more workers."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
@@ -222,15 +297,52 @@ def _line(words: CommandWords, topology: str, chosen: tuple[str, ...], command: 
 
 
 def _letters(
-    topology: TopologyStatus, lanes: list[LaneStatus], name: str, now: int, line: Callable[..., str]
+    topology: TopologyStatus,
+    lanes: list[LaneStatus],
+    name: str,
+    now: int,
+    line: Callable[..., str],
+    facts: ScreenFacts,
 ) -> Iterator[Need]:
     for lane in lanes:
-        if lane.state == "dead" and lane.entries:
-            oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
-            means = "No worker takes them again by itself: a recall sends them again or discards them."
-            command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
-            text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
-            yield Need("bad", text, means, command, _link(topology, lane))
+        if lane.state != "dead" or not lane.entries:
+            continue
+        oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
+        means = "No worker takes them again by itself: a recall sends them again or discards them."
+        command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
+        text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
+        link, found = _link(topology, lane), facts.causes.get(_key(topology, lane))
+        groups = [] if found is None else cause_lines(found)
+        lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)
+        yield Need("bad", text, means, command, link, lines)
+        if found is not None and (tenant := failing_tenant(found)) is not None:
+            who, count = tenant
+            text = f"{name}: {count:,} of {many(found.read, 'dead letter')} are of tenant {one_line(who, 80)}"
+            means = "It fails far more than the others. A pause keeps its messages until its cause is repaired."
+            pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
+            yield Need("open", text, means, pause, {**link, "where": f"tenant = {literal(who)}"})
+
+
+def _changes(
+    topology: TopologyStatus,
+    lanes: list[LaneStatus],
+    name: str,
+    now: int,
+    line: Callable[..., str],
+    history: RateHistory,
+) -> Iterator[Need]:
+    """Needs that several readings show: lanes that grow, and messages that no worker takes although it could."""
+    for lane in lanes:
+        entries, span = history.growth(topology.name, lane)
+        if entries and lane.state != "ready":
+            text = f"{name}: {lane_text(lane.level, lane.state)} grew by {entries:,} entries in {duration_text(span)}"
+            means = "More messages come here than leave: look at their causes."
+            yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
+    still = history.standstill(topology.name, lanes[0].reader)
+    if still and not is_paused(lanes, now):
+        text = f"{name}: workers are connected, messages wait, and none was delivered for {duration_text(still)}"
+        means = "A circuit breaker is open, or handlers hang: the log and the metrics of a worker say which."
+        yield Need("open", text, means, line("kodo-consumer steer"))
 
 
 def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line: Callable[..., str]) -> Iterator[Need]:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.condition import literal
+from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.text.formatting import age_text
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
 """Ages of messages that a search reads, in ms; None: all that are stored."""
 LONGEST: Final = 500  # characters of a text that is searched
+_TENANTS: Final = 6  # that are named with a cause
+_LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,15 @@ class MessageQuestion:
 @dataclass(frozen=True, slots=True)
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
-    `state`: of the lane, None for the level of dead letters; `ended`: the time for reading was over.
+    `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
+    `ended`: the time for reading was over.
     """
 
     topic: str
     ground: str
     level: str | None
     state: str
+    reader: str
     document: PeekDocument
     ended: bool
 
@@ -94,8 +99,8 @@ class SearchResult:
 @dataclass(frozen=True, slots=True)
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `reason`, `error`: of its last failure, "" for
-    none; `facts`: (name, value, meaning) of its properties, those of the application first; `preview`: lines of the
-    payload's beginning; `size`: bytes of the payload, None for a tombstone.
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
+    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str
@@ -107,7 +112,9 @@ class MessageView:
     reason: str
     error: str
     facts: tuple[tuple[str, str, str], ...]
-    preview: tuple[str, ...]
+    payload: tuple[str, ...]
+    kind: str
+    note: str
     size: int | None
     broken: str
 
@@ -115,6 +122,7 @@ class MessageView:
 def message_view(message: PeekedMessage, now: int) -> MessageView:
     """Makes the view of a message at `now` (ms since the epoch)."""
     control = {one["name"]: one["value"] for one in message["control"]}
+    content = message["content"]
     return MessageView(
         properties.identity(control.get(properties.ID), control.get(properties.ORIGIN_ID), message["position"]),
         message["topic"],
@@ -128,10 +136,52 @@ def message_view(message: PeekedMessage, now: int) -> MessageView:
             *((name, value, "") for name, value in message["properties"].items()),
             *((one["name"], one["value"], one["means"]) for one in message["control"]),
         ),
-        tuple(message["preview"].splitlines()),
+        tuple(_shortened(content["text"])),
+        content["kind"],
+        content["note"],
         message["size"],
         message["broken"],
     )
+
+
+def _shortened(text: str) -> Iterator[str]:
+    """Yields the lines of a payload up to _LONGEST_PAYLOAD characters, and then how many are left out."""
+    yield from text[:_LONGEST_PAYLOAD].splitlines()
+    if len(text) > _LONGEST_PAYLOAD:
+        yield f"… and {len(text) - _LONGEST_PAYLOAD:,} characters more"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseGroup:
+    """Messages that failed in one way. `where`: condition that chooses them of those that are shown, "" for a rest of
+    several causes; `tenants`: (name,
+    messages, condition) of those with most of them; `others`: number of further tenants.
+    """
+
+    cause: str
+    messages: int
+    where: str
+    tenants: tuple[tuple[str, int, str], ...]
+    others: int
+
+
+def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGroup]:
+    """Groups of the messages of a lane by cause and tenant, in the order of the document."""
+    by_cause: dict[str, list[tuple[str, int]]] = {}
+    for one in document["groups"]:
+        by_cause.setdefault(one["cause"], []).append((one["tenant"], one["messages"]))
+    given = "" if question.where == "true" else f"({question.where}) AND "
+
+    def group(cause: str, messages: int) -> CauseGroup:
+        if cause not in by_cause:
+            return CauseGroup(cause, messages, "", (), 0)
+        where = f"cause = {literal(cause)}"
+        where = where if where == question.where else given + where
+        members = [one for one in by_cause[cause] if one[0] != NOBODY]
+        tenants = tuple((name, count, f"{where} AND tenant = {literal(name)}") for name, count in members[:_TENANTS])
+        return CauseGroup(cause, messages, where, tenants, len(members) - len(tenants))
+
+    return [group(cause, messages) for cause, messages in document["by_cause"].items()]
 
 
 def search_condition(text: str, names: Iterable[str]) -> str:
@@ -161,7 +211,7 @@ def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessag
     """Command lines that show the messages of a lane, and that plan to release them or to send them again."""
     chosen = ("--topic", found.ground, "--subscription", question.subscription)
     choice = ("--where", question.where)
-    peek = words.line_of_cluster("kodoctl peek", found.topic, *choice)
+    peek = words.line_of_cluster("kodoctl peek", *_peeked(words, question, found))
     match found.state:
         case State.DEAD:
             recall = words.line("kodoctl recall plan", question.topology, *chosen, *choice, "--out", "recall.json")
@@ -174,3 +224,16 @@ def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessag
                 "kodoctl waiting plan", question.topology, *chosen, *lane, *choice, "--out", "waiting.json"
             )
             return [peek, waiting]
+
+
+def export_command(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> str:
+    """Command line that writes the messages of a lane to a file, as its page does."""
+    return words.line_of_cluster("kodoctl peek", *_peeked(words, question, found), "--out", f"{question.topic}.jsonl")
+
+
+def _peeked(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> tuple[str, ...]:
+    """Words of `kodoctl peek` that choose these messages, and show them in the same way."""
+    file = words.files[question.topology]
+    return (
+        found.topic, "--subscription", found.reader, "--where", question.where, "--topology", file, *words.environment,
+    )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Final
 
 from kodoctl.errors import LockedError, error
 
-_MOST: Final = 10
-"""Pages of one kind: three kinds leave some of the 40 threads of the server free."""
+_MOST: Final = 9
+"""Pages of one kind: four kinds leave some of the 40 threads of the server free."""
 
 
 class PageGate:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 MIB = 1 << 20
+INHERIT = "inherit"
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Value:
 
     def is_said_by(self, shown: Any) -> bool:
         """Whether a plan's JSON shows this value."""
+        if self.text == INHERIT:
+            return shown is None
         return _words(shown) == _words(yaml.safe_load(self.text))
 
     def is_shown_by(self, answer: Any) -> bool:
@@ -61,8 +64,14 @@ class Row:
         if self.name == "backlog_quota":
             ((kind, body),) = self.hand.raw.items()
             return "POST", "backlogQuota", body, {"backlogQuotaType": kind}
+        if self.name == "resource_group":
+            return "POST", f"{self.namespace}/{self.hand.raw}", None, {}
+        if self.name == "subscription_roles":
+            return "POST", f"{self.namespace}/s", self.hand.raw["s"], {}
         if level == "namespace":
             return self.namespace_method, self.namespace, self.hand.raw, {}
+        if self.name == "subscription_rates":
+            return "POST", "s/dispatchRate", self.hand.raw, {}
         if self.in_query:
             return self.topic_method, self.topic, None, {self.topic: str(self.hand.raw)}
         return self.topic_method, self.topic, self.hand.raw, {}
@@ -72,14 +81,20 @@ def _quota(size: int, policy: str = "producer_request_hold") -> dict[str, Any]:
     return {"limitSize": size, "limitTime": -1, "policy": policy}
 
 
-def _dispatch(messages: int) -> Value:
+def _dispatch(messages: int, *, relative: bool = False) -> Value:
     raw = {
         "dispatchThrottlingRateInMsg": messages,
         "dispatchThrottlingRateInByte": messages * MIB,
         "ratePeriodInSecond": 2,
-        "relativeToPublishRate": False,
+        "relativeToPublishRate": relative,
     }
-    return Value(f"{{messages: {messages}, size: {messages}MiB, period: 2s}}", raw)
+    text = f"{{messages: {messages}, size: {messages}MiB, period: 2s, relative: {str(relative).lower()}}}"
+    return Value(text, raw)
+
+
+def _rates(messages: int) -> Value:
+    rate = _dispatch(messages)
+    return Value(f"{{s: {rate.text}}}", rate.raw)
 
 
 def _publish(messages: int) -> Value:
@@ -109,6 +124,40 @@ def _retention(days: int, mib: int) -> Value:
 
 def _creates(allowed: bool) -> Value:
     return Value(str(allowed).lower(), {"allowAutoSubscriptionCreation": allowed})
+
+
+def _delays(tick: int, *, active: bool = True) -> Value:
+    raw = {"active": active, "tickTime": tick, "maxDeliveryDelayInMillis": 86_400_000}
+    return Value(f"{{enabled: {str(active).lower()}, max_delay: 1d, tick: {tick // 1000}s}}", raw)
+
+
+def _bookies(name: str) -> Value:
+    raw = {"bookkeeperAffinityGroupPrimary": name, "bookkeeperAffinityGroupSecondary": f"{name}-2"}
+    return Value(f"{{primary: {name}, secondary: {name}-2}}", raw)
+
+
+def _shadow(name: str) -> Value:
+    topic = f"persistent://public/default/shadow-{name}"
+    return Value(f"[{topic}]", [topic])
+
+
+def _offload(name: str, size: int) -> Value:
+    raw = {
+        "managedLedgerOffloadDriver": "aws-s3",
+        "managedLedgerOffloadBucket": name,
+        "managedLedgerOffloadRegion": "eu",
+        "managedLedgerOffloadThresholdInBytes": size << 20,
+        "managedLedgerOffloadThresholdInSeconds": -1,
+        "managedLedgerOffloadDeletionLagInMillis": 60_000,
+        "managedLedgerOffloadedReadPriority": "TIERED_STORAGE_FIRST",
+        "s3ManagedLedgerOffloadRole": "reader",
+        "managedLedgerOffloadMaxThreads": 4,
+    }
+    text = (
+        f"{{driver: aws-s3, bucket: {name}, region: eu, after_size: {size}MiB, after: unlimited, delete_after: 1m,"
+        " read_first: tiered_storage, settings: {s3ManagedLedgerOffloadRole: reader, managedLedgerOffloadMaxThreads: 4}}"
+    )
+    return Value(text, raw)
 
 
 def _flag(value: bool) -> Value:
@@ -175,10 +224,25 @@ ROWS = (
         _creates(False), _creates(True), _creates(False),
     ),
     Row("publish_rate", "publishRate", "publishRate", _publish(100), _publish(200), _publish(300)),
-    Row("dispatch_rate", "dispatchRate", "dispatchRate", _dispatch(100), _dispatch(200), _dispatch(300)),
+    Row(
+        "dispatch_rate", "dispatchRate", "dispatchRate",
+        _dispatch(100), _dispatch(200, relative=True), _dispatch(300),
+    ),
     Row(
         "subscription_dispatch_rate", "subscriptionDispatchRate", "subscriptionDispatchRate",
         _dispatch(100), _dispatch(200), _dispatch(300),
+    ),
+    Row(
+        "replicator_dispatch_rate", "replicatorDispatchRate", "replicatorDispatchRate",
+        _dispatch(100), _dispatch(200), _dispatch(300, relative=True),
+    ),
+    Row(
+        "subscription_types", "subscriptionTypesEnabled", "subscriptionTypesEnabled",
+        Value("[failover]", ["Failover"]), Value("[key_shared]", ["Key_Shared"]), Value("[exclusive]", ["Exclusive"]), unset=[],
+    ),
+    Row(
+        "pause_on_ack_state_loss", "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistent",
+        _flag(True), Value(INHERIT, False), _flag(True), unset=False,
     ),
     Row("subscribe_rate", "subscribeRate", "subscribeRate", _subscribe(10), _subscribe(20), _subscribe(30)),
     _count("max_producers", "maxProducers", "maxProducersPerTopic"),
@@ -199,6 +263,11 @@ ROWS = (
         "schema_validation", "schemaValidationEnforced", "schemaValidationEnforced",
         _flag(True), _flag(False), _flag(True), unset=False,
     ),
+    Row("subscription_rates", "s/dispatchRate", "", _rates(1), _rates(2), _rates(3)),
+    Row(
+        "shadow_topics", "shadowTopics", "", _shadow("one"), _shadow("two"), _shadow("hand"), topic_method="PUT"
+    ),
+    Row("offload", "offloadPolicies", "offloadPolicies", _offload("one", 1), _offload("two", 2), _offload("hand", 3)),
     Row("max_message_size", "maxMessageSize", "", Value("1MiB", MIB), Value("2MiB", 2 * MIB), Value("3MiB", 3 * MIB)),
     Row(
         "auto_topic_creation", "", "autoTopicCreation", Value("false", {"allowAutoTopicCreation": False}),
@@ -211,5 +280,28 @@ ROWS = (
     _count("max_topics", "", "maxTopicsPerNamespace", 1000, unset=0),
     Row("encryption_required", "", "encryptionRequired", _flag(True), _flag(False), _flag(True), unset=False),
     Row("allow_auto_update_schema", "", "isAllowAutoUpdateSchema", _flag(False), _flag(True), _flag(False), unset=True),
+    Row("delayed_delivery", "", "delayedDelivery", _delays(1000), _delays(2000), _delays(3000, active=False)),
+    Row(
+        "subscription_auth", "", "subscriptionAuthMode",
+        Value("prefix", "Prefix"), Value("none", "None"), Value("prefix", "Prefix"), unset="None",
+    ),
+    Row("resource_group", "", "resourcegroup", _word("group-one"), _word("group-two"), _word("group-hand")),
+    Row("anti_affinity_group", "", "antiAffinity", _word("one"), _word("two"), _word("hand")),
+    Row("bookie_affinity", "", "persistence/bookieAffinity", _bookies("one"), _bookies("two"), _bookies("hand")),
+    Row(
+        "metric_properties", "", "allowedTopicPropertyKeysForMetrics",
+        Value("[team]", ["team"]), Value("[cost, team]", ["cost", "team"]), Value("[owner]", ["owner"]),
+    ),
+    Row(
+        "subscription_roles", "", "permissions/subscription",
+        Value("{s: [a]}", {"s": ["a"]}), Value("{s: [b], t: [a]}", {"s": ["b"], "t": ["a"]}), Value("{s: [c]}", {"s": ["c"]}),
+        unset={},
+    ),
+    Row(
+        "properties", "", "properties", Value("{team: one}", {"team": "one"}),
+        Value("{cost: all, team: two}", {"cost": "all", "team": "two"}), Value("{team: hand}", {"team": "hand"}), namespace_method="PUT",
+    ),
 )  # fmt: skip
-"""Every policy but `replication`, which a broker of one cluster can hold only one value of."""
+"""Every policy but lists of clusters, of which a broker of one cluster can hold only one value, and filters, which have
+to be installed.
+"""

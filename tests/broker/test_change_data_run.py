@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pulsar
 import pytest
 from kodo_consumer.core.sequences.sequencer import key_hash
-from kodo_consumer.source.pgoutput import Begin, read_message
-from kodo_consumer.source.positions import lsn_text, read_lsn
+from kodo_consumer.source.positions import Position, read_lsn
 
 from kodoctl.database.change_objects import IDENTITY
 from kodoctl.protocol.properties import LEDGER_PREFIX
@@ -120,19 +118,10 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     before = len(setting.rows())
     assert before, "some are stored, and the slot does not know it"
     assert not setting.is_confirmed()
-    path = f"persistent/{setting.tenant}/ns/orders-partition-0/internalStats"
-
-    def deduplicates() -> bool:
-        return "pulsar.dedup" in setting.broker.admin("GET", path).json()["cursors"]
-
     if how == "forgot":
-        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", False).ok
-        eventually(lambda: not deduplicates(), within=60)
-        assert setting.broker.admin("POST", f"namespaces/{setting.tenant}/ns/deduplication", True).ok
-        eventually(deduplicates, within=60)
+        setting.forget_numbers()
     else:
-        file = setting.file.read_text(encoding="utf-8")
-        setting.file.write_text(file.replace("compression: lz4", "compression: zstd"), encoding="utf-8")
+        setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
     setting.insert(500, 10)
     setting.finish()
     assert setting.rows() == Counter({str(number): 1 for number in range(510)})
@@ -142,44 +131,130 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     assert 0 < int(known[1]) <= before, "those that the source had reported do not come"
 
 
-def test_a_commit_of_another_timeline_is_not_taken_for_one_that_is_stored(
+def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting: Setting) -> None:
+    """Where the broker does not know the numbers, the partition says what is stored; not what others say is stored."""
+    setting.finish()
+    setting.insert(0, 10)
+    setting.finish()
+    own = next(one for _, one in setting.arrived() if one.data())
+    setting.insert(10, 1)
+    [lsn] = setting.open_commits()
+    prefix = own.properties()["kodo-id"].rpartition(":")[0]
+    for topic in {one.topic_name() for _, one in setting.arrived()}:
+        number = f"0123456789abcde:{topic[-1]}:1"
+        setting.send(topic, {"kodo-id": f"{prefix}:{lsn}#0", "kodo-seq": number})
+    setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    setting.finish()
+    assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in range(11))
+
+
+@pytest.mark.parametrize("keys", ["", "0123456789abcdef"], ids=["without keys", "with keys"])
+def test_a_number_that_others_raised_loses_no_change(setting: Setting, keys: str) -> None:
+    """Who takes the name of a producer while the source is away makes the broker drop the changes that follow."""
+    signing = {"KODO_CONSUMER_SIGNING_KEYS": keys} if keys else {}
+    setting.finish(**signing)
+    setting.insert(0, 40)
+    setting.finish(**signing)
+    setting.insert(40, 40)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number()), **signing) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    own = max((one for _, one in setting.arrived() if one.data()), key=lambda one: one.publish_timestamp())
+    setting.insert(80, 40)
+    lsn = setting.open_commits()[-1]
+    forged = {**own.properties(), "kodo-id": f"{own.properties()['kodo-id'].rpartition(':')[0]}:{lsn}#78"}
+    number = Position(read_lsn(lsn), 78).number
+    setting.send(own.topic_name(), forged if keys else {}, own.producer_name(), number)
+    with setting.run(**signing) as process:
+        assert process.wait(60) == 64
+    said = " ".join(setting.log.split())
+    assert "K792" in said
+    assert "somebody else sent under its name" in said
+    setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
+    setting.finish(**signing)
+    assert set(setting.rows()) - {"-1"} == {str(number) for number in range(120)}
+
+
+def test_a_slot_that_was_moved_is_found_after_the_broker_forgot_the_position(setting: Setting) -> None:
+    """After six hours without a run the broker has no number of the last mark; the mark itself is still stored."""
+    setting.finish()
+    setting.insert(0, 10)
+    setting.finish()
+    setting.insert(10, 10)
+    setting.move_slot()
+    setting.forget_numbers()
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    assert "K793" in setting.log
+    assert "would not show" not in setting.log
+
+
+def test_the_connection_is_kept_while_a_partition_is_read(
+    broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
+) -> None:
+    """The server ends a stream that reports nothing for wal_sender_timeout."""
+    own_postgres.restart_with(wal_level="logical", wal_sender_timeout="2s")
+    setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
+    setting.finish()
+    setting.insert(0, 400)
+    setting.finish()
+    setting.insert(400, 100)
+    setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    setting.finish(KILL_AT="slow read", KILL_NTH="25")
+    assert "reading what an earlier process stored there" in setting.log
+    assert "next try in" not in setting.log
+    assert setting.rows() == Counter({str(number): 1 for number in range(500)})
+
+
+def promote(setting: Setting, server: Postgres) -> None:
+    """Makes the server begin a new timeline, as a standby that becomes the primary."""
+    [(folder,)] = setting.sql("SELECT current_setting('data_directory')")
+    server.stop()
+    signal_file = Path(folder, "standby.signal")
+    signal_file.touch()
+    owner = Path(folder).stat()
+    os.chown(signal_file, owner.st_uid, owner.st_gid)
+    server.start()
+    setting.sql("SELECT pg_promote()")
+
+
+def test_a_commit_of_another_timeline_has_another_id(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:
     """A standby that becomes the primary counts positions from where it was, and what the old primary sent after that may
-    have the position of a new commit. Here somebody sends a message under the position of a commit that is to come.
+    have the position of a new commit. What was sent before that is known, under the numbers of the old timeline.
     """
     own_postgres.restart_with(wal_level="logical")
     setting = Setting(broker, tenant, tmp_path, own_postgres.create().replace("+psycopg", ""))
     setting.insert(0, 40)
     setting.finish()
+    setting.verify()
     setting.insert(40, 40)
-    setting.finish()
-    identifier = next(one.properties()["kodo-id"] for _, one in setting.arrived() if "kodo-id" in one.properties())
-    [(folder,)] = setting.sql("SELECT current_setting('data_directory')")
-    own_postgres.stop()
-    signal_file = Path(folder, "standby.signal")
-    signal_file.touch()
-    owner = Path(folder).stat()
-    os.chown(signal_file, owner.st_uid, owner.st_gid)
-    own_postgres.start()
-    setting.sql("SELECT pg_promote()")
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    own = max((one for _, one in setting.arrived() if one.data()), key=lambda one: one.publish_timestamp())
+    promote(setting, own_postgres)
     setting.insert(100, 1)
-    changes = setting.sql(
-        "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)",
-        SLOT,
-        SLOT,
-    )
-    lsn = next(found.commit_lsn for (data,) in changes if isinstance(found := read_message(bytes(data)), Begin))
-    client = pulsar.Client(broker.broker_url)
-    try:
-        for part in range(2):
-            producer = client.create_producer(f"persistent://{tenant}/ns/orders-partition-{part}")
-            producer.send(b'{"id": -1}', properties={"kodo-id": f"{identifier.rpartition(':')[0]}:{lsn_text(lsn)}#0"})
-    finally:
-        client.close()
+    lsn = setting.open_commits()[-1]
+    number = int(Position(read_lsn(lsn), 0).number)
+    prefix = own.properties()["kodo-id"].rpartition(":")[0]
+    for topic in {
+        one.topic_name() for _, one in setting.arrived()
+    }:  # what the old primary sent under the same position
+        properties = {"kodo-id": f"{prefix}:{lsn}#0", "kodo-seq": f"0123456789abcde:{topic[-1]}:1"}
+        setting.send(topic, properties, own.producer_name(), number)
     setting.insert(101, 40)
     setting.finish()
     assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in (*range(80), *range(100, 141)))
+    ids = {one.properties()["kodo-id"] for _, one in setting.arrived() if "kodo-id" in one.properties()}
+    assert {one.rpartition(":")[0] for one in ids} == {prefix, f"{prefix}@2"}
+    code, said = setting.verify()
+    assert (code, "3 stored once" in said) == (0, True)
+    setting.insert(200, 1)
+    setting.move_slot()
+    promote(setting, own_postgres)
+    with setting.run() as process:
+        assert process.wait(60) == 64
+    assert "K793" in setting.log, "marks of the old timeline say what is stored"
 
 
 def test_a_snapshot_without_room_for_its_slots_sends_nothing(
@@ -226,7 +301,7 @@ def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str)
     setting.finish()
     setting.insert(10, 10)
     if how == "advanced":
-        setting.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", SLOT)
+        setting.move_slot()
     else:
         setting.sql("SELECT pg_drop_replication_slot(%s)", SLOT)
         setting.sql("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", SLOT)

@@ -9,12 +9,11 @@ import re
 import signal
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from kodoctl.pulsar.values.publication_marker import PublicationMarker, with_marker
 from tests.brokers.broker import Broker
-from tests.brokers.source_run import SLOT, Setting
+from tests.brokers.source_run import SLOT, TOPOLOGY, Setting
 from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
@@ -62,7 +61,7 @@ def test_a_commit_without_its_message_is_missing(setting: Setting) -> None:
     setting.insert(60, 1)
     setting.finish(KILL_AT="skip", KILL_NTH="61")
     setting.insert(61, 1)
-    setting.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_flush_lsn())", SLOT)
+    setting.move_slot()
     code, said = setting.verify()
     assert code == 5
     assert said.startswith("LOSS public.orders at ")
@@ -71,32 +70,115 @@ def test_a_commit_without_its_message_is_missing(setting: Setting) -> None:
     assert "commits: 2 missing, 1 stored once" in said
     assert setting.verify()[0] == 5, "it is not forgotten"
     [(now,)] = setting.sql("SELECT pg_current_wal_flush_lsn()::text")
+    assert setting.verify("--accept", "FF/0")[0] == 64, "after the end of the log"
+    assert setting.verify("--accept", "0/1")[0] == 64, "proved already"
+    assert setting.verify()[0] == 5, "nothing was accepted"
     code, said = setting.verify("--accept", now)
     assert code == 0
+    assert f"accepted up to {now}, and passed over: commits: 2 missing" in said
 
 
-def test_a_message_that_is_stored_twice_is_found(setting: Setting) -> None:
+def test_a_topology_that_changed_makes_no_change_missing(setting: Setting) -> None:
+    """Without the level, the message of `slow` is not looked for where it is; without the column, no message is known."""
     setting.verify()
-    setting.insert(0, 1)
-    setting.insert(1, 1)
+    setting.insert(0, 2)
+    setting.insert(2, 1, "slow")
+    setting.sql("DELETE FROM orders WHERE id = 0")
+    setting.sql("ALTER TABLE orders ADD COLUMN area text")
     setting.finish()
-    message, other = sorted(
-        (one for _, one in setting.arrived() if one.data()), key=lambda one: one.properties()["kodo-id"]
+    before = setting.file.read_text(encoding="utf-8")
+    setting.change_file("levels: [L1, L2]", "levels: [L1]")
+    setting.change_file(", routes: [{when: \"properties['bucket'] = 'slow'\", to: L2}]", "")
+    code, said = setting.verify()
+    assert code == 6
+    assert "unknown, the topology changed since then, and no run has used the present file yet" in said
+    assert "1 unknown, 2 stored once" in said
+    setting.insert(3, 1)
+    setting.finish()
+    code, said = setting.verify()
+    assert (code, "unknown, the topology changed at 0/" in said) == (6, True)
+    setting.change_file("        topic: orders\n", "        topic: orders\n        deletes: ignore\n")
+    assert "public.orders at" in setting.verify()[1], "nothing is said of the tombstone that the file sent before"
+    setting.change_file("bucket: region", "bucket: area")
+    code, said = setting.verify()
+    assert (code, "the present file refuses it: public.orders: it has no column area" in said) == (6, True)
+    setting.file.write_text(before, encoding="utf-8")
+    code, said = setting.verify()
+    assert (code, "commits: 3 stored once" in said) == (0, True), "as the finding says, by the file of before"
+
+
+@pytest.mark.parametrize("seconds", ["1200", "-1200"])
+def test_clocks_decide_nothing(setting: Setting, seconds: str) -> None:
+    """The database's clock is 20 minutes before or after that of the source."""
+    clock = {"KILL_AT": "clock", "KILL_NTH": seconds}
+    setting.verify()
+    setting.insert(0, 10)
+    setting.finish(**clock)
+    code, said = setting.verify(**clock)
+    assert (code, "1 stored once" in said) == (0, True)
+    setting.insert(10, 1)
+    setting.move_slot()
+    code, said = setting.verify(**clock)
+    assert (code, "1 missing" in said) == (5, True)
+
+
+@pytest.mark.parametrize("keys", ["", "0123456789abcdef"], ids=["without keys", "with keys"])
+def test_nothing_that_others_send_proves_a_change(setting: Setting, keys: str) -> None:
+    """A change that was left out stays missing, whoever sends a message under its id; and one that is stored is not
+    stored twice because of them.
+    """
+    signing = {"KODO_CONSUMER_SIGNING_KEYS": keys} if keys else {}
+    setting.verify()
+    setting.insert(0, 60)
+    setting.insert(60, 1)
+    setting.insert(61, 20)
+    setting.finish(KILL_AT="skip", KILL_NTH="61", **signing)
+    own = max(
+        (one for _, one in setting.arrived() if one.data()), key=lambda one: (one.topic_name(), one.publish_timestamp())
     )
-    client = pulsar.Client(setting.broker.broker_url)
-    try:
-        producer = client.create_producer(message.topic_name())
-        producer.send(message.data(), properties=message.properties())
-        position = message.properties()["kodo-id"].rpartition(":")[2].partition("#")[0]
-        strange = {"kodo-id": other.properties()["kodo-id"].replace("#", "#9")}
-        producer.send(message.data(), properties=strange)
-    finally:
-        client.close()
+    setting.send(own.topic_name(), own.properties())
+    code, said = setting.verify(**signing)
+    assert (code, "commits: 1 missing, 2 stored once" in said) == (5, True)
+    assert "sent by others with ids of this source, and without effect on the proof: 1 message," in said
+    lost = re.search(r"public.orders at (\S+): missing", said)
+    assert lost is not None
+    properties = {**own.properties(), "kodo-id": f"{own.properties()['kodo-id'].rpartition(':')[0]}:{lost[1]}"}
+    for topic in {one.topic_name() for _, one in setting.arrived()}:
+        setting.send(topic, properties)
+        setting.send(topic, {"kodo-covered": "0/0..FF/0", "kodo-routing": "0"}, "kodo-source-kodo_shop_x-7-1-covered")
+    code, said = setting.verify(**signing)
+    assert (code, f"public.orders at {lost[1]}: missing" in said) == (5, True)
+    assert "and without effect on the proof: 3 messages," in said
+    setting.send(
+        own.topic_name(), {**properties, "kodo-seq": own.properties()["kodo-seq"]}, own.producer_name(), 1 << 62
+    )
+    code, said = setting.verify(**signing)
+    assert code == 6, "somebody took the name of the source's producer while it was away"
+    assert f"public.orders at {lost[1]}: unknown" in said
+    assert ("no valid signature" if keys else "its messages are out of order") in said
+
+
+def test_a_message_on_another_topic_is_not_that_of_the_change(
+    broker: Broker, tenant: str, tmp_path: Path, logical_url: str
+) -> None:
+    """The source has it nowhere; but under its own names on the other topic. Only an own fault can do that."""
+    text = TOPOLOGY.replace("sources:", "  bills: {{partitions: 2, subscriptions: {{work: {{states: []}}}}}}\nsources:")
+    setting = Setting(broker, tenant, tmp_path, logical_url, topology=text)
+    setting.finish()
+    setting.verify()
+    for row in range(2):
+        setting.sql("INSERT INTO shop_outbox (topic, key, body) VALUES ('orders', 'k', 'a')")
+        setting.finish(**({"KILL_AT": "skip", "KILL_NTH": "1"} if row else {}))
+    own = next(one for _, one in setting.arrived() if one.data())
     code, said = setting.verify()
     assert code == 5
-    assert f"at {position}#" in said
-    assert "twice, it is stored 2 times" in said
-    assert "unknown, it is stored once, and the log has no such change" in said
+    lost = re.search(r"public.shop_outbox at (\S+): missing", said)
+    assert lost is not None
+    forged = {**own.properties(), "kodo-id": f"{own.properties()['kodo-id'].rpartition(':')[0]}:{lost[1]}"}
+    topic = own.topic_name().replace("orders", "bills")
+    setting.send(topic, forged, own.producer_name(), 1 << 61)
+    code, said = setting.verify()
+    assert (code, f"{lost[1]}: missing" in said) == (5, True)
 
 
 def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Dead, Message, Pending, Producer, Retry, Transfer
+from kodo_consumer.inbox import Inbox
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_pipeline.recall.send_job import SendTask
 from sqlalchemy import create_engine
@@ -75,11 +76,11 @@ def handle(message: Message) -> None:
 
 
 @contextmanager
-def worker(workspace: Workspace) -> Iterator[Consumer]:
+def worker(workspace: Workspace, inbox: Inbox | None = None) -> Iterator[Consumer]:
     consumer = Consumer.load(
         file_of(workspace), topic="orders", subscription="billing", **workspace.broker.client_options
     )
-    consumer.handler(handle)
+    consumer.handler(inbox=inbox)(handle)
     consumer.start()
     try:
         yield consumer
@@ -139,6 +140,20 @@ def test_every_sender_of_a_family_compresses_as_the_file_says(workspace: Workspa
     assert set(stored(workspace, "shipments")) == {"SNAPPY"}
     assert set(stored(workspace, "plain")) == {"NONE"}
     _recalled(recalls)
+
+
+def test_moves_out_of_an_inbox_are_compressed_as_the_file_says(workspace: Workspace) -> None:
+    recalls = Recalls(workspace, TOPICS)
+    with Producer.load(file_of(workspace), topic="orders", **workspace.broker.client_options) as producer:
+        producer.send_many([{"do": name, "pad": PAD} for name in NAMES])
+    inbox = Inbox(f"sqlite:///{workspace.folder}/inbox.db")
+    inbox.create_table()
+    with worker(workspace, inbox):
+        for local in ("shipments", "orders-billing-PENDING", "orders-billing-RETRYING", "orders-billing-DLQ"):
+            eventually(partial(recalls.stored, local))
+    for local in ("orders-billing-PENDING", "orders-billing-RETRYING", "orders-billing-DLQ"):
+        assert set(stored(workspace, local)) == {"LZ4"}, local
+    assert set(stored(workspace, "shipments")) == {"SNAPPY"}
 
 
 def _recalled(recalls: Recalls) -> None:

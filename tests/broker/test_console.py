@@ -15,6 +15,9 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from kodo_consumer import Consumer, Message, Producer
 
+from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.topology.names import NamespaceName
+from tests.broker.test_consumer_steering import Console as Steering
 from tests.brokers.topics import backlog
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
@@ -47,6 +50,8 @@ class Console:
             answer = connection.getresponse()
             text = answer.read().decode()
         assert answer.status == status, text
+        if path == "/export":
+            return text
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
 
@@ -100,9 +105,12 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
             assert "No message was lost, as read" in page
             assert "not judged" not in page
             assert re.search(r"orders / mailing: \d+ entr\w+ and no worker", page)
-            assert re.search(r"orders / billing (Pause, limit, move )?\d+ empty 1 dead letters \d ", page), page
+            assert re.search(
+                r"orders / billing (Pause, limit, move )?\d+ empty in \S+/s, out \S+/s .*?1 dead letters \d ", page
+            ), page
             lanes_are_read(ui)
             messages_are_found(ui)
+            eventually(lambda: "2 × ValueError: card of order # was refused" in ui.get("/lanes"))
     finally:
         consumer.stop()
     assert backlog(workspace.broker, workspace.full("orders-billing-DLQ"), "kodo-hold") > 0
@@ -112,7 +120,9 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
 def lanes_are_read(ui: Console) -> None:
     letters = ui.get("/lane", 200, **LANE)
     assert "2 of 2 messages meet the condition." in letters
-    assert re.search(r"Causes Messages Cause 2 ValueError: card of order # was refused", letters)
+    assert re.search(
+        r"Causes and tenants Messages Cause Tenants 2 ValueError: card of order # was refused u\d 1", letters
+    )
     chosen = ui.get("/lane", 200, **LANE, where="properties['order'] = '4711'")
     assert "1 of 2 messages meet the condition." in chosen
     assert "order-11" in chosen
@@ -136,6 +146,7 @@ def messages_are_found(ui: Console) -> None:
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
+    assert re.search(r"As it is stored \S+orders-billing-DLQ order-11 .* bad \d+ properties", history), history
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")
     assert "K005" in ui.get("/find", 400, q="x", span="1y")
 
@@ -147,3 +158,36 @@ def test_no_answer_of_a_broker_is_told_and_asked_again(workspace: Workspace) -> 
         for _ in range(2):
             assert re.search(r"\d+ topics not read: orders", ui.get("/"))
             assert "K514" in ui.get("/find", 502, q="4711")
+
+
+def test_history_orders_drift_and_a_stopped_apply_are_shown(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(workspace.topology(TOPICS))
+    workspace.apply()
+    steering = Steering(workspace, monkeypatch, capsys)
+    steering.file = file
+    steering.run("pause", "--lane", "L1/retrying", "--for", "1h", "--why", "bank")
+    workspace.admin("DELETE", f"{workspace.path('orders-billing-RETRYING')}/partitions", force="true")
+    with console(workspace) as ui:
+        assert "lane L1/retrying paused until" in ui.get("/")
+        page = ui.get("/plans")
+        assert re.search(r"[0-9a-f]+ \S+ \S+ UTC apply: complete, (\d+) of \1 changes done", page)
+        assert re.search(r"orders / billing \S+ \S+ UTC: lane L1/retrying paused until .*: bank", page)
+        assert "Nobody has asked for it" in page
+        drift = ui.get("/plans", drift="read")
+        assert "Changed by hand (the next apply puts it back):" in drift
+        assert re.search(r"Drift: \d+ objects?[.;]", drift)
+        assert re.search(r"Needs you .*Drift: \d+ objects?[^<]* Read \d+ s ago\.", ui.get("/"))
+        assert "K022" in ui.get("/plans", 400, topology="none")
+    begin = {
+        "kind": "begin", "v": 1, "apply": "4f2a", "at": 1_767_268_500_000, "verb": "apply", "who": "root@vm pid 7",
+        "commit": None, "plan": "d", "changes": 9, "ledgers": {}, "packed": None,
+    }  # fmt: skip
+    with workspace.client() as client:
+        journal = client.create_producer(lease_topic(NamespaceName.parse(workspace.namespace)))
+        journal.send(json.dumps(begin).encode())
+        journal.close()
+    with console(workspace) as ui:
+        eventually(lambda: "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/lanes"))
+        assert "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/plans")

@@ -236,6 +236,7 @@ def test_a_program_names_topology_and_subscription_once_and_runs_or_is_rehearsed
     assert (rehearsal.returncode, rehearsal.stderr.count("Error")) == (0, 0), rehearsal.stderr
     assert "jobs work: complete" in rehearsal.stdout
     assert sum(line.startswith("lane ") for line in rehearsal.stdout.splitlines()) == 4
+    assert rehearsal.stdout.endswith("jobs work: 4 slots\n")
     log = tmp_path / "log"
     with log.open("w", encoding="utf-8") as file:
         command = setting.command("run", "app:consumer", "--reload", "--log-format", "json")

@@ -91,3 +91,22 @@ def test_entries_that_cannot_be_read_are_told_with_every_answer(
     missing = " ".join(console.run("why", "order-2", code=1).split())
     assert "message not found [K785]" in missing
     assert told in missing
+
+
+def test_a_missing_lane_hides_no_history(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(workspace, monkeypatch, capsys)
+    console.file = str(workspace.topology(TOPICS))
+    assert "K560" in console.run("why", "order-1", code=64), "no topic is there: a wrong cluster, mostly"
+    workspace.apply(console.file)
+    with Producer.load(console.file, topic="orders", **workspace.broker.client_options) as producer:
+        producer.post(b"good", id="order-1", properties={"uid": "u1"})
+    ground = f"persistent://{workspace.namespace}/orders"
+    path = f"{ground.replace('://', '/')}-billing-RETRYING/partitions"
+    assert workspace.broker.admin("DELETE", path, force="true").ok
+    found = json.loads(console.run("why", "order-1", "--json"))
+    assert [hop["place"] for hop in found["hops"]] == ["L1/ready"]
+    assert found["missing"] == [f"{ground}-billing-RETRYING"]
+    assert f"not on the cluster: {ground}-billing-RETRYING" in " ".join(console.run("why", "order-1").split())
+    assert "not on the cluster" in console.run("why", "order-999", code=1)

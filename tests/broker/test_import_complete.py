@@ -73,17 +73,17 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
             f"#   subscription.{here}/orders-billing-DLQ/people: it reads a -DLQ topic",
             f"#   subscription.{here}/orders/shop/front: its name: ",
             f"#   topic.non-{here}/beats: a non-persistent topic",
-            f'#   topic.{here}/orders subscriptionTypesEnabled: set to ["Failover"]',
+            "policies: {subscription_types: [failover]}",
             f"#   topic.{here}/closed terminated: it takes no more messages",
             f"#   topic.{here}/ended terminated: it takes no more messages",
             f"#   topic.{here}/orders-billing-RETRY as a retry topic: Java clients name theirs so",
         ),
         "bare": (
             "ttl: 1m",
-            f"#   namespace.{grown.tenant}/bare anti-affinity group: set to apart",
-            f"#   namespace.{grown.tenant}/bare dispatch_rate: its rate is relative to the publish rate",
-            f"#   namespace.{grown.tenant}/bare offload_policies: set to ",
-            f"#   namespace.{grown.tenant}/bare property team: set to billing",
+            "anti_affinity_group: apart",
+            "dispatch_rate: {messages: 10, size: unlimited, period: 1s, relative: true}",
+            f"#   namespace.{grown.tenant}/bare offload: the format cannot express its value",
+            "properties: {team: billing}",
         ),
     }
     for name, lines in expected.items():
@@ -108,9 +108,30 @@ def test_a_plan_that_needs_a_topic_which_cannot_be_loaded_says_so_at_once_and_ho
     grown.run("plan", str(path), "--exclude", f"topic.persistent://{grown.tenant}/cold/old*")
 
 
+def test_a_plan_that_adopts_a_terminated_topic_says_so(grown: Workspace) -> None:
+    grown.topology("closed: {partitions: 2}\nended: {partitioned: false}")
+    plan = grown.plan_json()
+    assert sorted(one["detail"] for one in plan["findings"] if one["code"] == "K442") == [
+        f"{grown.full(local)} was terminated: its stored messages can be read, and no producer can send there again"
+        for local in ("closed", "ended")
+    ]
+
+
+def test_a_plan_says_that_a_topic_with_a_schema_refuses_producers_without_one(grown: Workspace) -> None:
+    file = "plain: {partitioned: false}\norders: {partitions: 2, policies: {subscription_types: [failover]}}"
+    grown.topology(file, "namespace_policies: {schema_validation: true}\n")
+    plan = grown.plan_json("--adopt", f"namespace.{grown.namespace}")
+    assert [one["detail"] for one in plan["findings"] if one["code"] == "K443"] == [
+        f"{grown.full('orders')} has a schema and validates: it refuses producers without one, as those of this file are"
+    ]
+
+
 def test_a_plan_warns_where_a_topic_forbids_the_type_of_its_workers(grown: Workspace) -> None:
-    grown.topology("{orders: {partitions: 2, subscriptions: {billing: {states: [], dead_letter: false}}}}")
+    types = "policies: {subscription_types: [failover]}"
+    grown.topology(
+        f"{{orders: {{partitions: 2, {types}, subscriptions: {{billing: {{states: [], dead_letter: false}}}}}}}}"
+    )
     findings = {finding["code"]: finding["detail"] for finding in grown.plan_json(code=0)["findings"]}
     assert findings["K439"] == (
-        f"{grown.full('orders')}: the topic allows Failover only: no worker of type shared can subscribe"
+        f"{grown.full('orders')}: the topic allows failover only: no worker of type shared can subscribe"
     )

@@ -6,7 +6,9 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pulsar
@@ -14,10 +16,14 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.recall.cluster import RecallCluster
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.recall.send.lane_pause import LanePause
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
+from tests.services.servers import Answer, Proxy, Request, answer_json
 
 pytestmark = pytest.mark.broker
 
@@ -90,6 +96,12 @@ class Replays:
         done = self.workspace.run(*words, *more, code=code)
         found: dict[str, Any] = json.loads(done.out) if done.out else {}
         return found
+
+    def resume(self) -> None:
+        """Ends every live order, as an engineer does."""
+        with closing(HttpAdmin(Connection(admin_url=self.workspace.broker.admin_url))) as admin:
+            store = OverrideStore(admin, self.workspace.full("orders"), "billing", Random(7))
+            store.change(lambda _: (), int(time.time() * 1000))
 
     def is_paused(self) -> bool:
         """True if a live order stands."""
@@ -391,23 +403,67 @@ def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(wo
     assert not replays.is_paused()
 
 
-def test_reading_begins_before_the_span_because_publish_times_are_out_of_order(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker looks for a publish time as if they were in order, and one late message sends it behind others."""
-    asked: list[int] = []
-    real = RecallCluster.read_since
+def test_messages_of_producers_whose_clock_is_late_or_early_come_again(replays: Replays) -> None:
+    """The broker notes when it closes a ledger, and within a ledger most clocks are right."""
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    replays.send(range(30))
+    time.sleep(0.1)
+    since = moment()
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(30, 33):
+            published(producer, number, time.time() - 3 * 3600)
+    replays.send(range(33, 63))
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        published(producer, 63, time.time() + 300)
+        published(producer, 64, time.time() - 300)
+    replays.send(range(65, 80))
+    assert replays.take() == Counter(range(80))
+    plan = replays.plan("--from", since)
+    assert (plan["clocks"], plan["summary"]["again"], plan["summary"]["by_place"]) == ("producers", 50, 4)
+    replays.apply()
+    assert replays.take() == Counter(range(30, 80))
 
-    def read_since(cluster: RecallCluster, facts: Any, since: int) -> Any:
-        asked.append(since)
-        return real(cluster, facts, since)
 
-    replays.send(range(3))
-    replays.take()
-    monkeypatch.setattr(RecallCluster, "read_since", read_since)
-    plan = replays.plan("--from", "1h")
-    assert plan["summary"]["again"] == 3
-    assert set(asked) == {plan["since"] - 60_000}
+def test_a_ledger_that_was_closed_before_the_span_is_left_out_whatever_its_publish_times_are(replays: Replays) -> None:
+    """A ledger's closing time is the broker's: here all clocks are an hour late, and after that an hour early."""
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    local = f"{replays.workspace.path('orders')}-partition-0"
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(5):
+            published(producer, number, time.time() - 3600)
+    replays.workspace.admin("PUT", f"{local}/unload")
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        for number in range(5, 9):
+            published(producer, number, time.time() + 3600)
+    assert replays.take() == Counter(range(9))
+    assert replays.plan("--from", "30m")["summary"]["again"] == 4
+
+
+def test_where_closing_times_are_not_for_this_role_all_ledgers_are_read(workspace: Workspace, proxy: Proxy) -> None:
+    replays = Replays(workspace)
+    local = f"{workspace.path('orders')}-partition-0"
+    replays.send(range(10))
+    workspace.admin("PUT", f"{local}/unload")
+    replays.send(range(10, 20))
+    time.sleep(0.1)
+    since = moment()
+    replays.send(range(20, 30))
+    assert replays.take() == Counter(range(30))
+
+    def forbid(request: Request) -> Answer | None:
+        return answer_json({"reason": "not yours"}, 403) if "internal-info" in request.path else None
+
+    proxy.choose = forbid
+    plan = replays.plan("--from", since)
+    assert (plan["summary"]["again"], len(plan["unknown"])) == (10, 2)
+
+
+def published(producer: WireProducer, number: int, at: float) -> None:
+    """Sends the message `{"n": number}` with a publish time in s since the epoch."""
+    texts = binary(4, binary(1, b"uid") + binary(2, b"u1")) + binary(
+        4, binary(1, b"kodo-id") + binary(2, b"%d" % number)
+    )
+    producer.send(wire_metadata(numeric(3, int(at * 1000)) + texts), json.dumps({"n": number}).encode())
 
 
 def test_times_before_1970_and_plans_without_messages(replays: Replays) -> None:
@@ -463,3 +519,168 @@ def test_a_replay_beyond_the_backlog_quota_is_refused_and_what_would_expire_is_s
 
     assert "backlog quota" in eventually(refused, within=20)
     assert "backlog quota" in replays.workspace.run("replay", "apply", "p.json", code=4).text
+
+
+class Killed(KeyboardInterrupt):
+    """The end of an attempt."""
+
+
+def _dies(monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool, calls: int = 1) -> None:
+    """Ends the attempt at the given call of a function of `replay_run`, before or after its work."""
+    from kodoctl.recall.send import replay_run
+
+    real, done = getattr(replay_run, name), iter(range(1, 100))
+
+    def call(*given: Any) -> Any:
+        is_last = next(done) == calls
+        if is_last and not after:
+            raise Killed
+        found = real(*given)
+        if is_last:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(replay_run, name, call)
+
+
+def test_what_came_again_before_a_replay_went_on_does_not_come_a_third_time(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(20))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        _dies(killed, "_replay_partition", after=True)
+        replays.apply(code=130)
+    replays.resume()
+    first = replays.take()
+    assert 0 < len(first) < 20, "the messages of one partition"
+    assert replays.apply()["unclear"] == []
+    assert replays.take() == Counter(set(range(20)) - set(first))
+    assert replays.undo()["again_done"] == 20
+
+
+def test_a_cursor_that_moved_while_nobody_knew_does_not_move_again(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt dies after the broker moved the cursor, and before the journal has it."""
+    replays.send(range(20))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        _dies(killed, "_move", after=True)
+        replays.apply(code=130)
+    replays.resume()
+    first = replays.take()
+    for _ in range(2):  # the next attempt dies as well: its own pause is no proof that the lane stood still
+        with monkeypatch.context() as killed:
+            _dies(killed, "_state", after=True, calls=1)
+            replays.apply(code=130)
+    report = replays.apply(code=1)
+    assert report["complete"]
+    assert [line.rpartition(": ")[2] for line in report["unclear"]] == [f"{len(first)} entries"]
+    assert replays.take() == Counter(set(range(20)) - set(first))
+
+
+@pytest.mark.parametrize("name", ["_move", "_acknowledge"])
+def test_a_lane_that_stayed_paused_is_replayed_to_the_end(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    replays.send(range(20))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        _dies(killed, name, after=False)
+        replays.apply(code=130)
+    assert replays.apply()["unclear"] == []
+    assert replays.take() == Counter(range(20))
+
+
+def test_an_undo_that_was_killed_is_ended_by_undo_only(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    replays.send(range(20))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        _dies(killed, "_replay_partition", after=True)
+        replays.apply(code=130)
+    with monkeypatch.context() as killed:
+        _dies(killed, "_acknowledge", after=True)
+        replays.undo(code=130)
+    space = replays.workspace.namespace
+    assert replays.is_paused()
+    refused = " ".join(replays.workspace.run("replay", "apply", "p.json", code=4).text.split())
+    assert f"kodoctl replay undo {json.loads((replays.workspace.folder / 'p.json').read_text())['run']}" in refused
+    assert replays.is_paused()
+    listed = replays.workspace.run("replay", "list", space, "--format", "json").json()
+    assert [one["state"] for one in listed["replays"]] == ["undoing"]
+    assert (replays.undo()["complete"], replays.is_paused()) == (True, False)
+    assert replays.take() == Counter()
+
+
+def test_a_killed_undo_of_a_complete_replay_keeps_its_pause_and_its_count(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays.send(range(20))
+    replays.take()
+    replays.plan("--from", "1h")
+    replays.apply()
+    assert set(replays.take(keep=range(5, 20))) == set(range(20))
+    with monkeypatch.context() as killed:
+        _dies(killed, "_acknowledge", after=True)
+        replays.undo(code=130)
+    assert replays.workspace.run("replay", "apply", "p.json", code=4).text
+    assert replays.is_paused(), "the undo's"
+    assert (replays.undo()["again_done"], replays.is_paused()) == (5, False)
+    assert replays.take() == Counter()
+
+
+def test_a_replay_is_not_continued_behind_a_later_one(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would acknowledge what the later one has come again."""
+    replays.send(range(10))
+    replays.take()
+    replays.plan("--from", "1h")
+    with monkeypatch.context() as killed:
+        _dies(killed, "_replay_partition", after=False)
+        replays.apply(code=130)
+    replays.resume()
+    older = (replays.workspace.folder / "p.json").read_text()
+    replays.plan("--from", "1h")
+    replays.apply()
+    (replays.workspace.folder / "p.json").write_text(older)
+    assert "is a later replay" in " ".join(replays.workspace.run("replay", "apply", "p.json", code=4).text.split())
+    assert replays.take() == Counter(range(10))
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize("choice", ["--from", "--message"])
+def test_a_message_in_chunks_comes_again_whole(
+    replays: Replays, monkeypatch: pytest.MonkeyPatch, native: str, choice: str
+) -> None:
+    """Its first chunk is before the begin, its last one after it, and another message between them stays done."""
+    monkeypatch.setenv("KODO_CONSUMER_NATIVE", native)
+    part = f"{replays.workspace.full('orders')}-partition-0"
+    other = [binary(1, b"kodo-for") + binary(2, b"shipping"), binary(1, b"uid") + binary(2, b"u1")]
+    with WireProducer(replays.workspace.broker.broker_url, part) as producer:
+        published(producer, 0, time.time() - 60)
+        producer.send(chunk(0, time.time() - 60), b'{"n"')
+        producer.send(wire_metadata(b"".join(binary(4, pair) for pair in other)), b'{"n": 9}')
+        time.sleep(0.1)
+        since = moment()
+        last = producer.send(chunk(1, time.time()), b": 1}")
+        published(producer, 2, time.time())
+    assert replays.take() == Counter([0, 1, 2, 9])
+    begin = since if choice == "--from" else f"{last[0]}:{last[1]}:0:-1"
+    plan = replays.plan(choice, begin)
+    assert plan["summary"]["again"] == 2
+    assert plan["unread"] == []
+    replays.apply()
+    assert replays.take() == Counter([1, 2])
+
+
+def chunk(number: int, at: float) -> bytes:
+    """Metadata of one of two chunks of a message of 8 bytes, published at `at` (s since the epoch)."""
+    return wire_metadata(
+        numeric(3, int(at * 1000))
+        + binary(4, binary(1, b"uid") + binary(2, b"u1"))
+        + binary(26, b"wire-7") + numeric(27, 2) + numeric(28, 8) + numeric(29, number)
+    )  # fmt: skip

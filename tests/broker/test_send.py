@@ -84,6 +84,8 @@ def test_each_line_is_a_message_and_machines_read_a_document(applied: Workspace)
     told = typed(applied, b'{"n": 1}\r\n\n{"n": 2}', "send", "orders", "-", "--lines", *FILE, "--property", "uid=u")
     assert (told.code, told.err) == (0, "")
     assert told.out == f"2 messages stored in {applied.full('orders')}\n"
+    piped = typed(applied, b'{"n": 3}', "send", "orders", "--file", "-", *FILE, "--property", "uid=u")
+    assert (piped.code, stored(applied, "orders")[-1].data()) == (0, b'{"n": 3}')
     (applied.folder / "lines").write_bytes(b"a\n\xff\xfe\nc\n")
     named = [applied.full("plain").removeprefix("persistent://"), "--file", "lines"]
     document = applied.run("send", *named, "--lines", "--json").json()

@@ -74,3 +74,19 @@ def test_a_batch_that_is_acknowledged_in_part_counts_whole(workspace: Workspace)
     acknowledge(waits, set(range(105)))
     eventually(lambda: counted(waits) == 300, within=20, every=0.5)
     assert sum(waits.left(LANE).values()) == 295
+
+
+def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(workspace: Workspace) -> None:
+    waits = Waits(workspace, TOPICS.replace("orders:\n", "orders:\n  partitions: 1\n", 1))
+    kinds = {"orders": pulsar.ConsumerType.Failover, TOPIC_OF[LANE]: pulsar.ConsumerType.Shared}
+    with waits.workspace.client() as client:
+        kept = [
+            client.subscribe(waits.workspace.full(topic), "billing", kind)
+            for topic, kind in kinds.items()
+            for _ in "ab"
+        ]
+        text = workspace.run("status", "topologies").out
+        assert "L1 ready: 1 of 2 consumers has no partition" in text
+        assert text.count("no partition") == 1, "a shared subscription gives every consumer messages"
+        for consumer in kept:
+            consumer.close()

@@ -60,6 +60,20 @@ def test_a_plan_against_a_revision_keeps_its_rules(repository: Workspace) -> Non
     assert "at HEAD): Somebody is paged" in " ".join(refused.err.split())
 
 
+def test_a_plan_against_a_revision_judges_what_was_production_there(repository: Workspace) -> None:
+    """The change takes the property away, and what the rule asks for with it."""
+    (repository.folder / "kodoctl-rules.yaml").write_text(
+        RULES.replace("of: topics", "of: topics\n    production: true")
+    )
+    repository.topology(OWNED, "environments: {prod: {production: true}}\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "y")
+    repository.topology(ORDERS, "environments: {prod: {}}\n")
+    repository.run("plan", "topologies", "--env", "prod", "--take-over", code=None)
+    refused = repository.run("plan", "topologies", "--env", "prod", "--against", "HEAD", code=1)
+    assert "trade/orders: owners has no value" in " ".join(refused.err.split())
+
+
 def test_rules_of_another_place_judge_with_a_flag(repository: Workspace) -> None:
     central = repository.folder.parent / "central.yaml"
     central.write_text(RULES.replace("owners: {present: true}", "labels.tier: {in: [gold, tin]}"))

@@ -15,6 +15,8 @@ from typing import Any
 
 import psycopg
 import pulsar
+from kodo_consumer.source.pgoutput import Begin, read_message
+from kodo_consumer.source.positions import lsn_text
 
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from kodoctl.topology.names import TopicName, partition_numbers
@@ -57,8 +59,10 @@ CREATE TABLE shop_outbox (id bigserial PRIMARY KEY, topic text, key text, body t
 RUN = (
     KILL_POINTS
     + """
+import time
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedProducer
 from kodo_consumer.cli.main import main
+from kodo_consumer.source import pgoutput, stored_messages
 from kodo_consumer.source.database import Replication
 from kodo_consumer.source.runner import Source
 
@@ -78,6 +82,17 @@ if STEP == "reports":  # it dies before it reports the position KILL_NTH, or a l
         confirm(self, lsn)
 
     Replication.confirm = confirming
+if STEP == "clock":  # the database's clock differs from that of the senders by so many seconds
+    pgoutput._EPOCH_MS += NTH * 1000
+if STEP == "slow read":  # each message that is read takes so many milliseconds
+    read_all = stored_messages.read_all
+
+    def reading(*arguments, **named):
+        for message in read_all(*arguments, **named):
+            time.sleep(NTH / 1000)
+            yield message
+
+    stored_messages.read_all = reading
 if STEP == "skip":  # the commit is numbered, and its message never sent: a loss that only an audit can find
     send, calls = SequencedProducer.send, count(1)
 
@@ -159,16 +174,57 @@ class Setting:
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8")
 
-    def verify(self, *more: str) -> tuple[int, str]:
+    def verify(self, *more: str, **environ: str) -> tuple[int, str]:
         """(exit code, output) of `source verify`, as one line."""
         command = [
             sys.executable, "source.py", "source", "verify", str(self.file), *more,
             "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
         ]  # fmt: skip
-        environ = {**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": ""}
-        done = subprocess.run(command, cwd=self.folder, env=environ, text=True, capture_output=True, check=False)
+        variables = {**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": "", **environ}
+        done = subprocess.run(command, cwd=self.folder, env=variables, text=True, capture_output=True, check=False)
         print(done.stdout, done.stderr)  # noqa: T201  # pytest shows it where a test fails
         return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    def change_file(self, before: str, after: str) -> None:
+        text = self.file.read_text(encoding="utf-8")
+        assert before in text
+        self.file.write_text(text.replace(before, after), encoding="utf-8")
+
+    def send(self, topic: str, properties: dict[str, str], name: str | None = None, number: int | None = None) -> None:
+        """Sends a message as anybody may who has the right to produce. `topic`: a partition's full name."""
+        client = pulsar.Client(self.broker.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        try:
+            producer = client.create_producer(topic, producer_name=name, batching_enabled=False)
+            producer.send(b'{"id": -1}', properties=properties, sequence_id=number)
+        finally:
+            client.close()
+
+    def open_commits(self) -> list[str]:
+        """Positions of the commits that the source has not reported yet."""
+        changes = self.sql(
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1',"
+            " 'publication_names', %s)",
+            SLOT,
+            SLOT,
+        )
+        found = (read_message(bytes(data)) for (data,) in changes)
+        return [lsn_text(one.commit_lsn) for one in found if isinstance(one, Begin)]
+
+    def move_slot(self) -> None:
+        """Moves the slot of the source to the end of the log, so that it never reads what is before it."""
+        self.sql("SELECT pg_replication_slot_advance(%s, pg_current_wal_flush_lsn())", SLOT)
+
+    def forget_numbers(self) -> None:
+        """Makes the broker forget the numbers of all producers, as after six hours: deduplication is off for a moment."""
+        path = f"persistent/{self.tenant}/ns/orders-partition-0/internalStats"
+
+        def is_deduplicated() -> bool:
+            return "pulsar.dedup" in self.broker.admin("GET", path).json()["cursors"]
+
+        assert self.broker.admin("POST", f"namespaces/{self.tenant}/ns/deduplication", False).ok
+        eventually(lambda: not is_deduplicated(), within=60)
+        assert self.broker.admin("POST", f"namespaces/{self.tenant}/ns/deduplication", True).ok
+        eventually(is_deduplicated, within=60)
 
     def has_slot(self) -> bool:
         return bool(

@@ -13,16 +13,19 @@ import pytest
 from playwright.sync_api import Page
 
 from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui import application
 from kodoctl.ui.application import console
+from kodoctl.ui.first_screen import NO_FACTS
 from kodoctl.ui.web_server import ConsoleServer
 from tests.browser.conftest import Opened
 from tests.browser.test_catalogue_page import FITS, UNFOLD
 from tests.browser.test_report_page import CONTRAST, LEAST, Scheme
-from tests.samples.consoles import EVIL_PATHS, NIGHT, data_of, evil_data, lane, reading
+from tests.samples.consoles import CAUSE, EVIL_PATHS, NIGHT, data_of, evil_data, lane, reading
 
 LANE = "/lane?topology=trade&topic=orders-billing-DLQ&subscription=billing"
 MESSAGE = "/message?topology=trade&ground=orders&subscription=billing&message=order-4711&span=24h"
-PATHS = ("/", LANE, f"{LANE}&where=x", "/find?q=4711", "/find?q=none&span=1h", MESSAGE)
+PLANS = "/plans?topology=trade&drift=read"
+PATHS = ("/", LANE, f"{LANE}&where=x", "/find?q=4711", "/find?q=none&span=1h", MESSAGE, PLANS)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,69 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     assert page.input_value("#where") == "/kye = 1", "a slash in a field is a slash"
 
 
+def test_a_cause_is_followed_to_its_letters_and_taken_as_a_file_by_keyboard_alone(
+    opened: Opened, night: ConsoleServer
+) -> None:
+    enter(opened.page, night)
+    page = opened.page
+    press_until(page, "2 × ValueError: card of order # was refused")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/lane?*")
+    assert page.input_value("#where") == f"cause = '{CAUSE}'"
+    press_until(page, "u13 1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**tenant*")
+    assert page.input_value("#where") == f"cause = '{CAUSE}' AND tenant = 'u13'"
+    press_until(page, "JSON lines")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == "orders-billing-DLQ.jsonl"
+    assert download.value.path().read_text().count("order-47") == 2
+    assert opened.complaints == []
+
+
+def test_drift_is_read_when_somebody_asks_and_an_apply_unfolds_by_keyboard(
+    opened: Opened, night: ConsoleServer
+) -> None:
+    with closing(ConsoleServer(console(data_of()))) as server:
+        enter(opened.page, server)
+        page = opened.page
+        press_until(page, "Plans and history")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/plans")
+        assert "Nobody has asked for it" in page.inner_text("main")
+        press_until(page, "Read drift")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**drift=read*")
+        assert "Drift: 0 objects; not applied yet: trade." in page.inner_text("main")
+        assert "unknown: no end" not in page.inner_text("main")
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.tagName") == "SUMMARY":
+                break
+        page.keyboard.press("Enter")
+        assert "unknown: no end" in page.inner_text("main")
+    assert opened.complaints == []
+
+
+def test_rates_are_drawn_from_the_second_reading_on_and_told_in_words(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "FRESH_S", 0.0)
+    now: list[StatusReading] = [NIGHT]
+    with closing(ConsoleServer(console(data_of(read_status=lambda: now[0])))) as server:
+        own = enter(opened.page, server)
+        page = opened.page
+        now[0] = replace(NIGHT, at=NIGHT.at + 10_000)
+        page.goto(f"{own}/")
+        drawing = page.get_by_role("img", name="in 90.0/s, out 20.0/s; in the last 10 s")
+        assert drawing.first.is_visible()
+        assert drawing.first.locator("polyline").count() == 2
+        box = drawing.first.bounding_box()
+        assert box is not None
+        assert (box["width"], box["height"]) == (120, 24)
+
+
 def press_until(page: Page, text: str) -> None:
     """Presses Tab until the link of this text has the focus, which can be seen."""
     for _ in range(60):
@@ -123,7 +189,7 @@ def test_figures_are_read_again_without_losing_the_focus_and_an_end_is_told(open
     now: list[StatusReading] = [NIGHT]
     page = opened.page
     page.clock.install()
-    with closing(ConsoleServer(console(replace(data_of(), read_status=lambda: now[0])))) as server:
+    with closing(ConsoleServer(console(data_of(read_status=lambda: now[0], read_facts=lambda _: NO_FACTS)))) as server:
         enter(page, server)
         page.focus("main a.lane >> nth=0")
         now[0] = reading(lane(entries=77, consumers=1))

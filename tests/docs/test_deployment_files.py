@@ -25,8 +25,8 @@ import yaml
 from kodo_consumer.cli.main import app as consumer_app
 from kodo_consumer.runtime.settings import VARIABLE, Settings, read_settings
 
+from kodoctl.cli.application import app
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from kodoctl.errors import ExitCode
 from kodoctl.host.metrics_server import PATHS
 from kodoctl.status.status_metrics import LANE_LABELS, STATUS_METRICS

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator, Mapping
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.plan.changes import ChangeContext, Create
+from kodoctl.plan.history_document import ApplyRow
+from kodoctl.plan.serialization import change_to_json
 from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus, UnreadTopic
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import TopicResource
 from kodoctl.ui.action_pages import ActionMaker
 from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
-from kodoctl.ui.first_screen import CommandWords, Sentence
+from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
+from kodoctl.ui.letter_causes import LetterCauses
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
@@ -24,10 +35,12 @@ from kodoctl.ui.message_views import (
     SearchResult,
     search_condition,
 )
+from kodoctl.ui.plan_views import DriftReading, NamespaceHistory
 from kodoctl.ui.web_server import ConsoleServer
 from tests.samples.reports import EVIL
 
 Json = dict[str, Any]
+CAUSE = "ValueError: card of order # was refused"
 NOW = 1_767_268_500_000  # ms since the epoch
 
 
@@ -43,6 +56,7 @@ EVIL_PATHS = (
     f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL})}",
     f"/lane?{urlencode({'topology': EVIL, 'topic': EVIL, 'subscription': EVIL, 'where': EVIL})}",
     f"/find?{urlencode({'q': EVIL, 'span': EVIL, 'topology': EVIL})}",
+    f"/plans?{urlencode({'topology': EVIL, 'drift': 'read'})}",
     f"/message?{urlencode({'topology': EVIL, 'ground': EVIL, 'subscription': EVIL, 'message': EVIL, 'span': EVIL})}",
 )
 
@@ -51,7 +65,7 @@ def reading(*lanes: LaneStatus, unread: tuple[UnreadTopic, ...] = ()) -> StatusR
     return StatusReading(NOW, (TopologyStatus("trade", "kodo/trade", lanes, ()),), unread)
 
 
-WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"])
+WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"], paths=["topologies"])
 NIGHT = reading(
     lane(entries=1_240, oldest=NOW - 9 * 60_000, consumers=2, rate_in=90.0, rate_out=20.0),
     lane("retrying", entries=12, oldest=NOW - 3_600_000),
@@ -78,6 +92,7 @@ def peeked(text: str = "", **values: Any) -> PeekedMessage:
         "control": [{"name": name, "value": text or value, "means": text} for name, value in control.items()],
         "broken": "",
         "preview": text or '{"n": 4711}',
+        "content": {"kind": text or "json", "text": text or '{\n  "n": 4711\n}', "note": text},
     }
     return {**made, **values}  # type: ignore[typeddict-item]
 
@@ -93,10 +108,25 @@ class SampleMessages:
         parse(question.where, NOW)
         document: PeekDocument = {
             "format_version": 1, "read": 3, "matched": 1, "marks": 0, "complete": True, "read_all": True,
-            "messages": [peeked(self.text)], "by_cause": {self.text or "ValueError: card of order # was refused": 1},
+            "messages": [peeked(self.text)], "by_cause": {self.text or CAUSE: 1},
+            "groups": [{"cause": self.text or CAUSE, "tenant": self.text or "u13", "messages": 1}],
             "unread": [self.text] if self.text else [],
         }  # fmt: skip
-        return LaneMessages(self.text or peeked()["topic"], self.text or "orders", None, "dead", document, ended=False)
+        topic, ground = self.text or peeked()["topic"], self.text or "orders"
+        return LaneMessages(topic, ground, None, "dead", "kodo-hold", document, ended=False)
+
+    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+        self.asked.append((question.where, suffix))
+        parse(question.where, NOW)
+        encoder_of(suffix)
+        if question.topology == "cut off":
+            return self._cut_off()
+        return iter([b'{"id": "order-4711"}\n', b'{"id": "order-4712"}\n'])
+
+    @staticmethod
+    def _cut_off() -> Iterator[bytes]:
+        yield b'{"id": "order-4711"}\n'
+        raise ClusterError(error("K561", "messages cannot be read", "gone"))
 
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         self.asked.append((text, span, topology))
@@ -129,9 +159,72 @@ class SampleMessages:
         move = dict.fromkeys(("tenant", "to", "who", "why"), self.text)
         return {
             "also": [self.text] if self.text else [], "hops": [hop, here] if question.message != "none" else [],
-            "looked_at": 3, "searched": ["orders"], "unread": [self.text] if self.text else [],
+            "stored": peeked(self.text) if question.message != "none" else None,
+            "looked_at": 3, "searched": ["orders"], "missing": [self.text] if self.text else [], "unread": [self.text] if self.text else [],
             "levels": {"moves": [{**move, "until": NOW}] if self.text else []},
         }  # fmt: skip
+
+
+STOPPED = StoppedApply("trade", "kodo/trade", "apply 4f2a is cut off: 3 of 9 changes done")
+FACTS = ScreenFacts(
+    {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
+        3, True, ((CAUSE, 2), ("handler took too long", 1)), (),
+    )},
+    (STOPPED,),
+    DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
+)  # fmt: skip
+
+
+class SamplePlans:
+    """Plans and history of a namespace in which the last apply stopped; `text`: every text of it, "" for a shop's."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text, self.drifts = text, 0
+
+    def history(self, topology: str) -> NamespaceHistory:
+        if topology not in ("trade", self.text):
+            raise UsageError(error("K022", "unknown topic", topology))
+        topic = TopicResource(TopicName.parse("kodo/trade/orders-L2"), 3, {})
+        change: Any = change_to_json(Create(topic, ChangeContext("trade")))
+        if self.text:
+            change = {**change, "address": self.text}
+        apply: ApplyRow = {
+            "id": self.text or "4f2a", "verb": self.text or "apply", "who": self.text or "root@vm pid 7", "began": NOW - 900_000,
+            "ended": None, "commit": self.text or "c0ffee" * 6, "plan": "d", "state": "cut off", "changes": 9,
+            "done": [change], "broken": [{"change": change, "detail": self.text or "unknown: no end"}],
+        }  # fmt: skip
+        replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
+        replays = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
+        orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
+        older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
+        foreign = [self.text] if self.text else []
+        return NamespaceHistory(self.text or "kodo/trade", [older, apply], replays, orders, foreign, "")  # type: ignore[arg-type]
+
+    def read_drift(self) -> DriftReading:
+        self.drifts += 1
+        found: Any = {
+            "format_version": 1, "drifted": True, "refused": False, "by_hand": [], "either": [], "not_applied": [],
+            "beyond_repair": [], "conflicts": [], "unmanaged": [], "counts_unmanaged": False,
+            "stale_topologies": [self.text or "trade"], "returning": {},
+        }  # fmt: skip
+        return DriftReading(int(time.time() * 1000), found, self.text or "context prod, http://pulsar:8080")
+
+    def last_drift(self) -> DriftReading | None:
+        return self.read_drift() if self.drifts else None
+
+
+def rates_of_night() -> Callable[[], StatusReading]:
+    """Readings of NIGHT, ten seconds apart, whose rates change."""
+    numbers = itertools.count()
+
+    def read() -> StatusReading:
+        number = next(numbers)
+        swing = 1 + 0.4 * math.sin(number / 2)
+        (shop,) = NIGHT.topologies
+        lanes = [replace(one, rate_in=one.rate_in * swing, rate_out=one.rate_out * (2 - swing)) for one in shop.lanes]
+        return replace(NIGHT, at=NOW + number * 10_000, topologies=(replace(shop, lanes=tuple(lanes)),))
+
+    return read
 
 
 def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
@@ -141,7 +234,9 @@ def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
         words=WORDS,
         read_status=lambda: status,
         read_audit=lambda: Sentence("good", "No message was lost, as read 3 min ago"),
+        read_facts=lambda _: FACTS,
         messages=SampleMessages(),
+        plans=SamplePlans(),
     )
     return replace(made, **values)
 
@@ -158,7 +253,11 @@ def evil_data() -> ConsoleData:
     status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
     return data_of(
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
-        read_audit=lambda: Sentence("bad", EVIL, EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
+        read_facts=lambda _: ScreenFacts(
+            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, ((EVIL, 2),), ((EVIL, 15), ("b", 5)))},
+            (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
+        ),
     )  # fmt: skip
 
 

@@ -173,16 +173,34 @@ def _texts(unit: str, most: int = 10_000, least: int = 1) -> st.SearchStrategy[s
 
 
 def _dispatch() -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries({"messages": _COUNTS, "size": _texts("KiB") | _UNLIMITED, "period": _texts("s", 3600)})
+    amounts = {"messages": _COUNTS, "size": _texts("KiB") | _UNLIMITED, "period": _texts("s", 3600)}
+    return st.fixed_dictionaries({**amounts, "relative": st.booleans()})
+
+
+def _names(*values: str) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(values), min_size=1, unique=True).map(sorted)
 
 
 _RETENTION = st.fixed_dictionaries({"time": _texts("m") | _UNLIMITED, "size": _texts("MiB") | _UNLIMITED}) | st.just(
     {"time": "0s", "size": "0B"}
 )
-_QUOTA = st.fixed_dictionaries(
-    {"when_full": st.sampled_from(["hold_producers", "fail_producers", "evict"])},
-    optional={"size": _texts("MiB") | _UNLIMITED, "time": _texts("s") | _UNLIMITED},
-).filter(lambda quota: len(quota) > 1)
+_ACTIONS = st.sampled_from(["hold_producers", "fail_producers", "evict"])
+_QUOTA = (
+    st.fixed_dictionaries(
+        {"when_full": _ACTIONS},
+        optional={"size": _texts("MiB") | _UNLIMITED, "time": _texts("s") | _UNLIMITED},
+    )
+    .filter(lambda quota: len(quota) > 1)
+    .flatmap(
+        lambda quota: (
+            st.fixed_dictionaries(
+                {name: st.just(value) for name, value in quota.items()}, optional={"when_old": _ACTIONS}
+            )
+            if len(quota) == 3
+            else st.just(quota)
+        )
+    )
+)
 _PERSISTENCE = st.fixed_dictionaries(
     {"ensemble": st.integers(1, 5), "write_quorum": st.integers(1, 5), "ack_quorum": st.integers(1, 5)},
     optional={"mark_delete_rate": st.floats(0, 10)},
@@ -217,6 +235,39 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "replication": st.just(["standalone"]),
     "auto_topic_creation": _AUTO_TOPIC,
     "encryption_required": st.booleans(),
+    "subscription_rates": st.dictionaries(st.sampled_from(["s", "t"]), _dispatch(), min_size=1),
+    "shadow_topics": st.just(["persistent://acme/copies/orders"]),
+    "offload": st.fixed_dictionaries(
+        {"driver": st.just("aws-s3")},
+        optional={
+            "bucket": st.just("cold"),
+            "after_size": _texts("MiB", least=0) | _UNLIMITED,
+            "after": _texts("s") | _UNLIMITED,
+            "delete_after": _texts("ms") | _UNLIMITED,
+            "read_first": st.sampled_from(["bookkeeper", "tiered_storage"]),
+            "settings": st.just({"managedLedgerOffloadMaxThreads": 8, "s3ManagedLedgerOffloadRole": "reader"}),
+        },
+    ),
+    "replicator_dispatch_rate": _dispatch(),
+    "subscription_types": _names("exclusive", "failover", "key_shared", "shared"),
+    "entry_filters": _names("a", "b"),
+    "pause_on_ack_state_loss": st.just(True),
+    "delayed_delivery": st.fixed_dictionaries(
+        {"enabled": st.booleans(), "max_delay": _texts("ms") | _UNLIMITED, "tick": _texts("ms", least=0)}
+    ),
+    "allowed_clusters": st.just(["standalone"]),
+    "subscription_auth": st.sampled_from(["none", "prefix"]),
+    "resource_group": st.just("batch"),
+    "anti_affinity_group": st.just("apart"),
+    "bookie_affinity": st.fixed_dictionaries({"primary": st.just("ssd")}, optional={"secondary": st.just("hdd")}),
+    "metric_properties": _names("team", "cost"),
+    "subscription_roles": st.dictionaries(st.sampled_from(["s", "t"]), _names("a", "b"), min_size=1),
+    "properties": st.dictionaries(
+        st.sampled_from(["team", "cost"]),
+        st.text("ab /", max_size=3),
+        min_size=1,
+    ),
+    "bundles": st.integers(1, 64),
     "allow_auto_update_schema": st.booleans(),
 }
 

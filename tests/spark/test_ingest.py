@@ -180,7 +180,7 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
 ) -> None:
     fill(shop, "orders", range(3_000), 2, ledgers=2)
     sent = _send_special(shop)
-    lines = _ingest(shop, "--max-bytes", "200000")
+    lines = _ingest(shop, "--max-bytes", "400000")
     assert [line["event"] for line in lines[:2]] == ["begin", "topics"]
     end = lines[-1]
     assert (end["event"], end["events"], end["transitions"], end["unreadable"], end["holes"]) == ("end", 3_004, 2, 1, 0)

@@ -161,6 +161,9 @@ def test_each_lane_has_a_plan_and_what_cannot_be_sent_is_named(judged):
         (plan["lane"], len(plan["letters"]))
         for plan in (json.loads((judged.folder / f"lost-{number}.json").read_text()) for number in (1, 2))
     ] == [("L1/ready", 3), ("dead", 2)], "one audit, a plan of each lane"
+    said = planned(judged, "--format", "json")
+    document, _ = json.JSONDecoder().raw_decode(said[said.index('{ "plans"') :])
+    assert [plan["lane"] for plan in document["plans"]] == ["L1/ready", "dead"], "one document"
 
     events = DeltaTable(f"{judged.landing.root.uri}/events")  # one payload is masked: its row is there
     gone = max(one["id"] for one in found["findings"] if one["msg_topic"] == judged.topic)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.cli.message_history import DEAD_LETTERS, FoundMessage, Search, SearchedTopic, tenant_levels, to_json
 from kodo_consumer.policy_builder import policy_of
-from kodoctl.errors import ClusterError
+from kodoctl.errors import ClusterError, UsageError
 from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
 from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.topology.names import TopicName
@@ -44,14 +44,18 @@ class HistoryReader:
 
     def read(self, topology: LoadedTopology, topic: str, subscription: str, message: str) -> dict[str, Any]:
         """The document of `kodo-consumer why` about a message, by its kodo-id or a position; without `hops` if it was
-        not found. Raises KodoctlError.
+        not found. Topics that the cluster does not have are in `missing`. Raises KodoctlError, also if it has none of
+        the topics.
         """
         policy = policy_of(topology, topic, subscription)
         places = _places(policy)
-        search = Search(message, places)
+        search, missing = Search(message, places), list[UsageError]()
+        there = [place for place in places if self._is_there(place, missing)]
+        if not there:
+            raise UsageError(*(one for problem in missing for one in problem.diagnostics))
         for _ in range(_PASSES):
             search.grew = False
-            for place in places:
+            for place in there:
                 show = search.records if policy.audit and place.topic == policy.audit.topic else search.message
                 for found in self._messages(place, subscription):
                     self.on_message()
@@ -59,7 +63,16 @@ class HistoryReader:
             if not search.grew:
                 break
         levels = self._levels(policy, search)
-        return {**to_json(message, search, places), "levels": levels, "unread": self.unread.lines()}
+        document = to_json(message, search, there, [place.topic for place in places if place not in there])
+        return {**document, "levels": levels, "unread": self.unread.lines()}
+
+    def _is_there(self, searched: SearchedTopic, missing: list[UsageError]) -> bool:
+        """True if the cluster has the topic; else adds the problem to `missing`."""
+        try:
+            return bool(partitions_of(self.admin, TopicName.parse(searched.topic)))
+        except UsageError as problem:
+            missing.append(problem)
+            return False
 
     def _messages(self, searched: SearchedTopic, subscription: str) -> Iterator[FoundMessage]:
         for part in partitions_of(self.admin, TopicName.parse(searched.topic)):

@@ -188,9 +188,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[str, Any]:
+def to_json(name: str, search: Search, places: Iterable[SearchedTopic], missing: Iterable[str] = ()) -> dict[str, Any]:
     """JSON document of the search, from which `lines` makes the text for people. `name`: the identity that was
-    searched.
+    searched; `missing`: topics that the cluster does not have.
     """
     hops = search.hops()
     return {
@@ -200,6 +200,7 @@ def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[
         "hops": [{**asdict(hop), "attempts": dict(hop.attempts)} for hop in hops],
         "looked_at": search.looked_at,
         "searched": [place.topic for place in places],
+        "missing": list(missing),
     }
 
 
@@ -230,6 +231,8 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
                 yield f"    {hop['ended_error']}"
         elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
             yield "  acknowledged; no audit record says by which rule"
+    for topic in document["missing"]:
+        yield f"not on the cluster: {topic}"
 
 
 def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:

@@ -64,7 +64,9 @@ class MessageOptions:
     """Options about messages: their input, and everything that all of them have beside payloads."""
 
     text: Annotated[str | None, typer.Argument(help="The payload; - reads standard input.", metavar="TEXT")] = None
-    file: Annotated[str | None, typer.Option("--file", help="Send the bytes of this file.", metavar="FILE")] = None
+    file: Annotated[
+        str | None, typer.Option("--file", help="Send the bytes of this file; - reads standard input.", metavar="FILE")
+    ] = None
     lines: Annotated[
         bool, typer.Option("--lines", help="Send each line of the input as a message, except empty lines.")
     ] = False
@@ -186,7 +188,7 @@ def _topic_name(text: str) -> TopicName:
 def _typed_messages(given: MessageOptions) -> list[TypedMessage]:
     """Reads the input. Raises UsageError if it cannot be read, or has no message."""
     source, data = given.file or "TEXT", b""
-    if given.text == "-":
+    if "-" in (given.text, given.file):
         source = "standard input"
         if sys.stdin.isatty():
             tell("Reading the payload from standard input; Ctrl-D ends it.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 log = logging.getLogger("kodo.source")
-_SHOWN: Final = 10  # findings in a text
+_SHOWN: Final = 10  # findings, and names of producers, in a text
+_MOST_NAME: Final = 60  # characters of such a name
 SourceName = Annotated[str | None, typer.Argument(help="May be left out if the file has one.", metavar="SOURCE")]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
@@ -83,7 +84,7 @@ def verify(
     ] = 10.0,
     accept: Annotated[
         str | None,
-        typer.Option("--accept", help="Go on after the commits up to this position, whatever they are.", metavar="LSN"),
+        typer.Option("--accept", help="Pass over the commits up to this position, whatever they are.", metavar="LSN"),
     ] = None,
     end: Annotated[
         bool, typer.Option("--end", help="Verify no more: drop the slot that keeps the log. The next call begins anew.")
@@ -99,7 +100,10 @@ def verify(
     The first call makes a slot of its own; call it every few minutes from then on, because the slot keeps the log.
 
     Exits 0 if each commit since the last call is stored once, 5 if one is missing or stored twice, 6 for inconclusive.
+
+    With signing keys (KODO_CONSUMER_SIGNING_KEYS), only messages count that are signed by one of them.
     """
+    from kodo_consumer.runtime.settings import read_settings
     from kodo_consumer.source.verifier import SourceVerifier
 
     surroundings = Environment.of(**place)
@@ -109,7 +113,8 @@ def verify(
     loaded = surroundings.topology(topology)
     chosen = _choose(loaded, source)
     _check_database(chosen, surroundings)
-    verifier = SourceVerifier(loaded, chosen, surroundings.connection(), surroundings.environ)
+    signer = read_settings(os.environ, working_folder()).signing_keys
+    verifier = SourceVerifier(loaded, chosen, surroundings.connection(), surroundings.environ, signer)
     if end:
         is_gone = verifier.end()
         say(f"slot {verifier.slot} is dropped" if is_gone else f"there was no slot {verifier.slot}: nothing to drop")
@@ -136,6 +141,9 @@ def _lines(source: ChangeSource, slot: str, found: Verification, verdict: str) -
 
     yield verdict.upper()
     start, end, proof = lsn_text(found.start), lsn_text(found.end), found.proof
+    if (accepted := found.accepted) is not None:
+        least = "" if accepted.is_whole else "at least "
+        yield f"accepted up to {lsn_text(accepted.end)}, and passed over: {least}{_counts(accepted.commits)}"
     if found.slot.is_lost:
         yield f"  the server has removed the log after {start}, which slot {slot} needs (max_slot_wal_keep_size):"
         yield "  what was committed since then is unknown. --end drops the slot, and the next call begins anew"
@@ -146,18 +154,26 @@ def _lines(source: ChangeSource, slot: str, found: Verification, verdict: str) -
         yield from (f"  {one.text}" for one in proof.findings[:_SHOWN])
         if len(proof.findings) > _SHOWN:
             yield f"  … and {many(len(proof.findings) - _SHOWN, 'more commit')}: --format json has them"
-        counts = ", ".join(f"{count:,} {status}" for status, count in proof.commits.items() if count)
-        yield f"source {source.name}, {start} to {end}: {f'commits: {counts}' if counts else 'no commits'}"
+        yield f"source {source.name}, {start} to {end}: {_counts(proof.commits)}"
         yield f"messages that these commits require: {proof.messages:,}; proved up to {lsn_text(found.slot.position)}"
+        if proof.strangers:
+            names = ", ".join(one_line(name, _MOST_NAME) for name in list(proof.strangers)[:_SHOWN])
+            count = many(sum(proof.strangers.values()), "message")
+            yield f"sent by others with ids of this source, and without effect on the proof: {count}, producer {names}"
     if not found.is_whole:
         yield "the log has more: run this again"
     yield f"slot {slot} keeps {size_text(found.slot.kept)} of log until the next call, or --end"
 
 
+def _counts(commits: Mapping[CommitStatus, int]) -> str:
+    counts = ", ".join(f"{count:,} {status}" for status, count in commits.items() if count)
+    return f"commits: {counts}" if counts else "no commits"
+
+
 def _document(source: ChangeSource, slot: str, found: Verification, verdict: str) -> dict[str, object]:
     from kodo_consumer.source.positions import lsn_text
 
-    proof = found.proof
+    proof, accepted = found.proof, found.accepted
     return {
         "source": source.name,
         "verdict": verdict,
@@ -168,6 +184,13 @@ def _document(source: ChangeSource, slot: str, found: Verification, verdict: str
         "commits": {status.value: proof.commits[status] if proof else 0 for status in CommitStatus},
         "messages": proof.messages if proof else 0,
         "findings": [{"status": one.status.value, "text": one.text} for one in (proof.findings if proof else ())],
+        "strangers": dict(proof.strangers) if proof else {},
+        "accepted": accepted
+        and {
+            "to": lsn_text(accepted.end),
+            "commits": {status.value: accepted.commits[status] for status in CommitStatus},
+            "whole": accepted.is_whole,
+        },
         "slot": {"name": slot, "kept_bytes": found.slot.kept, "lost": found.slot.is_lost},
     }
 

@@ -89,8 +89,11 @@ def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
     what = f"{document['message']!r} is none of the {looked_at} stored in {many(len(topics), 'topic')}"
     unread = document["unread"]
     assert isinstance(unread, list)
+    lacking = document["missing"]
+    assert isinstance(lacking, list)
+    missing = [f"not on the cluster: {topic}" for topic in lacking]
     advice = "an id is a `kodo-id`, or a position such as 7:1:0:-1; `kodoctl peek TOPIC` shows both"
-    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread, advice])
+    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *missing, *unread, advice])
     return KodoctlError(error("K785", "message not found", detail))
 
 

@@ -127,6 +127,7 @@ def _rehearse(consumers: Sequence[Consumer]) -> None:
             attempt(problems, storage.check)
         for line in consumer.lanes():
             say(f"lane {line}")
+        say(f"{consumer.policy.ground} {consumer.policy.subscription}: {consumer.slots()}")
     if problems:
         raise KodoctlError(*dict.fromkeys(finding for problem in problems for finding in problem.diagnostics))
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import COMPILED
+from kodo_consumer.core.values.lane_selection import slots_text
 from kodo_consumer.core.values.object_use import ObjectUse, misuse_error
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
@@ -189,8 +190,8 @@ def _log_ready(policy: Policy, border: BorderStatus) -> None:
     if policy.unread:
         reads, others = (", ".join(lane.name for lane in part) for part in (policy.lanes, policy.unread))
         lanes = f"{len(policy.lanes)} of {lanes} (reads {reads}; other workers have to read {others})"
-    slots = f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
-    log.info("ready: %s/%s, %s, %s, %s", policy.ground, policy.subscription, lanes, slots, _fast_text(border, COMPILED))
+    text, name = "ready: %s/%s, %s, %s, %s", (policy.ground, policy.subscription)
+    log.info(text, *name, lanes, slots_text(policy), _fast_text(border, COMPILED))
 
 
 def _fast_text(border: BorderStatus, core: CoreStatus) -> str:

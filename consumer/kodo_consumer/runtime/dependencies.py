@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from types import CoroutineType
@@ -110,11 +110,6 @@ class _Plan:
                 self._complain(self.function, f"has the parameter {parameter.name} before `/`: values go by name")
         self.arguments = tuple((name, self._position(provider)) for name, provider in dependent.items())
 
-    @property
-    def needs_stack(self) -> bool:
-        """True if something has to be left after the handler."""
-        return any(isinstance(step, _Step) and step.is_generator for step in self.steps)
-
     def _position(self, provider: Provider) -> int:
         if provider not in self._positions:
             if provider not in self.values and provider in LIFESPANS:
@@ -161,76 +156,115 @@ class _Plan:
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+_Values = list[Any]
+"""The message, then the values of the steps so far."""
+
+
 def _inject_plain(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], Any]:
-    steps, arguments, lasting = plan.steps, plan.arguments, plan.values
+    def handle(values: _Values) -> Any:
+        return function(values[0], **_chosen(values, plan.arguments))
 
-    def provide(message: Any, stack: ExitStack | None) -> list[Any]:
-        values = [message]
-        for step in steps:
-            if not isinstance(step, _Step):
-                values.append(lasting[step])
-                continue
-            value = step.call(**{name: values[position] for name, position in step.arguments})
-            if type(value) is CoroutineType:
-                refuse_unawaited(value, _name(step.call))
-            values.append(value if stack is None or not step.is_generator else stack.enter_context(value))
-        return values
+    run: Callable[[_Values], Any] = handle
+    for step in reversed(plan.steps):
+        run = _plain_step(step, run) if isinstance(step, _Step) else _lasting_step(step, plan.values, run)
+    return lambda message: run([message])
 
-    def run(message: Any) -> Any:
-        values = provide(message, None)
-        return function(message, **{name: values[position] for name, position in arguments})
 
-    def run_within(message: Any) -> Any:
-        with ExitStack() as stack:
-            values = provide(message, stack)
+def _lasting_step(
+    provider: Provider, lasting: Mapping[Provider, Any], follow: Callable[[_Values], Any]
+) -> Callable[[_Values], Any]:
+    """Function that adds the value of a lifespan, and calls `follow`, whose coroutine it returns if that is async."""
+
+    def run(values: _Values) -> Any:
+        values.append(lasting[provider])
+        return follow(values)
+
+    return run
+
+
+def _plain_step(step: _Step, follow: Callable[[_Values], Any]) -> Callable[[_Values], Any]:
+    """Function that adds the value of a provider, and calls `follow`, for a generator within its context."""
+    provide = _call_of(step)
+
+    def run(values: _Values) -> Any:
+        value = provide(values)
+        if type(value) is CoroutineType:
+            refuse_unawaited(value, _name(step.call))
+        values.append(value)
+        return follow(values)
+
+    def run_within(values: _Values) -> Any:
+        with provide(values) as value:
+            values.append(value)
             try:
-                return function(message, **{name: values[position] for name, position in arguments})
+                return follow(values)
             except BaseException as problem:
                 raised = problem
                 raise
-        raise raised  # a provider has swallowed it: the message is not done
+        raise raised  # the provider has swallowed it: the message is not done
 
-    return run_within if plan.needs_stack else run
+    return run_within if step.is_generator else run
 
 
 def _inject_async(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], Any]:
-    steps, arguments, lasting = plan.steps, plan.arguments, plan.values
+    async def handle(values: _Values) -> Any:
+        return await function(values[0], **_chosen(values, plan.arguments))
 
-    async def provide(message: Any, stack: AsyncExitStack | None) -> list[Any]:
-        values = [message]
-        for step in steps:
-            if not isinstance(step, _Step):
-                values.append(lasting[step])
-                continue
-            value = step.call(**{name: values[position] for name, position in step.arguments})
-            values.append(await _entered(value, step, stack))
-        return values
+    run: Callable[[_Values], Any] = handle
+    for step in reversed(plan.steps):
+        run = _async_step(step, run) if isinstance(step, _Step) else _lasting_step(step, plan.values, run)
 
-    async def run(message: Any) -> Any:
-        values = await provide(message, None)
-        return await function(message, **{name: values[position] for name, position in arguments})
+    async def inject_all(message: Any) -> Any:
+        return await run([message])
 
-    async def run_within(message: Any) -> Any:
-        async with AsyncExitStack() as stack:
-            values = await provide(message, stack)
+    return inject_all
+
+
+def _async_step(step: _Step, follow: Callable[[_Values], Any]) -> Callable[[_Values], Any]:
+    """The same as _plain_step, for an async `follow` and a provider of either kind."""
+    provide = _call_of(step)
+
+    async def run(values: _Values) -> Any:
+        value = provide(values)
+        if step.is_async:
+            value = await value
+        elif type(value) is CoroutineType:
+            refuse_unawaited(value, _name(step.call))
+        values.append(value)
+        return await follow(values)
+
+    async def run_within(values: _Values) -> Any:
+        with provide(values) as value:
+            values.append(value)
             try:
-                return await function(message, **{name: values[position] for name, position in arguments})
+                return await follow(values)
             except BaseException as problem:
                 raised = problem
                 raise
-        raise raised  # a provider has swallowed it: the message is not done
+        raise raised
 
-    return run_within if plan.needs_stack else run
+    async def run_within_async(values: _Values) -> Any:
+        async with provide(values) as value:
+            values.append(value)
+            try:
+                return await follow(values)
+            except BaseException as problem:
+                raised = problem
+                raise
+        raise raised
+
+    return run if not step.is_generator else run_within_async if step.is_async else run_within
 
 
-async def _entered(value: Any, step: _Step, stack: AsyncExitStack | None) -> Any:
-    if stack is not None and step.is_generator:
-        return await stack.enter_async_context(value) if step.is_async else stack.enter_context(value)
-    if step.is_async:
-        return await value
-    if type(value) is CoroutineType:
-        refuse_unawaited(value, _name(step.call))
-    return value
+def _call_of(step: _Step) -> Callable[[_Values], Any]:
+    """Function that calls a provider with its arguments of the values."""
+    call, arguments = step.call, step.arguments
+    return (lambda values: call(**_chosen(values, arguments))) if arguments else lambda _: call()
+
+
+def _chosen(values: _Values, arguments: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """Arguments by name, of their positions among the values."""
+    return {name: values[position] for name, position in arguments}
 
 
 def _misplaced(function: Callable[..., Any]) -> Iterator[Diagnostic]:

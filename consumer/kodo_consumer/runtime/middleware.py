@@ -117,7 +117,8 @@ class Hooks:
                 headers = read_headers(delivery.properties)
             except BrokenHeadersError:
                 headers = Headers()
-            message = Message[Any](delivery, lane, headers, policy.tenant(delivery.properties, delivery.key), check)
+            tenant = policy.tenant(delivery.properties, delivery.key)
+            message: Message[Any] = Message(delivery, lane, headers, tenant, check)  # `Message[Any](…)` costs 2 µs more
             for hook in self._of["receive"]:
                 try:
                     refuse_unawaited(hook(message), _name(hook))
@@ -146,16 +147,18 @@ class Hooks:
 
     def on_acknowledged(self, messages: Sequence[Acknowledged]) -> None:
         """Calls the hooks "acknowledged", all of them plain, with each message. Exceptions are logged."""
-        for message, rule in messages:
-            for hook in self._of["acknowledged"]:
-                self._running = hook, time.monotonic()
-                try:
-                    if (answer := hook(message, rule)) is not None:
-                        refuse_unawaited(answer, _name(hook))
-                except Exception as problem:  # noqa: BLE001  # whatever users do there
-                    self._complain(hook, problem)
-                finally:
-                    self._running = None
+        hooks, now = self._of["acknowledged"], time.monotonic
+        try:
+            for message, rule in messages:
+                for hook in hooks:
+                    self._running = hook, now()
+                    try:
+                        if (answer := hook(message, rule)) is not None:
+                            refuse_unawaited(answer, _name(hook))
+                    except Exception as problem:  # noqa: BLE001  # whatever users do there
+                        self._complain(hook, problem)
+        finally:
+            self._running = None
 
     async def on_acknowledged_later(self, messages: Sequence[Acknowledged]) -> None:
         """The same with hooks of which some are async: on the event loop of the handlers, one after the other."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kodo_consumer.core.engine.engine import Engine
 from kodo_consumer.core.engine.pending_actions import Actions, PendingActions
-from kodo_consumer.core.state.observer import Observers
+from kodo_consumer.core.state.observer import Acknowledged, Observers
 from kodo_consumer.core.state.tenant_ring import MAX_TENANTS
 from kodo_consumer.core.upkeep.backlog_trend import HandlerLoad
 from kodo_consumer.core.upkeep.override_state import apply_overrides, left_lanes, paused_lanes, paused_tenants
@@ -241,8 +241,8 @@ class Worker:
                 ended = confirmations.take_results(confirmed, unknown)
             if ended:
                 check = self._check
-                messages = [
-                    (Message[Any](one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why)
+                messages: list[Acknowledged] = [  # `Message[Any](…)` would cost 2 µs more
+                    (Message(one.delivery, one.lane.lane, one.headers, one.tenant, check), one.why)
                     for one in ended
                     if one.headers.meant_for != MARK
                 ]

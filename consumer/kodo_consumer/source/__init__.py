@@ -9,7 +9,8 @@ that position comes again, and a slot that is further on than the last mark was 
 
 The broker forgets the numbers of a producer that has been away for six hours
 (`brokerDeduplicationProducerInactivityTimeoutMinutes`). Where it does not know a name, the partition itself is read for
-messages that an earlier process sent (`stored_messages`).
+messages that an earlier process sent (`stored_messages`). Only messages under the names of the source's own producers
+count there (`identity`), because anybody who may produce can write every property.
 
 `verifier` reads the log a second time, by a slot of its own, and `commit_proof` compares it with the stored messages.
 

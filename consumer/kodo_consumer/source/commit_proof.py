@@ -1,25 +1,28 @@
 # pure: every branch is tested
 """Proof that each commit in a part of the log is stored as messages: a reading of the log against a reading of topics.
 
-Both readings have positions alone in common: a message names the commit and the place of its change in `kodo-id`. A
-message without its copy is *missing* only if its partition still has what was stored at the time of the commit:
-otherwise retention may have removed it, and it is unknown.
+Both readings have positions alone in common: a message names the commit and the place of its change in `kodo-id`. Only
+the source's own messages count (`identity`). A message without its copy is *missing* only if its partition still stores
+an own message of an earlier position, because otherwise retention may have removed it; and only if the source had the
+same topology when it stored the commit, because otherwise the change may rightly have another message, or none. Both
+follow from positions: clocks of the database and of senders decide nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.source.positions import Position, lsn_text, read_lsn
+from kodo_consumer.source.positions import Position, lsn_text
 from kodoctl.text.formatting import many, time_text
 
+if TYPE_CHECKING:
+    from kodo_consumer.source.identity import Span
+
 MOST_FINDINGS: Final = 1_000
-_SPAN: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})\.\.([0-9A-F]{1,8}/[0-9A-F]{1,8})", re.ASCII)
 
 
 class CommitStatus(StrEnum):
@@ -34,45 +37,43 @@ class CommitStatus(StrEnum):
 
 class RequiredMessage(NamedTuple):
     """Message that a change in the log requires. `end`: position after its commit; `time`: of the commit, in ms since
-    the epoch; `table`: for people; `partition`: where it belongs; `doubt`: why the change may rightly have no message,
-    "": it needs one.
+    the epoch, for people; `table`: for people; `ground`: its ground topic; `partition`: where it belongs; `doubt`: why
+    the change may rightly have no message, "": it needs one.
     """
 
     end: int
     time: int
     table: str
+    ground: str
     partition: str
     doubt: str = ""
 
 
-class Span(NamedTuple):
-    """Part of the log of which a mark says that all is stored. `start`: 0: a snapshot stands for everything before."""
-
-    start: int
-    end: int
-
-
-def read_span(text: str) -> Span | None:
-    """Reads the property `kodo-covered` of a mark; None: it has none, or one that no source writes."""
-    found = _SPAN.fullmatch(text)
-    return Span(read_lsn(found[1]), read_lsn(found[2])) if found else None
+Copy = tuple[str, Position]
+"""(ground topic, position) of a stored message."""
 
 
 @dataclass(frozen=True)
 class ProofInputs:
-    """Readings of the log, from `start` up to `end`, and of the topics. `expected`: by position; `stored`: number of
-    copies of each message, by position; `covered`: position up to which the source reported everything as stored;
-    `spans`: of its marks; `oldest`: time of the oldest stored message by partition, in ms since the epoch, None: it
-    stores nothing.
+    """Readings of the log, from `start` up to `end`, and of the topics. `expected`: by position; `stored`: number of the
+    source's own copies; `doubts`: reasons why nothing is decided by a message that looks like one; `covered`: position
+    up to which the source reported everything as stored; `spans`: of its marks; `first`: by partition the lowest
+    position of an own message, None: it stores none; `routing`: of the present topology; `strangers`: number of
+    messages with an id of the source that others sent, by the name of their producer; `silent`: the table of a change
+    that requires no message, one for each commit.
     """
 
     start: int
     end: int
     expected: Mapping[Position, RequiredMessage]
-    stored: Mapping[Position, int]
+    stored: Mapping[Copy, int]
     covered: int
     spans: Sequence[Span]
-    oldest: Mapping[str, int | None]
+    first: Mapping[str, Position | None]
+    routing: str
+    doubts: Mapping[Copy, str] = field(default_factory=dict)
+    strangers: Mapping[str, int] = field(default_factory=dict)
+    silent: Mapping[Position, str] = field(default_factory=dict)
 
 
 class CommitFinding(NamedTuple):
@@ -86,13 +87,15 @@ class CommitFinding(NamedTuple):
 class Proof:
     """Result of a verification. `commits`: number of commits with messages, by status; `messages`: number of messages that
     they require; `findings`: one for each other commit, the worst first, at most MOST_FINDINGS; `end`: position up to
-    which each commit is stored once.
+    which each commit is stored once; `strangers`: number of messages with an id of the source that others sent, by the
+    name of their producer: nothing was decided by them.
     """
 
     commits: Mapping[CommitStatus, int]
     messages: int
     findings: Sequence[CommitFinding]
     end: int
+    strangers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_loss(self) -> bool:
@@ -103,15 +106,6 @@ class Proof:
     def is_conclusive(self) -> bool:
         """True if each commit is stored once."""
         return not any(count for status, count in self.commits.items() if status is not CommitStatus.STORED)
-
-
-def without_copy(reading: ProofInputs) -> set[str]:
-    """Partitions of covered messages that have no copy: how far these reach back decides what the messages are."""
-    return {
-        one.partition
-        for place, one in reading.expected.items()
-        if one.end <= reading.covered and not reading.stored.get(place) and not one.doubt
-    }
 
 
 def prove(reading: ProofInputs) -> Proof:
@@ -132,6 +126,7 @@ def prove(reading: ProofInputs) -> Proof:
         len(reading.expected),
         [_with_others(finding, count - 1) for finding, count in worst],
         min(open_, default=reading.end),
+        reading.strangers,
     )
 
 
@@ -145,31 +140,75 @@ def _judged(reading: ProofInputs) -> Iterator[tuple[int, CommitFinding]]:
     for place, one in reading.expected.items():
         status, why = _status(place, one, reading)
         yield place.lsn, CommitFinding(status, why and f"{one.table} at {place}: {status}, {why}")
-    for place, copies in reading.stored.items():
-        if place not in reading.expected and reading.start <= place.lsn < reading.end:
-            text = f"{place}: unknown, it is stored {_times(copies)}, and the log has no such change"
+    for place, table in reading.silent.items():
+        if why := _other_topology(place.lsn, reading):
+            yield place.lsn, CommitFinding(CommitStatus.UNKNOWN, f"{table} at {place}: unknown, {why}")
+    for (ground, place), copies in reading.stored.items():
+        wanted = reading.expected.get(place)
+        if (wanted is None or wanted.ground != ground) and reading.start <= place.lsn < reading.end:
+            why = _other_topology(place.lsn, reading) or "and the log has no such change for this topic"
+            text = f"{place}: unknown, it is stored {_times(copies)} on {ground}, {why}"
             yield place.lsn, CommitFinding(CommitStatus.UNKNOWN, text)
 
 
 def _status(place: Position, one: RequiredMessage, reading: ProofInputs) -> tuple[CommitStatus, str]:
-    copies = reading.stored.get(place, 0)
+    copies = reading.stored.get((one.ground, place), 0)
     if copies > 1:
         return CommitStatus.TWICE, f"it is stored {_times(copies)}"
     if one.end > reading.covered:  # also if it is stored: until then the source may send it again
         return CommitStatus.NOT_COVERED, f"committed at {time_text(one.time, seconds=True)}"
+    if doubt := reading.doubts.get((one.ground, place)):
+        return CommitStatus.UNKNOWN, doubt
     if copies:
         return CommitStatus.STORED, ""
     if one.doubt:
         return CommitStatus.UNKNOWN, one.doubt
     if any(not span.start and one.end <= span.end for span in reading.spans):
         return CommitStatus.UNKNOWN, "a snapshot came later, and has the rows as they were then"
-    if (oldest := reading.oldest.get(one.partition)) is None:
-        return CommitStatus.UNKNOWN, f"{one.partition} stores nothing any more"
-    if oldest > one.time:
-        return CommitStatus.UNKNOWN, f"{one.partition} stores messages since {time_text(oldest, seconds=True)} only"
+    if doubt := _other_topology(place.lsn, reading) or _unknown_topology(place.lsn, reading):
+        return CommitStatus.UNKNOWN, doubt
+    first = reading.first.get(one.partition)
+    if first is None or first > place:
+        older = "no message of this source that is older, so retention may have removed it"
+        return CommitStatus.UNKNOWN, f"{one.partition} stores {older}"
     if not any(span.start <= place.lsn < span.end for span in reading.spans):
         return CommitStatus.MISSING, "and no stored mark covers it: was the slot moved (K793)?"
     return CommitStatus.MISSING, f"though a mark says that all up to {lsn_text(one.end)} is stored"
+
+
+def _other_topology(lsn: int, reading: ProofInputs) -> str:
+    """Reason why another topology than the present one decided about a change; "": no stored mark says so. Where no mark
+    covers the change, those before and after it tell.
+    """
+    deciding = _deciding(lsn, reading)
+    if not deciding or any(span.routing in {"", reading.routing} for span in deciding):
+        return ""
+    later = [span.start for span in reading.spans if span.start > lsn and span.routing == reading.routing]
+    when = f"at {lsn_text(min(later))}" if later else "since then, and no run has used the present file yet"
+    return f"the topology changed {when}: verify with the file of before, or pass it by --accept"
+
+
+def _unknown_topology(lsn: int, reading: ProofInputs) -> str:
+    """Reason why the topology that decided about a change is not known; "": it is."""
+    deciding = _deciding(lsn, reading)
+    if not deciding:
+        return "no mark from before it is stored, so it is not known by which topology it was sent"
+    is_known = any(span.routing == reading.routing for span in deciding)
+    return "" if is_known else "the mark of an earlier release does not say by which topology it was sent"
+
+
+def _deciding(lsn: int, reading: ProofInputs) -> list[Span]:
+    """The spans that cover a change, else the last one before it, and the first one after it if that has another
+    topology: a slot that was moved leaves a gap in which one of the two was used.
+    """
+    spans = [span for span in reading.spans if span.start]
+    if covering := [span for span in spans if span.start <= lsn < span.end]:
+        return covering
+    before = max((span for span in reading.spans if span.end <= lsn), key=lambda span: span.end, default=None)
+    after = min((span for span in spans if span.start > lsn), default=None)
+    if before is None or after is None or after.routing == before.routing:
+        return [span for span in (before,) if span is not None]
+    return [max(before, after, key=lambda span: span.routing != reading.routing)]
 
 
 def _times(copies: int) -> str:

@@ -7,7 +7,6 @@ position up to which all of them are stored. Everything after this position come
 from __future__ import annotations
 
 import logging
-import re
 import select
 import struct
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodo_consumer.source.identity import System, forks_of
 from kodo_consumer.source.pgoutput import Relation, RelationColumn, RowChange, Values
 from kodo_consumer.source.positions import lsn_text, read_lsn, snapshot_slot
 from kodo_consumer.source.row_mapping import GoneError
@@ -41,7 +41,6 @@ _FETCH: Final = 2_000  # rows of a snapshot at a time
 _STATUS: Final = struct.Struct(">cQQQqB")
 _DATA: Final = struct.Struct(">QQq")
 _KEEPALIVE: Final = struct.Struct(">QqB")
-_FORK: Final = re.compile(r"^\s*[0-9]+\s+([0-9A-F]+/[0-9A-F]+)", re.ASCII | re.MULTILINE)
 _IN_USE: Final = "55006"  # SQLSTATE: the slot is read by another process
 _DUPLICATE: Final = "42710"  # SQLSTATE: a slot of this name exists
 _PRIMARY_KEY: Final = """
@@ -72,18 +71,6 @@ WHERE slot_name = %s AND database IS DISTINCT FROM current_database()
 
 class SlotInUseError(DatabaseError):
     """Another process reads the slot, or makes it."""
-
-
-class System(NamedTuple):
-    """The database server: its identity, its timeline and the present end of its log. `unforked`: position up to which
-    its log is the only one that this server ever had: after it, other timelines may have other commits at the same
-    positions.
-    """
-
-    id: str
-    timeline: int
-    end: int
-    unforked: int
 
 
 class SourceOwner(NamedTuple):
@@ -238,6 +225,10 @@ class SourceDatabase:
         elif self._accepted_gap is not None and position <= covered:
             log.warning("slot %s is at %s, without a gap: leave --accept-gap out", slot, at)
 
+    def log_end(self, connection: Any) -> int:
+        """Present end of the log."""
+        return read_lsn(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
+
     def unpublished(self, connection: Any) -> list[str]:
         """Names of the source's tables whose changes are not published now: dropped, renamed, or taken out."""
         names = [table.name for table in self._source.tables]
@@ -323,8 +314,8 @@ class Replication:
         """Identity of the server."""
         found = self.execute("IDENTIFY_SYSTEM")[0]
         timeline, end = int(str(found[1])), read_lsn(str(found[2]))
-        forks = forks_of(str(self.execute(f"TIMELINE_HISTORY {timeline}")[0][1])) if timeline > 1 else [end]
-        return System(str(found[0]), timeline, end, min(forks, default=0))
+        history = str(self.execute(f"TIMELINE_HISTORY {timeline}")[0][1]) if timeline > 1 else ""
+        return System(str(found[0]), timeline, end, forks_of(history))
 
     def create_slot(self) -> int:
         """Creates the slot, with changes from now on. Returns its position."""
@@ -399,11 +390,6 @@ class Replication:
         if state in (_IN_USE, _DUPLICATE):
             raise SlotInUseError(f"another `source run` has it: {text}")
         raise DatabaseError(text or self._pg.error_message.decode(errors="replace").strip() or "the connection is lost")
-
-
-def forks_of(history: str) -> list[int]:
-    """Positions at which a timeline and its ancestors began, from the text of its history file."""
-    return [read_lsn(position) for position in _FORK.findall(history)]
 
 
 def identity_of(connection: Any) -> str:

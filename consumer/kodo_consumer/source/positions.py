@@ -9,17 +9,16 @@ come in the order of their commits, but positions of two commits may be 48 bytes
 a million changes: a sum of both would collide. Here each has bits of its own. What does not fit into 63 bits is part of
 the name: a transaction with more than 2^22 places goes on under further names, and each TiB of the log has another.
 
-Name: kodo-source-SLOT-ORIGIN-TIB, ORIGIN: what numbers depend on. A database made anew, or restored to an earlier
-time, counts positions from there, and other routes send a change to another partition, where a higher number may be
-stored already: with the old name the broker would drop messages that it never had.
+Name: kodo-source-SLOT-ORIGIN-TIB (`identity`), ORIGIN: what numbers depend on. A database made anew, or restored to an
+earlier time, counts positions from there, and other routes send a change to another partition, where a higher number
+may be stored already: with the old name the broker would drop messages that it never had.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 _POSITION_BITS: Final = 40  # a TiB
 _PLACE_BITS: Final = 22
@@ -82,12 +81,6 @@ def read_position(text: str) -> Position | None:
         return None
     lsn, is_snapshot, place = found.groups()
     return Position(read_lsn(lsn), int(place), is_snapshot is not None)
-
-
-def origin_of(system: str, timeline: int, routing: Any) -> str:
-    """Hash of the database server (`system`, `timeline`) and of `routing`, plain values: numbers depend on both."""
-    text = json.dumps([system, timeline, routing], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def snapshot_slot(slot: str) -> str:

@@ -98,7 +98,7 @@ class RowMapping:
             self._check_identity(only_key=change.only_key)
             if self._is_moved(change.old, new):
                 yield self._tombstone(change.old, only_key=change.only_key)
-        yield MappedMessage(self._topic, self._key_text(new), self._properties(new), self._payload(new))
+        yield MappedMessage(self.topic, self._key_text(new), self._properties(new), self._payload(new))
 
     def reads_table(self, change: RowChange) -> bool:
         """True if a message of the change needs a value that the log does not repeat: it is left out if the row is gone."""
@@ -110,7 +110,8 @@ class RowMapping:
         return 2 if is_moved else 1
 
     @property
-    def _topic(self) -> str:
+    def topic(self) -> str:
+        """Ground topic of the table's rows, which are no outbox's."""
         return str(self._spec.topic)
 
     def _readers(self, names: Sequence[str], target: SendTarget | None) -> Iterator[tuple[str, tuple[int, Read]]]:
@@ -161,7 +162,7 @@ class RowMapping:
         self._check_identity(only_key=only_key)
         known = [self._relation.columns[place].is_key or not only_key for place in range(len(old))]
         return MappedMessage(
-            self._topic,
+            self.topic,
             self._key_text(old),
             self._properties([value if is_known else None for value, is_known in zip(old, known, strict=True)]),
             None,

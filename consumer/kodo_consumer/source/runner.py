@@ -174,16 +174,18 @@ class Source:
                 out=self._life.out,
                 on_answer=self._on_answer,
                 settle=self._settle,
+                keep_alive=self._keep_alive,
             )
             ends.callback(sender.close)
             self._life.map_tables(TableMappings(self._source, self._database, queries, sender.target))
             made = self._make_slot(replication, queries, sender) if position is None else None
             replication.start()
-            covered = sender.open_coverage()
-            if position is not None:
-                self._database.check_position(position, covered)
+            sender.open_coverage()
             self._life.covered = position or made or 0
             self._life.replication = replication
+            if position is not None:
+                covered = sender.read_coverage(position, self._database.log_end(queries))
+                self._database.check_position(position, covered)
             self._works()
             self._check_published(queries)
             names = ", ".join(table.name for table in self._source.tables)

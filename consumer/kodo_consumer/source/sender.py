@@ -6,11 +6,12 @@ What a sender needs of a topic is that of any producer: the rules for its messag
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.sequenced_producers import SequencedClient, SequencedProducer, is_deduplicating
 from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage, validator_of
@@ -18,20 +19,21 @@ from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.core.values.envelope import Level, Outgoing, wire_size
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.policy_builder import send_target_of
-from kodo_consumer.source.positions import Position, lsn_text, origin_of
+from kodo_consumer.source.identity import PartitionCopies, SourceIdentity, System, routing_of
+from kodo_consumer.source.positions import Position, lsn_text
 from kodo_consumer.source.row_mapping import NO_MESSAGE
-from kodo_consumer.source.stored_messages import id_prefix, stored_since
+from kodo_consumer.source.stored_messages import read_back
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.properties import COVERED, FOR, SEQ
+from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY as NO_SUBSCRIPTION
 from kodoctl.protocol.sequence_numbers import new_run
 from kodoctl.pulsar.session import Session
+from kodoctl.topology import defaults
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.sequenced_producers import OnAnswer
     from kodo_consumer.core.values.send_target import SendTarget
-    from kodo_consumer.source.database import System
     from kodo_consumer.source.progress import OpenTransaction
     from kodo_consumer.source.row_mapping import MappedMessage
     from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     from kodoctl.topology.change_sources import ChangeSource
     from kodoctl.topology.loaded_topology import LoadedTopology
 
+log = logging.getLogger("kodo.source")
+_DECISIVE: Final[dict[str, Any]] = {
+    **dict.fromkeys(("levels", "backup", "draining", "exclusive_levels", "message_properties", "fair_by"), True),
+    "subscriptions": {"__all__": {"type", "routes"}},
+}
+"""Keys of a ground topic that decide whether a change makes a message, and where it goes."""
 _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, because the broker may refuse it
 
 
@@ -78,9 +86,9 @@ class PlacedMessage(NamedTuple):
 
 
 class SourceTopics:
-    """Ready topics of a source, and the place of each message in them. `system`: identifier of the database server.
-    Methods raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not
-    take.
+    """Ready topics of a source, and the place of each message in them. `system`: the database server; `signer`: see
+    SourceIdentity; `grounds`: names of its ground topics; `home`: the partition that has its marks of coverage. Methods
+    raise ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take.
     """
 
     def __init__(
@@ -88,13 +96,28 @@ class SourceTopics:
         connection: Connection,
         topology: LoadedTopology,
         source: ChangeSource,
-        system: str,
+        system: System,
         client: SequencedClient,
+        signer: Signer | None,
     ) -> None:
         self._connection, self._topology, self._client = connection, topology, client
-        self._prefix = id_prefix(source.slot, system)
         self._topics: dict[tuple[str, Level], ReadyTopic] = {}
-        self.grounds = list(source.targets(topology.spec))
+        self.grounds = sorted(source.targets(topology.spec))
+        self.home = self.of(self.grounds[0]).partitions[0]
+        tables = {table.name: table.spec.model_dump(mode="json") for table in source.tables}
+        routing = routing_of([tables, {ground: self._decisive(ground) for ground in self.grounds}])
+        self.identity = SourceIdentity(source.slot, system, routing, signer)
+
+    def _decisive(self, ground: str) -> list[Any]:
+        target, spec = self.of(ground).target, self._topology.spec.topics[ground]
+        counts = [len(self.of(ground, level).partitions) for level in defaults.active_levels(spec)]
+        return [spec.model_dump(mode="json", include=_DECISIVE), counts, target.payload_type, target.schema]
+
+    def partitions(self) -> Iterator[tuple[str, str]]:
+        """Yields (ground topic, full name) of each partition."""
+        for ground in self.grounds:
+            for level in defaults.active_levels(self._topology.spec.topics[ground]):
+                yield from ((ground, partition) for partition in self.of(ground, level).partitions)
 
     def of(self, ground: str, level: Level = Level.L1) -> ReadyTopic:
         """Ready topic of a level of a ground topic."""
@@ -122,7 +145,7 @@ class SourceTopics:
             key=message.key,
             properties=message.properties,
             event_time=time_ms,
-            id=f"{self._prefix}{position}",
+            id=self.identity.id_of(position),
         )
         table = ready.target.dispatch
         if table is not None:
@@ -159,8 +182,8 @@ class Numbering:
 
 class SourceSender:
     """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until every
-    message has its answer. Methods raise ClusterError if the broker cannot be reached, and UsageError for a message
-    that its topic does not take.
+    message has its answer; `keep_alive` is called twice a second while a partition is read. Methods raise ClusterError
+    if the broker cannot be reached, and UsageError for a message that its topic does not take.
     """
 
     def __init__(  # noqa: PLR0913
@@ -175,27 +198,20 @@ class SourceSender:
         out: set[UnconfirmedMessage],
         on_answer: OnAnswer,
         settle: Callable[[], None],
+        keep_alive: Callable[[], None],
     ) -> None:
-        self._connection, self._source, self._system = connection, source, system
+        self._connection, self._system = connection, system
         self._numbering, self._signer, self._out = numbering, signer, out
         self._on_answer, self._settle = on_answer, settle
+        self._keep_alive = keep_alive
         self._client = SequencedClient(connection)
-        self._topics = SourceTopics(connection, topology, source, system.id, self._client)
         self._sendings: dict[str, _Sending] = {}
         self._remembered: set[Position] = set()  # stored messages of which the broker has forgotten the numbers
-        self._origin = ""
+        self._known_end = 0  # position up to which earlier processes may have stored messages
         self._coverage: SequencedProducer | None = None
         try:
-            ready = {ground: self._topics.of(ground) for ground in self._topics.grounds}
-            routing = {
-                "source": source.spec.model_dump(mode="json"),
-                "topics": {
-                    ground: [topology.spec.topics[ground].model_dump(mode="json"), len(topic.partitions)]
-                    for ground, topic in ready.items()
-                },
-            }
-            self._origin = origin_of(system.id, system.timeline, routing)
-            self._home = self._sending(next(iter(ready.values())))
+            self._topics = SourceTopics(connection, topology, source, system, self._client, signer)
+            self._home = self._sending(self._topics.of(self._topics.grounds[0]))
             self._check_deduplication(self._home.ready)
         except BaseException:
             self._client.close()
@@ -209,7 +225,7 @@ class SourceSender:
         """Sends a message. Returns False if the broker had it before this sender was opened."""
         new, ready, partition = self._topics.place(message, position, time_ms)
         sending = self._sending(ready)
-        producer = self._producer(sending, partition, position, time_ms)
+        producer = self._producer(sending, partition, position)
         number = position.number
         if producer.is_stored(number) or position in self._remembered:
             return False
@@ -241,14 +257,26 @@ class SourceSender:
                 count += 1
         return count
 
-    def open_coverage(self) -> int:
-        """Opens the producer of `send_coverage`, after this process alone has the slot. Returns the position up to which
-        marks said that all is stored; 0: the broker knows none.
-        """
+    def open_coverage(self) -> None:
+        """Opens the producer of `send_coverage`, after this process alone has the slot."""
         if self._coverage is None:
-            name = f"kodo-source-{self._source.slot}-{self._system.id}-{self._system.timeline}-covered"
-            self._coverage = self._client.open(self._home.ready.partitions[0], name, self._home.ready.target)
-        return max(0, self._coverage.last_stored)
+            name = self._topics.identity.coverage_producer()
+            self._coverage = self._client.open(self._topics.home, name, self._home.ready.target)
+
+    def read_coverage(self, start: int, end: int) -> int:
+        """Returns the position up to which marks said that all is stored, which the broker's number of the last mark says
+        where no mark is stored any more; 0: nobody knows. `start`: position of the slot, `end`: of the log now, after
+        `open_coverage`: in between, earlier processes may have stored messages.
+        """
+        assert self._coverage is not None
+        self._known_end = end
+        marks = self._read(self._topics.home, lambda found, _: any(span.end <= start for span in found.spans))
+        self._topics.identity.learn(span.routing for span in marks.spans)
+        return max((span.end for span in marks.spans), default=max(0, self._coverage.last_stored))
+
+    def _read(self, partition: str, is_enough: Callable[[PartitionCopies, int], bool]) -> PartitionCopies:
+        with Session(self._connection) as session:
+            return read_back(session, partition, self._topics.identity, is_enough, self._keep_alive)
 
     def send_coverage(self, start: int, end: int) -> None:
         """Sends a mark that says: everything from `start` to `end` was read without a gap, and is stored. `start`: 0 for
@@ -260,7 +288,7 @@ class SourceSender:
             self._out.add(token)
             self._on_answer(token, None)
             return
-        covered = {COVERED: f"{lsn_text(start)}..{lsn_text(end)}"}
+        covered = self._topics.identity.mark_properties(start, end)
         mark = self._home.sequencer.mark_again(0)
         self._post(self._coverage, end, self._mark(self._home.ready, mark, covered), token)
 
@@ -289,10 +317,9 @@ class SourceSender:
             self._sendings[topic] = _Sending(ready, self._numbering.of(topic))
         return self._sendings[topic]
 
-    def _producer(self, sending: _Sending, partition: int, position: Position, time_ms: int) -> SequencedProducer:
+    def _producer(self, sending: _Sending, partition: int, position: Position) -> SequencedProducer:
         """The producer under whose name the position is numbered. If the broker does not know the name, because it forgot
-        it or routes changed, the partition itself says what is stored of commits that an earlier process may have sent.
-        Positions after a fork of the log say nothing: another timeline may have had another commit there.
+        it or the topology changed, the partition itself says what earlier processes stored.
         """
         group = position.group
         found = sending.producers.get(partition)
@@ -301,18 +328,32 @@ class SourceSender:
         if found is not None:
             self._settle()
             found[1].close()
-        name, to = f"kodo-source-{self._source.slot}-{self._origin}-{group}", sending.ready.partitions[partition]
+        name, to = self._topics.identity.producer(position), sending.ready.partitions[partition]
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
-        if producer.last_stored < 0 and not position.is_snapshot and position.lsn < self._system.unforked:
-            with Session(self._connection) as session:
-                prefix = id_prefix(self._source.slot, self._system.id)
-                stored = stored_since(session, to, prefix, time_ms)
-                self._remembered.update(
-                    one for one in stored if isinstance(one, Position) and one.lsn < self._system.unforked
-                )
+        if not position.is_snapshot and position.lsn < self._known_end:
+            if producer.last_stored < 0:
+                log.info("%s: reading what an earlier process stored there", to)
+                copies = self._read(to, lambda found, _: found.first is not None and found.first < position)
+                self._remembered.update(copies.changes)
+            elif producer.is_stored(position.number):
+                self._check_number(producer, to, name)
         sending.producers[partition] = group, producer
         return producer
+
+    def _check_number(self, producer: SequencedProducer, partition: str, name: str) -> None:
+        """Raises UsageError if the broker's number of a producer is not that of its last stored message: somebody else
+        sent under its name, and changes would be taken for stored. If the partition stores none, nobody can tell.
+        """
+        copies = self._read(partition, lambda found, _: name in found.highest or name in found.impostors)
+        last = copies.highest.get(name, -1 if name in copies.impostors else producer.last_stored)
+        if last != producer.last_stored:
+            detail = (
+                f"{partition}: the last number of producer {name} is not that of a message of this source: somebody else"
+                " sent under its name, or without the signing keys of this run, so it is not known what is stored. Drop"
+                " the slot: the next run sends all rows again"
+            )
+            raise UsageError(error("K792", "position of a source is lost", detail))
 
     def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
         """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""

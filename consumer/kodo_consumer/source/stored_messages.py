@@ -1,39 +1,61 @@
-"""Stored messages of a source in one partition, as their own properties name them."""
+"""Stored messages of a source in one partition, read back from its end: by positions, because clocks may differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.source.commit_proof import Span, read_span
-from kodo_consumer.source.positions import Position, read_position
-from kodoctl.protocol.properties import COVERED, ID, ORIGIN_ID
+from kodo_consumer.source.identity import PartitionCopies, SourceIdentity
 from kodoctl.pulsar.binary.message_reader import Unread, read_all, read_facts
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
     from kodoctl.pulsar.session import Session
 
-_SKEW_MS: Final = 300_000  # that clocks of the database and of senders may differ
+_WINDOW: Final = 2_000  # entries at the end that are read first
+_GROWTH: Final = 8  # how many times as many are read next
+_ALIVE_EVERY: Final = 0.5  # seconds
 
 
-def id_prefix(slot: str, system: str) -> str:
-    """Text with which the `kodo-id` of each message of a source begins; the position of the change follows. `system`:
-    identifier of the database server.
+def read_back(
+    session: Session,
+    partition: str,
+    identity: SourceIdentity,
+    is_enough: Callable[[PartitionCopies, int], bool],
+    keep_alive: Callable[[], None] = lambda: None,
+    start: int = 0,
+) -> PartitionCopies:
+    """Reads the messages of a source in the last entries of a partition, and in more of them until `is_enough` returns
+    True or all of them are read. Raises ClusterError.
+
+    Args:
+        is_enough: Receives the messages, and the publish time of the first one that was read (ms since the epoch, 0:
+            none was).
+        keep_alive: Called twice a second while it reads.
+        start: Position from which on the messages of others are counted.
     """
-    return f"{slot}:{system}:"
-
-
-def stored_since(session: Session, partition: str, prefix: str, time_ms: int) -> Iterator[Position | Span]:
-    """Yields the positions of messages that were sent for commits from `time_ms` (ms since the epoch) on, and the spans
-    of marks. Copies that a worker moved or a recall sent are left out. Raises ClusterError.
-    """
-    unread = Unread(session.admin, session.client)
     facts = read_facts(session.admin, partition)
-    for message in read_all(session.client, facts, unread, since=max(0, time_ms - _SKEW_MS)):
-        given = message.properties.get(ID, "")
-        if ORIGIN_ID not in message.properties and given.startswith(prefix):
-            if (position := read_position(given.removeprefix(prefix))) is not None:
-                yield position
-        elif (span := read_span(message.properties.get(COVERED, ""))) is not None:
-            yield span
-    unread.check()
+    window, turned_at = _WINDOW, time.monotonic()
+    while True:
+        unread, copies, began = Unread(session.admin, session.client), PartitionCopies(identity, partition, start), 0
+        after = place_before(facts.ledgers, window)
+        for message in read_all(session.client, facts, unread, after=after, producers=True):
+            began = began or message.publish_time
+            copies.add(message)
+            if time.monotonic() - turned_at >= _ALIVE_EVERY:
+                keep_alive()
+                turned_at = time.monotonic()
+        unread.check()
+        if after is None or is_enough(copies, began):
+            return copies
+        window *= _GROWTH
+
+
+def place_before(runs: Sequence[EntryRun], entries: int) -> tuple[int, int] | None:
+    """(ledger, entry) before the last `entries` stored entries; None: there are no more than these."""
+    for run in reversed(runs):
+        if run.entries > entries:
+            return run.ledger, run.last - entries
+        entries -= run.entries
+    return None

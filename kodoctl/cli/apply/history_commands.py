@@ -34,7 +34,14 @@ from kodoctl.cli.plan.planning_flow import plan_each
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kodoctl.plan.history import History
     from kodoctl.plan.history_document import HistoryDocument
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.topology.names import NamespaceName
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -54,18 +61,15 @@ def history(
 
     Says at which commit, and how each apply ended. Oldest first.
     """
-    from kodoctl.plan.history import find_apply, parse, read_history, to_json
-    from kodoctl.pulsar.control.journal import read_journal
-    from kodoctl.recall.plan.replay_history import read_replays
+    from kodoctl.plan.history import find_apply, to_json
 
     space = command_target.parse_namespace(namespace)
     with open_all(reach.by_context) as sessions:
 
         def read(name: str) -> HistoryDocument:
             session = sessions[name]
-            entries = [parse(one) for one in read_journal(session.admin, session.client, space)]
-            found = read_history(entries)
-            if replays := read_replays(entries, str(space)):
+            found, replays = journal_history(session.admin, session.client, space)
+            if replays:
                 where = f"{name}: " if name else ""
                 tell(f"Note: {where}{many(len(replays), 'replay')} of handled messages: kodoctl replay list {space}")
             if not found.applies:  # the journal of one that was destroyed is there
@@ -81,6 +85,18 @@ def history(
     else:
         show_results(results, lambda _, one: _show(one, whole=apply_id is not None), "not read")
     finish_problems(results)
+
+
+def journal_history(
+    admin: Admin, client: BrokerClient, space: NamespaceName
+) -> tuple[History, Mapping[str, ReplayRecord]]:
+    """(applies, replays by their run) in the journal of a namespace. Raises ClusterError."""
+    from kodoctl.plan.history import parse, read_history
+    from kodoctl.pulsar.control.journal import read_journal
+    from kodoctl.recall.plan.replay_history import read_replays
+
+    entries = [parse(one) for one in read_journal(admin, client, space)]
+    return read_history(entries), read_replays(entries, str(space))
 
 
 def _show(document: HistoryDocument, *, whole: bool) -> None:

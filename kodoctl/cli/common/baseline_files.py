@@ -53,6 +53,11 @@ def expansions_at(paths: Sequence[str], ref: str, environment: str | None) -> tu
     return at(_folder(Path(paths[0]))).commit, expansions
 
 
+def files_at(paths: Sequence[str], ref: str) -> list[SourceFile]:
+    """Topology files under these paths as a git revision had them. Raises UsageError as `declared_at` does."""
+    return list(_files(paths, cache(lambda folder: Revision(ref, folder))))
+
+
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 

@@ -17,6 +17,10 @@ LIVE_ORDERS: Final = "kodo_consumer.cli.live_orders:open_orders"
 """Context manager of a topology file, topic, subscription and connection options. It yields the orders there."""
 NEW_ORDER: Final = "kodo_consumer.cli.live_orders:new_order"
 """Function of kind, duration, reason and details. It returns an `Override` that begins now."""
+PAYLOAD_READER: Final = "kodo_consumer.core.payloads.codec:payload_reader"
+"""Function of a kind (`json` or `avro`), a schema, and a function that returns the definition of a schema version. It
+returns a function that reads a payload (bytes) of a version, and raises ValueError.
+"""
 LOST_MESSAGES: Final = "kodo_pipeline.recall.landed_messages:lost_messages"
 """Function of a `RecallPlan`, a `RecallCluster` and a `Signer` or None. It returns the `MessageSource` of the plan."""
 

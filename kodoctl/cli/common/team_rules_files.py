@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Diagnostic, UsageError, Where, error, warning
 
 if TYPE_CHECKING:
+    from kodoctl.topology.lint.registry import LintScope
     from kodoctl.topology.loaded_topology import SourceFile
     from kodoctl.topology.team_rules.rule_reader import PlacedRule
     from kodoctl.topology.team_rules.rule_run import TeamRules
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against: str | None) -> TeamRules | None:
     """Team rules for topology files: of the rules files at or above them, and of the files `named` by `--rules`. With
-    `against`, the rules files of that git revision judge as well, also topologies that have left their folder since, so
-    that a change under review can make rules stricter and cannot weaken them. None if there is no rules file. Raises
-    UsageError for a missing file of `--rules`, or an unknown revision.
+    `against`, the rules files of that git revision judge as well, also topologies that have left their folder since,
+    and what a rule would have judged there it judges still: a change under review can make rules stricter, and neither
+    weaken them nor leave them. None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an
+    unknown revision.
     """
     from kodoctl.topology.team_rules.discovery import places_of_rules
 
@@ -48,12 +50,35 @@ def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against
         rules += read
         findings += wrong
     for source, names in [*((one, None) for one in earlier), *left]:
-        read, wrong = read_rules(source, None if names else source.path.parent.resolve(), str(against))
+        is_everywhere = names is not None or os.path.realpath(source.path) in apart
+        read, wrong = read_rules(source, None if is_everywhere else source.path.parent.resolve(), str(against))
         rules += (replace(one, named=names) for one in read)
         if wrong:
             detail = f"at {against}: {wrong[0].where}: {wrong[0].detail}; what it cannot say there does not count"
             findings.append(warning("K407", "an earlier file cannot be read", detail))
-    return TeamRules(rules, findings, datetime.now(UTC).date().isoformat())
+    today = datetime.now(UTC).date().isoformat()
+    if against is None:
+        return TeamRules(rules, findings, today)
+    return TeamRules(rules, findings, today, _scopes_at(files, against))
+
+
+def _scopes_at(files: Sequence[SourceFile], against: str) -> Callable[[str | None], LintScope | None]:
+    """Returns the function that loads the topologies of these files as a git revision had them in an environment (None:
+    the base), without files that are invalid there. It returns None if they had no such environment then.
+    """
+    from kodoctl.cli.common.baseline_files import files_at
+    from kodoctl.topology.expand import expand
+    from kodoctl.topology.lint.registry import LintScope
+    from kodoctl.topology.load import environments_of, load_set
+
+    then = cache(lambda: files_at([str(file.path) for file in files], against))
+
+    def scope(environment: str | None) -> LintScope | None:
+        if environment not in (None, *environments_of(then())):
+            return None
+        return LintScope(tuple(map(expand, load_set(then(), environment).topologies)))
+
+    return scope
 
 
 def _left(files: Sequence[SourceFile], against: str) -> Iterator[tuple[SourceFile, frozenset[str]]]:

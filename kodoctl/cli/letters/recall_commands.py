@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
@@ -181,9 +181,17 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     return Edit(patch, declared_schema(loaded, topic))
 
 
-def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
+def show_plan(
+    made: RecallPlan,
+    session: Session,
+    out: str | None,
+    output: Format,
+    apply: str = "recall apply",
+    print_json: Callable[[Any], None] | None = None,
+) -> None:
     """Writes the plan to the file `out` (None: nowhere), the letters of a large plan to a second file beside it, and
-    prints the plan. `apply`: command that carries it out, for the text.
+    prints the plan. `apply`: command that carries it out, for the text; `print_json`: receives the plan as JSON if that
+    is the output, None: it is printed.
     """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX
@@ -196,7 +204,7 @@ def show_plan(made: RecallPlan, session: Session, out: str | None, output: Forma
     if out is not None:
         write_plan_text(recall_plan_file.dumps(made), out)
     if output is Format.JSON:
-        say(json.dumps(form, indent=1))
+        (print_json or _print_json)(form)
     else:
         show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
     if made.table is not None:
@@ -207,3 +215,7 @@ def show_plan(made: RecallPlan, session: Session, out: str | None, output: Forma
         )
     if out is not None:
         tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")
+
+
+def _print_json(form: Any) -> None:
+    say(json.dumps(form, indent=1))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.control.lease import Lease
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.recall.send.lane_pause import PauseWords
     from kodoctl.recall.send.replay_run import ReplayWork
     from kodoctl.topology.names import NamespaceName
 
@@ -61,7 +62,9 @@ def apply(
     the plan file is the approval.
     """
     from kodoctl.documents.replay_document import ReplayReport
+    from kodoctl.recall.plan.replay_history import later_run
     from kodoctl.recall.plan.replay_plan import hash_of
+    from kodoctl.recall.send.lane_pause import REPLAY_APPLY
     from kodoctl.recall.send.replay_run import apply_replay
     from kodoctl.render.replay_text import replay_plan_lines
 
@@ -82,7 +85,9 @@ def apply(
         began = time.monotonic()
 
         def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
-            earlier, work = found.get(made["run"]), _work(session, lease, space, made, waits)
+            earlier, work = found.get(made["run"]), _work(session, lease, space, made, waits, REPLAY_APPLY)
+            if earlier is not None:
+                _check_open(earlier, later_run(found, earlier), space)
             if earlier is not None and earlier.state != "incomplete":
                 for pause in work.pauses:
                     pause.finish()  # where only that failed in an earlier attempt
@@ -113,6 +118,7 @@ def undo(
     Acknowledges what was acknowledged before it. What was handled a second time meanwhile stays done.
     """
     from kodoctl.recall.plan.replay_history import find_replay
+    from kodoctl.recall.send.lane_pause import REPLAY_UNDO
     from kodoctl.recall.send.replay_run import undo_replay
     from kodoctl.render.replay_text import replay_list_lines
 
@@ -128,7 +134,7 @@ def undo(
 
         def carry_out(lease: Lease, found: Mapping[str, ReplayRecord]) -> ReplayReport:
             record = find_replay(found, chosen.run, str(space))
-            work = _work(session, lease, space, record.plan, waits)
+            work = _work(session, lease, space, record.plan, waits, REPLAY_UNDO)
             if record.state == "undone":
                 for pause in work.pauses:
                     pause.finish()  # where only that failed in an earlier attempt
@@ -183,6 +189,19 @@ def _check_plan(made: ReplayPlanDocument, file: str, most: int, answer: str | No
         )
 
 
+def _check_open(record: ReplayRecord, later: str, space: NamespaceName) -> None:
+    """Raises RefusedError for a replay that must not be continued: its undo has begun, or a later replay of the same
+    subscription (`later`, "": there is none) has, whose messages this one would acknowledge.
+    """
+    if record.state == "undoing":
+        detail = f"an undo of {record.run} has begun: `kodoctl replay undo {record.run} {space}` ends it"
+    elif record.state == "incomplete" and later:
+        detail = f"{later} is a later replay of the same subscription: undo that one first, or plan these anew"
+    else:
+        return
+    raise RefusedError(error("K593", "replay that cannot be carried out", f"{detail}; nothing was changed"))
+
+
 def _check_identity(session: Session, made: ReplayPlanDocument) -> None:
     """Raises RefusedError for a plan of another cluster, if both identities are known."""
     from kodoctl.recall.cluster import RecallCluster
@@ -216,11 +235,13 @@ def _under_lease(
         return carry_out(lease, _replays(session, space))
 
 
-def _work(session: Session, lease: Lease, space: NamespaceName, made: ReplayPlanDocument, wait: int) -> ReplayWork:
+def _work(
+    session: Session, lease: Lease, space: NamespaceName, made: ReplayPlanDocument, wait: int, words: PauseWords
+) -> ReplayWork:
     from kodoctl.apply.fenced_admin import FencedAdmin
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.cluster import RecallCluster
-    from kodoctl.recall.send.lane_pause import REPLAY_APPLY, LanePause, PauseClock
+    from kodoctl.recall.send.lane_pause import LanePause, PauseClock
     from kodoctl.recall.send.replay_run import ReplayWork, lanes_of
     from kodoctl.topology.names import TopicName
 
@@ -228,7 +249,7 @@ def _work(session: Session, lease: Lease, space: NamespaceName, made: ReplayPlan
     ground = TopicName(space, made["topic"]).full
     store = OverrideStore(admin, ground, made["subscription"])
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
-    pauses = [LanePause(lane, admin, store, who, clock, tell, REPLAY_APPLY) for lane in lanes_of(made)]
+    pauses = [LanePause(lane, admin, store, who, clock, tell, words) for lane in lanes_of(made)]
 
     def record(entry: Mapping[str, Any]) -> None:
         lease.write(space, entry)
@@ -245,5 +266,5 @@ def _print(report: ReplayReport, seconds: float, output: Format) -> None:
         say(json.dumps(asdict(report), indent=1))
     else:
         show_lines(replay_report_lines(report))
-    if not report.complete:
+    if not report.complete or report.unclear:
         finish(ExitCode.ERROR)

@@ -26,10 +26,14 @@ Whose = Annotated[str, typer.Option("--subscription", help="Whose messages.", me
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", help="First publish time, such as 2026-11-20T10:00 (UTC), or how long ago: 2h.", metavar="TIME"
+        "--from",
+        help="Messages published or stored at this time or later, such as 2026-11-20T10:00 (UTC), or how long ago: 2h.",
+        metavar="TIME",
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Only messages published before this time.", metavar="TIME")]
+Until = Annotated[
+    str | None, typer.Option("--until", help="Only messages published or stored before this time.", metavar="TIME")
+]
 Message = Annotated[
     str | None,
     typer.Option(

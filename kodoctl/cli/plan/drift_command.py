@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,11 @@ from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.errors import ClusterError, ExitCode
+
+if TYPE_CHECKING:
+    from kodoctl.plan.drift import Drift
+    from kodoctl.plan.plan_document import DriftDocument
+    from kodoctl.pulsar.session import Session
 
 
 @judging
@@ -34,9 +39,8 @@ def drift(
     Exits 3 if somebody changed it by hand, or may have; 4 if something could not
     be compared.
     """
-    from kodoctl.plan.drift import split, to_json
+    from kodoctl.plan.drift import split
     from kodoctl.plan.live.planner import Tolerance
-    from kodoctl.plan.live.returning_entries import returning_entries
     from kodoctl.render.drift_text import drift_lines
 
     with open_all(reach.by_context) as sessions:
@@ -47,9 +51,7 @@ def drift(
             for member in planned.fleet.members
         }
         documents = {
-            name: one
-            if isinstance(one, ClusterError)
-            else to_json(one, returning_entries(sessions[name].admin, one.by_hand))
+            name: one if isinstance(one, ClusterError) else drift_document(sessions[name], one)
             for name, one in results.items()
         }
         if output is Format.JSON:
@@ -66,3 +68,11 @@ def drift(
     if any(one.drifted for one in found.values()):
         finish(ExitCode.DRIFT)
     finish_problems(results)
+
+
+def drift_document(session: Session, found: Drift) -> DriftDocument:
+    """The drift of one cluster as JSON. Counts stored entries that the next apply would deliver again."""
+    from kodoctl.plan.drift import to_json
+    from kodoctl.plan.live.returning_entries import returning_entries
+
+    return to_json(found, returning_entries(session.admin, found.by_hand))

@@ -128,9 +128,8 @@ def _reader(
         def over() -> bool:
             return stopped.is_set() or time.monotonic() > end
 
-        found = [read_lanes(admin, expansion, over) for expansion in desired.expansions]
-        unread = tuple(topic for _, topics in found for topic in topics)
-        return StatusReading(_now(), tuple(status for status, _ in found), unread)
+        statuses, unread = read_lanes(admin, desired.expansions, over)
+        return StatusReading(_now(), statuses, unread)
 
     try:
         topics = sum(len(expansion.topics) for expansion in desired.expansions)

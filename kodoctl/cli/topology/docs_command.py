@@ -85,7 +85,7 @@ def docs(
     document["repository"] = source_of_topology(Path(named[0])).origin
     if against is not None:
         document = _with_changes(document, expansions, named, against, chosen)
-    _warn_of_refusals(expansions)
+    _warn_of_refusals(expansions, chosen, against)
     pages = catalogue_pages(document, drawings_of(document, expansions))
     write_pages(folder, pages, earlier)
     topics = sum(len(entry["topics"]) for entry in document["topologies"])
@@ -98,13 +98,15 @@ def docs(
         finish(ExitCode.ERROR)
 
 
-def _warn_of_refusals(expansions: Sequence[Expansion]) -> None:
-    """Reports the errors for which `lint` and `plan` refuse the files, as warnings: reviewers of a pull request see the
-    pages all the same.
+def _warn_of_refusals(expansions: Sequence[Expansion], environment: str | None, against: str | None) -> None:
+    """Reports the errors for which `lint` and `plan` refuse the files, team rules included, as warnings: reviewers of a
+    pull request see the pages all the same.
     """
+    from kodoctl.cli.common.team_rules_files import team_rules
     from kodoctl.topology.lint.linter import check_expanded
 
-    found = check_expanded(expansions)
+    rules = team_rules([one.topology.source for one in expansions], None, against)
+    found = check_expanded(expansions, environment, rules)
     if errors := [one for one in found if one.severity is Severity.ERROR and one.allowed_because is None]:
         report([replace(one, severity=Severity.WARNING) for one in errors])
         tell("The pages show files that `kodoctl lint` and `kodoctl plan` refuse.")

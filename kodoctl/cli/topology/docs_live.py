@@ -40,7 +40,7 @@ def with_live(session: Session, document: Json, expansions: Sequence[Expansion])
     for one in expansions:
         if one.namespace not in namespaces:
             namespaces[one.namespace] = _namespace(session, one.namespace, server)
-        status, unread = read_lanes(session.admin, one, lambda: False)
+        (status,), unread = read_lanes(session.admin, [one], lambda: False)
         by_file[one.topology.source.name] = {
             "lanes": [asdict(lane) for lane in status.lanes],
             "unread": [asdict(topic) for topic in unread],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from enum import StrEnum
 from functools import cache
@@ -128,7 +127,7 @@ def _show_excerpts(result: LintReport, typed: bytes | None) -> None:
     """Prints the findings, each with its line of the file. `typed`: the bytes of standard input, None: not read."""
     from kodoctl.cli.common.console import columns
     from kodoctl.cli.common.terminal import show_lines
-    from kodoctl.render.findings import excerpt_lines
+    from kodoctl.render.finding_excerpts import excerpt_lines
     from kodoctl.topology.load import STANDARD_INPUT
 
     @cache
@@ -220,6 +219,8 @@ def init(
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
     schema.write()
+    import shlex
+
     quoted = shlex.quote(str(path))
     say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
 

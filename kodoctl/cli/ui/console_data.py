@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.cli.common.command_target import shown_target
+from kodoctl.cli.ui.background_facts import BackgroundFacts
 from kodoctl.cli.ui.message_reading import MessageReading
+from kodoctl.cli.ui.plan_reading import PlanReading
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.status.status_reader import read_lanes
 from kodoctl.ui.application import ConsoleData
@@ -24,28 +27,40 @@ if TYPE_CHECKING:
 _READING_S: Final = 30.0  # for one reading of all lanes; topics that are not read by then are shown as unread
 
 
-def console_data(
-    connection: Connection, admin: Admin, desired: Desired, words: CommandWords, audit: Path | None
-) -> ConsoleData:
-    """Functions that read a cluster for the topologies of the command. `audit`: file with the document
-    of the last audit, None if the user named none.
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """Files of the command as the user named them. `paths`: None for the default folder; `env`: environment, None for
+    the context's; `audit`: document of the last audit, None for none.
     """
+
+    paths: list[str] | None
+    env: str | None
+    audit: Path | None
+
+
+def console_data(
+    connection: Connection, admin: Admin, desired: Desired, words: CommandWords, files: NamedFiles
+) -> ConsoleData:
+    """Functions that read a cluster for the topologies of the command."""
     context = connection.context
+    messages = MessageReading(connection, admin, desired)
+    plans = PlanReading(connection, admin, desired, files.paths, files.env)
     return ConsoleData(
         target=shown_target(connection),
         production=context is not None and context.protected,
         words=words,
         read_status=partial(_read_status, admin, desired),
-        read_audit=partial(_read_audit, audit, words, desired),
-        messages=MessageReading(connection, admin, desired),
+        read_audit=partial(_read_audit, files.audit, words, desired),
+        read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news),
+        messages=messages,
+        plans=plans,
     )
 
 
 def _read_status(admin: Admin, desired: Desired) -> StatusReading:
     end = time.monotonic() + _READING_S
-    pairs = [read_lanes(admin, one, lambda: time.monotonic() > end) for one in desired.expansions]
-    unread = tuple(topic for _, topics in pairs for topic in topics)
-    return StatusReading(_now(), tuple(status for status, _ in pairs), unread)
+    statuses, unread = read_lanes(admin, desired.expansions, lambda: time.monotonic() > end)
+    return StatusReading(_now(), statuses, unread)
 
 
 def _read_audit(file: Path | None, words: CommandWords, desired: Desired) -> Sentence:

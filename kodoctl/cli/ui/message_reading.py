@@ -6,20 +6,31 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.cli.common.extension_points import MESSAGE_HISTORY, load
-from kodoctl.cli.letters.peek_command import is_mark, look
+from kodoctl.cli.letters.payload_forms import payload_form
+from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
-from kodoctl.pulsar.binary.message_reader import Unread, partitions_of, read_all, read_facts
+from kodoctl.pulsar.binary.message_reader import (
+    Unread,
+    partitions_of,
+    read_all,
+    read_facts,
+    read_stored,
+    read_unacknowledged,
+)
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
+from kodoctl.recall.message.message_rows import encoder_of
+from kodoctl.recall.message.stored_message import Position
 from kodoctl.topology.names import HOLDER, State
+from kodoctl.ui.letter_causes import LetterCauses, letter_causes
 from kodoctl.ui.message_views import (
     SPANS,
     LaneMessages,
@@ -31,10 +42,11 @@ from kodoctl.ui.message_views import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import PeekDocument
+    from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.connection.connection import Connection
+    from kodoctl.recall.message.payload_view import PayloadForm
     from kodoctl.recall.message.stored_message import DeadLetter
     from kodoctl.topology.expand import Expansion, FamilyTopic
     from kodoctl.topology.model.topology import GroundTopic
@@ -43,6 +55,9 @@ T = TypeVar("T")
 _SHOWN: Final = 50
 _MOST: Final = 50_000  # messages that one page reads
 _SECONDS: Final = 20.0  # that one page reads them for
+_MOST_COUNTED: Final = 20_000  # letters of a lane that are counted by cause
+_MOST_EXPORTED: Final = 200_000
+_EXPORT_S: Final = 120.0
 
 
 class _Budget:
@@ -50,12 +65,13 @@ class _Budget:
     the messages.
     """
 
-    def __init__(self) -> None:
-        self.read, self.ended, self._end = 0, False, time.monotonic() + _SECONDS
+    def __init__(self, most: int = _MOST, seconds: float = _SECONDS) -> None:
+        self.read, self.ended = 0, False
+        self._most, self._end = most, time.monotonic() + seconds
 
     def is_used_up(self) -> bool:
         """True if nothing more may be read; the result of the page is then a part."""
-        self.ended = self.ended or self.read >= _MOST or time.monotonic() > self._end
+        self.ended = self.ended or self.read >= self._most or time.monotonic() > self._end
         return self.ended
 
     def take(self, messages: Iterable[T]) -> Iterator[T]:
@@ -90,17 +106,28 @@ class _Reader:
                 if not is_mark(letter):
                     yield letter
 
-    def waiting(self, topic: FamilyTopic, subscription: str) -> Generator[DeadLetter]:
+    def waiting(self, topic: FamilyTopic, subscription: str, form: PayloadForm) -> Generator[DeadLetter]:
         """Yields the messages of a lane that its subscription has not acknowledged."""
-        reader = HOLDER if topic.state is State.DEAD else subscription
+        reader = lane_reader(topic, subscription)
         for part in partitions_of(self.admin, topic.name):
             facts = read_facts(self.admin, part)
-            if (cursor := facts.cursors.get(reader)) is None:
-                detail = f"{part} has no subscription {reader}"
-                raise UsageError(error("K560", "topic not found on the cluster", detail))
-            for stored in read_all(self.client, facts, self.unread, after=cursor.mark):
-                if not cursor.has((stored.ledger, stored.entry)):
-                    yield letter_of(stored, topic.name.full, None)
+            for stored in read_unacknowledged(self.client, facts, self.unread, reader):
+                yield letter_of(stored, topic.name.full, form.tenant_by)
+
+    def message(self, expansion: Expansion, name: str, position: str) -> PeekedMessage | None:
+        """The message at a position of a topic; None if it is not stored any more."""
+        topic, place = next(one for one in expansion.topics if one.name.full == name), Position.parse(position)
+        form, entry = payload_form(self.admin, expansion, topic), (place.ledger, place.entry)
+        before, part = (place.ledger, place.entry - 1), topic.name.partition(place.partition)
+        with suppress(ClusterError):
+            found = list(read_stored(self.client, part, entry, after=before, only={place}))
+            return as_json(letter_of(found[0], name, form.tenant_by), form) if found else None
+        return None
+
+
+def lane_reader(topic: FamilyTopic, subscription: str) -> str:
+    """Name on Pulsar of the subscription that keeps the messages of a lane."""
+    return HOLDER if topic.state is State.DEAD else subscription
 
 
 class MessageReading:
@@ -111,21 +138,63 @@ class MessageReading:
     def __init__(self, connection: Connection, admin: Admin, desired: Desired) -> None:
         self._connection, self._admin = connection, admin
         self._expansions = {one.name: one for one in desired.expansions}
-        self._lock = threading.Lock()
+        self._lock, self._exports = threading.Lock(), threading.Lock()
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
         """Reads the messages of a lane that its subscription has not acknowledged, oldest first. Raises UsageError for
         an unknown lane or an invalid condition, ClusterError.
         """
+        expansion, topic = self._lane(question)
+        condition, budget = parse(question.where, _now()), _Budget()
+        form = payload_form(self._admin, expansion, topic)
+        with self._reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
+            looked = look(budget.take(letters), condition, _SHOWN, _MOST, {topic.name.full: form})
+            document: PeekDocument = {**looked, "unread": reader.unread.lines()}
+        kept = lane_reader(topic, question.subscription)
+        return LaneMessages(str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended)
+
+    def causes(self, question: LaneQuestion) -> LetterCauses:
+        """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
+        expansion, topic = self._lane(question)
+        form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_COUNTED)
+        with self._new_reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
+            looked = look(budget.take(letters), parse("true", _now()), 0, _MOST_COUNTED)
+            document: PeekDocument = {**looked, "unread": reader.unread.lines()}
+        return letter_causes(document, ended=budget.ended)
+
+    def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
+        """Yields a file of the messages that `lane` counts, as `peek --out` writes it. `suffix`: its form. Raises
+        UsageError at once, ClusterError while it is read; also if there are too many messages for one page.
+        """
+        expansion, topic = self._lane(question)
+        condition, encoder = parse(question.where, _now()), encoder_of(suffix)
+        form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_EXPORTED, _EXPORT_S)
+
+        def parts() -> Iterator[bytes]:
+            if not self._exports.acquire(blocking=False):
+                detail = "another file is being written for this console: wait until it is there"
+                raise ClusterError(error("K561", "messages cannot be read", detail))
+            try:
+                yield from written()
+            finally:
+                self._exports.release()
+
+        def written() -> Iterator[bytes]:
+            with self._new_reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
+                rows = (chosen_row(one, condition, {topic.name.full: form}) for one in budget.take(letters))
+                yield from encoder(row for row in rows if row is not None)
+                reader.unread.check()
+            if budget.ended:
+                budget.check()
+
+        return parts()
+
+    def _lane(self, question: LaneQuestion) -> tuple[Expansion, FamilyTopic]:
         expansion = self._expansion(question.topology)
         topic = next((one for one in expansion.topics if one.name.local == question.topic and one.state), None)
         if topic is None:
             raise UsageError(error("K022", "unknown topic", f"{question.topic} is no lane of {expansion.name}"))
-        condition, budget = parse(question.where, _now()), _Budget()
-        with self._reader() as reader, closing(reader.waiting(topic, question.subscription)) as letters:
-            looked = look(budget.take(letters), condition, _SHOWN, _MOST)
-            document: PeekDocument = {**looked, "unread": reader.unread.lines()}
-        return LaneMessages(str(topic.name), topic.ground, topic.level, str(topic.state), document, budget.ended)
+        return expansion, topic
 
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         """Searches all lanes of the topology, "" for all topologies, for messages that `text` names: see
@@ -162,23 +231,34 @@ class MessageReading:
             if letters is None:
                 missing.append(topic.name.local)
             spec = expansion.topology.spec.topics[topic.ground]
+            form = payload_form(self._admin, expansion, topic) if letters else None
             for letter in letters or ():
-                key, message = (expansion.name, topic.ground, letter.identity), as_json(letter)
+                key, message = (expansion.name, topic.ground, letter.identity), as_json(letter, form)
                 hit = hits.setdefault(key, SearchHit(expansion.name, topic.ground, message))
                 hit.add(message, [topic.subscription] if topic.subscription else spec.subscriptions)
         return SearchResult(tuple(hits.values())[:_SHOWN], budget.read, not budget.ended, tuple(missing), unread)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """The document of `kodo-consumer why`. Raises UsageError, ClusterError; also if time is over."""
-        topology, begin, budget = self._expansion(question.topology).topology, _begin(question.span), _Budget()
+        """The document of `kodo-consumer why`, and as `stored` the message at its last place, None if it is no longer
+        stored. Raises UsageError, ClusterError; also if time is over.
+        """
+        expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:
             reader = load(MESSAGE_HISTORY)(one.admin, one.client, one.unread, begin, budget.check)
-            found: dict[str, Any] = reader.read(topology, question.ground, question.subscription, question.message)
-        return found
+            ground, subscription = question.ground, question.subscription
+            found: dict[str, Any] = reader.read(expansion.topology, ground, subscription, question.message)
+            hop = next((hop for hop in reversed(found["hops"]) if hop["stored"]), None)
+            return {**found, "stored": None if hop is None else one.message(expansion, hop["topic"], hop["id"])}
 
     @contextmanager
     def _reader(self) -> Iterator[_Reader]:
-        with self._lock, BrokerClient(self._connection) as client:
+        with self._lock, self._new_reader() as reader:
+            yield reader
+
+    @contextmanager
+    def _new_reader(self) -> Iterator[_Reader]:
+        """Reader that waits for no page: a browser may take its time with a file."""
+        with BrokerClient(self._connection) as client:
             yield _Reader(self._admin, client, Unread(self._admin, client))
 
     def _expansion(self, topology: str) -> Expansion:

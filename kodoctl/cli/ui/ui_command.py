@@ -55,7 +55,7 @@ def ui(
     """
     _check_installed()
     from kodoctl.cli.ui.console_actions import ConsoleActions
-    from kodoctl.cli.ui.console_data import console_data
+    from kodoctl.cli.ui.console_data import NamedFiles, console_data
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.ui.actions import ActionDesk
     from kodoctl.ui.application import console
@@ -64,8 +64,8 @@ def ui(
     connection = target.connection()
     desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
     with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
-        words = _words(target, desired, env)
-        data = console_data(connection, admin, desired, words, audit)
+        words = _words(target, desired, paths, env)
+        data = console_data(connection, admin, desired, words, NamedFiles(paths, env, audit))
         desk = ActionDesk(defect)
         actions = None if read_only else (ConsoleActions(target, connection, desired, words, env, ledger), desk)
         with ended_by_signals() as stopped, closing(ConsoleServer(console(data, actions), port)) as server:
@@ -87,15 +87,14 @@ def _check_installed() -> None:
         raise UsageError(error("K035", "the console is not installed", detail)) from None
 
 
-def _words(target: TargetOptions, desired: Desired, env: str | None) -> CommandWords:
+def _words(target: TargetOptions, desired: Desired, paths: list[str] | None, env: str | None) -> CommandWords:
     """Words of the commands that pages show: they reach the same cluster, in the same environment."""
     from kodoctl.ui.first_screen import CommandWords
 
     files = {one.name: str(one.topology.source.path) for one in desired.expansions}
     given = [(name.replace("_", "-"), value) for name, value in asdict(target).items() if value]
-    return CommandWords(
-        files, [word for name, value in given for word in (f"--{name}", value)], ["--env", env] if env else []
-    )
+    cluster = [word for name, value in given for word in (f"--{name}", value)]
+    return CommandWords(files, cluster, ["--env", env] if env else [], paths or [])
 
 
 def _open(address: str) -> None:

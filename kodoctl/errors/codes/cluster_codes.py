@@ -75,6 +75,12 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Set the variable to the database of the last apply; if the source moved, give the old one up with `kodoctl forget`."),
         "K441": Code("unread messages would expire earlier",
                      "Let their subscriptions read them first, or keep the value: an apply refuses (K402) what is too old by then."),
+        "K442": Code("a terminated topic",
+                     "Let producers send to another topic; or delete it once it is read, and the next apply makes it anew."),
+        "K443": Code("a topic that refuses producers without a schema",
+                     "Declare its `payload` as avro, or write `schema_validation: false` for the topic or its namespace."),
+        "K444": Code("fewer bundles than declared",
+                     "Split bundles (`pulsar-admin namespaces split-bundle`), or write the number that is there."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -22,7 +22,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K560": Code("topic not found on the cluster", "Check the name and the cluster: nothing is created by looking."),
         "K561": Code("messages cannot be read", "Check the right to consume, and the broker's health."),
         "K562": Code("a letter cannot be acknowledged", "Check the right to consume the dead letter topic; then apply again."),
-        "K563": Code("another recall is running", "Wait until it has ended, then run the command again."),
+        "K563": Code("another recall is running", "Wait until it has ended, then run the command again.",
+                     ("the lane is paused by another run",)),
         "K564": Code("letters cannot be sent", "Check the right to produce on the lane; then apply again."),
         "K565": Code("a lane without deduplication", "Turn it on with the line it names: it makes each letter arrive once."),
         "K566": Code("no holder of dead letters", "`kodoctl apply FILE` creates it; without it nothing keeps dead letters."),
@@ -58,6 +59,11 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     "Formats of the landing": {
         "K584": Code("the landing has another format",
                      "`kodoctl pipeline convert` takes an older one; for a newer one, use the kodoctl that wrote it."),
+    },
+    "Files of messages": {
+        "K585": Code("messages cannot be written", "Name a new file that ends with .jsonl or .parquet, in a folder that you may write."),
+    },
+    "Contents of the landing": {
         "K586": Code("a time that maintenance cannot take", "Give a span with a unit, as long as the detail says."),
         "K587": Code("payloads that the landing does not have",
                      "Without --landing the topic itself is read, which has them."),
@@ -202,7 +208,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K791": Code("change cannot become a message",
                      "Fix the file or the table as the detail says, and start again: everything before the change is stored."),
         "K792": Code("position of a source is lost",
-                     "Do what the detail says: the log no longer has what is missing, and all rows are sent again."),
+                     "Do what the detail says: what is stored after it is not known, and all rows are sent again."),
         "K793": Code("changes of a source were passed over",
                      "Drop the slot, and the next run sends all rows again; or name its position: --accept-gap LSN."),
         "K794": Code("source cannot be verified", "Do what the detail says, and verify it again: nothing was changed."),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.topology import defaults
+from kodoctl.topology.model.policies import DelayedDelivery, DelayedDeliveryPolicy
 from kodoctl.topology.names import WAITING_STATES, State
-from kodoctl.topology.units import Duration
+from kodoctl.topology.units import UNLIMITED, Duration
 
 if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -19,17 +22,19 @@ _DELAYED: Final = ("shared", "key_shared")  # to readers of other types all come
 _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
-def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+def delayed_delivery_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields a warning (K211) for each namespace whose broker delivers waiting messages at once, or disconnects a
     client that asks for such a wait (the client connects again, for ever: docs/explanation/pulsar.md#delays). Nothing
     if the broker's configuration is unknown.
     """
+    set_by_plan = namespace_changes(changes)
     for namespace in desired.namespaces:
-        delays = live.delays.get(namespace, live.default_delays)
+        own = levels_of(namespace, live, set_by_plan).namespace_after.get("delayed_delivery")
+        delays = _setting(own) if isinstance(own, DelayedDeliveryPolicy) else live.default_delays
         longest, topic = _longest(desired.by_namespace(namespace))
         if delays is None or topic is None:
             continue
-        whose = f"{namespace}'s own setting" if namespace in live.delays else f"the broker's default, in {namespace}"
+        whose = f"{namespace}'s own setting" if own is not None else f"the broker's default, in {namespace}"
         if not delays.on:
             detail = (
                 f"delayed delivery is off ({whose}): what waits in {topic.name.local} comes at once and holds it up"
@@ -41,6 +46,10 @@ def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnost
                 f" {longest}, and {Duration(defaults.JITTER)} more at random: workers cut longer waits"
             )
             yield warning("K211", _SUMMARY, detail)
+
+
+def _setting(policy: DelayedDeliveryPolicy) -> DelayedDelivery:
+    return DelayedDelivery(policy.enabled, 0 if policy.max_delay == UNLIMITED else int(policy.max_delay))
 
 
 def _longest(expansions: tuple[Expansion, ...]) -> tuple[Duration, FamilyTopic | None]:

@@ -3,29 +3,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import State
+from kodoctl.topology.resources import TopicResource
 
 if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.policies import Policies
 
-_PULSAR: Final = {"shared": "Shared", "key_shared": "Key_Shared", "failover": "Failover", "exclusive": "Exclusive"}
+_POLICY: Final = "subscription_types"
 
 
-def forbidden_types(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a warning (K439) for each topology and each setting because of which workers could not subscribe: it names
-    the first topic, and the number of the others.
+def forbidden_types(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields a warning (K439) for each topology and each setting because of which workers could not subscribe after the
+    plan: it names the first topic, and the number of the others.
     """
+    set_by_plan = namespace_changes(changes)
     for expansion in desired.expansions:
+        levels = levels_of(expansion.namespace, live, set_by_plan)
         found: dict[str, list[FamilyTopic]] = {}
         for topic in expansion.topics:
-            for text in _refusals(expansion, topic, live):
+            for text in _refusals(expansion, topic, levels, _own_policies(topic, live)):
                 found.setdefault(text, []).append(topic)
         for text, topics in found.items():
             more = f"; so {many(len(topics) - 1, 'more topic')}" if len(topics) > 1 else ""
@@ -33,12 +40,20 @@ def forbidden_types(desired: Desired, live: Live) -> Iterator[Diagnostic]:
             yield warning("K439", "a forbidden subscription type", f"{topics[0].name}: {text}{more}", where)
 
 
-def _refusals(expansion: Expansion, topic: FamilyTopic, live: Live) -> Iterator[str]:
-    own = live.subscription_types.get(topic.name)
-    allowed = own or live.subscription_types.get(topic.name.namespace)
-    if not allowed or topic.state in (State.DEAD, None):
+def _own_policies(topic: FamilyTopic, live: Live) -> Policies:
+    """The policies that the topic itself has after the plan, as far as the types go."""
+    match live.objects.get(topic.resource.address):
+        case LiveObject(resource=TopicResource(policies=policies)) if _POLICY in topic.ignore:
+            return policies
+        case _:
+            return topic.resource.policies
+
+
+def _refusals(expansion: Expansion, topic: FamilyTopic, levels: PolicyLevels, own: Policies) -> Iterator[str]:
+    counts = levels.effective(_POLICY, own.get(_POLICY), after=True)
+    if not isinstance(counts.value, tuple) or topic.state in (State.DEAD, None):
         return
-    place = "the topic" if own else f"the namespace {topic.name.namespace}"
+    place = "the topic" if counts.source == "topic" else f"the namespace {topic.name.namespace}"
     for kind in dict.fromkeys(one.type if topic.state is State.READY else "shared" for one in expansion.readers(topic)):
-        if _PULSAR[kind] not in allowed:
-            yield f"{place} allows {', '.join(sorted(allowed))} only: no worker of type {kind} can subscribe"
+        if kind not in counts.value:
+            yield f"{place} allows {', '.join(sorted(counts.value))} only: no worker of type {kind} can subscribe"

@@ -62,8 +62,8 @@ def _clusters(resource: Resource | None) -> frozenset[str]:
         case TenantResource(clusters=names):
             return names
         case NamespaceResource(policies=policies) | TopicResource(policies=policies):
-            value = policies.get("replication")
-            return frozenset(map(str, value)) if isinstance(value, list | tuple | frozenset) else frozenset()
+            values = (policies.get("replication"), policies.get("allowed_clusters"))
+            return frozenset(name for value in values if isinstance(value, tuple) for name in value)
         case _:
             return frozenset()
 

@@ -15,7 +15,7 @@ from kodoctl.text.escaping import printable
 from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, state_name
-from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers
+from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers, of_every_topic
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
@@ -105,7 +105,10 @@ def _state_policies(ground: Policies, members: list[TopicResource]) -> Json:
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
-            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), derived_state(0, 0)]).get(name))
+            (
+                topic.policies.get(name),
+                merge_layers([of_every_topic(Layer((), dict(ground))), derived_state(0, 0)]).get(name),
+            )
             for topic in members
         ]
         if all(is_equal(name, value, base) for value, base in live):
@@ -136,7 +139,7 @@ def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
     """Content of the map of a dead letter or audit topic: its live value if merging gives another one, `inherit` if it
     is unset.
     """
-    base = merge_layers([Layer((), dict(ground)), derived])
+    base = merge_layers([of_every_topic(Layer((), dict(ground))), derived])
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = topic.policies.get(name)

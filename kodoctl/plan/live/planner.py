@@ -16,6 +16,7 @@ from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.live.source_objects import with_sources
+from kodoctl.plan.live.topic_states import topic_state_findings
 from kodoctl.plan.partial_access import drop_unseen, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
@@ -70,6 +71,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Read
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
+        named=_named_policies(resources),
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
@@ -130,7 +132,13 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
     declared = frozenset(topic for topic in topics if topic is not None)
-    return replace(_scope(touched, own, names), declared=declared, only=None if None in topics else declared)
+    only = None if None in topics else declared
+    return replace(_scope(touched, own, names), declared=declared, named=_named_policies(touched), only=only)
+
+
+def _named_policies(resources: Iterable[Resource | None]) -> frozenset[str]:
+    """The policies that a file names for a namespace among the resources."""
+    return frozenset(name for r in resources if isinstance(r, NamespaceResource) for name in r.managed or ())
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
@@ -189,7 +197,8 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan)))
+    states = topic_state_findings(admin, desired, live, plan)
+    return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 
 def _unread_finding(topic: TopicName, why: str, missed: Severity | None) -> Diagnostic:

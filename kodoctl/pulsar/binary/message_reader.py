@@ -38,7 +38,9 @@ class ReadMessage(NamedTuple):
     """Copy of a message of the client library. `token`: acknowledges the message, None if it was read without
     consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
     `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
-    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none.
+    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none; `first_chunk`: place of the first chunk of a
+    message in chunks, whose own place is the last one, None for others and where nobody looked (`Expected.met`);
+    `producer`: name of the producer, which the broker keeps, "": it was not read.
     """
 
     token: Any
@@ -53,6 +55,8 @@ class ReadMessage(NamedTuple):
     event_time: int
     publish_time: int
     broken: str
+    first_chunk: Place | None = None
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +202,47 @@ class Unread:
 
 
 def read_all(
-    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+    client: BrokerClient,
+    facts: PartitionFacts,
+    unread: Unread,
+    *,
+    after: Place | None = None,
+    since: int | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     """Yields the messages of one partition in order, up to the last entry of `facts`, without consuming them.
 
     Begins after the entry `after`, or at a publish time (`since`, ms since the epoch), else with the first stored
-    message. Entries without a message are added to `unread` at the end, or when the caller stops. Raises ClusterError.
+    message. Entries without a message are added to `unread` at the end, or when the caller stops. `producers`: also
+    reads the names of producers, which the native border does not have. Raises ClusterError.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
         return
     expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
     try:
-        yield from _read_partition(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+        yield from _read_partition(
+            client, facts.topic, until, after=after, since=since, watch=(unread, expected), producers=producers
+        )
     except GeneratorExit:
         unread.add(facts.topic, expected.gaps)
         raise
     unread.add(facts.topic, expected.gaps + expected.rest())
+
+
+def read_unacknowledged(
+    client: BrokerClient, facts: PartitionFacts, unread: Unread, subscription: str, *, since: int | None = None
+) -> Iterator[ReadMessage]:
+    """Yields those messages of `read_all` that a subscription has not acknowledged. Raises UsageError if the partition
+    has no such subscription, ClusterError.
+    """
+    if (cursor := facts.cursors.get(subscription)) is None:
+        detail = f"{facts.topic} has no subscription {subscription}"
+        raise UsageError(error("K560", "topic not found on the cluster", detail))
+    after = cursor.mark if since is None else None
+    for stored in read_all(client, facts, unread, after=after, since=since):
+        if not cursor.has((stored.ledger, stored.entry)):
+            yield stored
 
 
 def read_stored(
@@ -232,7 +260,7 @@ def read_stored(
     return _read_partition(client, part, until, after=after, only=only)
 
 
-def _read_partition(
+def _read_partition(  # noqa: PLR0913
     client: BrokerClient,
     part: str,
     until: Place,
@@ -241,6 +269,7 @@ def _read_partition(
     since: int | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
     watch: tuple[Unread, Expected] | None = None,
+    producers: bool = False,
 ) -> Iterator[ReadMessage]:
     import pulsar
 
@@ -249,27 +278,31 @@ def _read_partition(
     number = partition_number(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        with client.reader(part, start, part, bulk=True) as reader:
+        with client.reader(part, start, part, bulk=not producers) as reader:
             if since is not None:
                 reader.seek(since)
-            for message, place in _messages(reader, part, until, watch):
+            for message, place, first in _messages(reader, part, until, watch):
                 if after is not None and place[1:3] <= after:
                     continue  # a reader gives a batch that it begins behind once more
                 if only is None or place in only:
-                    yield copy_message(
-                        message, None, place
-                    )  # a reader's id must not be used: kodoctl.pulsar.binary.recall_transport.DeadLetterConsumer
+                    # without a token, because a reader's id must not be used (DeadLetterConsumer)
+                    copy = copy_message(message, None, place)
+                    if first is not None:
+                        copy = copy._replace(first_chunk=first)
+                    yield copy._replace(producer=_producer_of(message)) if producers else copy
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
 
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
-) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
-    """Yields the stored messages up to the entry `until`, with their positions. The client may report more messages and
-    return none: this ends early if `watch` shows that none can come, else raises ClusterError after 15 s.
+) -> Iterator[tuple[Any, tuple[int, int, int, int], Place | None]]:
+    """Yields the stored messages up to the entry `until`, with their positions and first chunks. The client may report
+    more messages and return none: this ends early if `watch` shows that none can come, else raises ClusterError after
+    15 s.
     """
     reached, quiet, number, at = False, False, partition_number(part), (-1, -1)
+    first: Place | None = None
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:
             if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
@@ -283,12 +316,12 @@ def _messages(
         for message in found:
             where = _position(message, number)
             if watch and where[1:3] != at:  # of the other messages of an entry there is nothing to learn
-                watch[1].met(where[1:3], message)
+                first = watch[1].met(where[1:3], message)
             at = where[1:3]
             if at > until:
                 return
             reached = at == until
-            yield message, where
+            yield message, where, first
 
 
 def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
@@ -301,6 +334,14 @@ def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
     """(partition, ledger, entry, batch) of a message id of the client library."""
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def _producer_of(message: Any) -> str:
+    """Name of a message's producer; "" if it is no text, which no name of ours is."""
+    try:
+        return str(message.producer_name())
+    except UnicodeError:
+        return ""
 
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:

@@ -53,20 +53,26 @@ class Expected:
         self.gaps: list[EntryRun] = []
         self.parts = 0
 
-    def met(self, place: Place, message: Any) -> None:
+    def met(self, place: Place, message: Any) -> Place | None:
         """Records that the reader returned `message`, of the entry `place`. Expected entries before it become gaps,
-        except chunks of this message.
+        except chunks of this message, between which there may be other messages. Returns the place of its first chunk,
+        None if all expected entries have a message, or it is not in chunks.
         """
-        if place == self._next or self._next is None:
+        if self._next is None or (place == self._next and not self.gaps):
             self._next = (place[0], place[1] + 1)
-            return
+            return None
+        first = first_chunk(message.message_id()) if place >= self._next else None
         begin = place
-        if place > self._next and (first := first_chunk(message.message_id())):
+        if first is not None:
             begin = max(first, self._next)
+            kept = [cut for run in self.gaps if (cut := _before_place(run, first))]
+            self.parts += sum(run.entries for run in self.gaps) - sum(run.entries for run in kept)
             self.parts += sum(run.entries for run in self._runs_between(begin, place))
+            self.gaps = kept
         if begin > self._next:
             self.gaps += self._runs_between(self._next, begin)
         self._next = max(self._next, (place[0], place[1] + 1))
+        return first
 
     def met_through(self, ledger: int, last: int) -> None:
         """Records that the reader returned all entries up to `last` of `ledger`."""
@@ -91,6 +97,13 @@ class Expected:
             if begin[0] <= run.ledger <= end[0] and first <= last:
                 found.append(EntryRun(run.ledger, first, last))
         return found
+
+
+def _before_place(run: EntryRun, place: Place) -> EntryRun | None:
+    """The entries of a run before a place; None if there are none."""
+    if run.ledger == place[0]:
+        run = run._replace(last=min(run.last, place[1] - 1))
+    return run if run.ledger <= place[0] and run.first <= run.last else None
 
 
 def without_message(

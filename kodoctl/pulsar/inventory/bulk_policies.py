@@ -38,6 +38,13 @@ _RENAMED: Final = {
     "retentionPolicies": "retention",
     "subscriptionExpirationTimeInMinutes": "subscriptionExpirationTime",
 }
+
+
+def rest_name(member: str) -> str:
+    """Returns the name in the REST API of a policy whose event has it as `member`."""
+    return _RENAMED.get(member, member)
+
+
 _DELAYED: Final = frozenset(
     {"delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"}
 )
@@ -154,7 +161,7 @@ def _decode(schemas: list[Any], last: dict[str, tuple[int, bytes]]) -> BulkPolic
             explicit = event["topicPoliciesEvent"]["policies"]
         except (IndexError, KeyError, TypeError, ValueError, EOFError) as problem:
             raise BulkUnavailableError(f"a policy event cannot be decoded: {problem!r}") from None
-        found = {_RENAMED.get(name, name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
+        found = {rest_name(name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
         if found:
             policies[key] = found
         if any(explicit.get(name) is not None for name in _DELAYED):

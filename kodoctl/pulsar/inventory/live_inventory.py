@@ -22,7 +22,8 @@ from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
-from kodoctl.pulsar.inventory.policy_requests import read_delayed_delivery, read_namespace_policies
+from kodoctl.pulsar.inventory.namespace_policies import read_apart
+from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable, termination
 from kodoctl.pulsar.values import ledger as ledgers
@@ -46,7 +47,7 @@ from kodoctl.topology.target_flags import WHOLE, TargetFlags
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BrokerClient
     from kodoctl.pulsar.values.ledger import Ledger
-    from kodoctl.topology.model.policies import DelayedDelivery, Policies
+    from kodoctl.topology.model.policies import Policies, PolicyValue
 
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
 
@@ -69,6 +70,7 @@ class ReadScope:
     everything: bool = False
     only: frozenset[TopicName] | None = None
     bookies: bool = False  # whether their number matters
+    named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
     selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
     lenient: bool = False  # every topic may be unreadable
@@ -81,8 +83,7 @@ class _Reading:
     objects: dict[Address, LiveObject] = field(default_factory=dict)
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
-    delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
-    subscription_types: dict[NamespaceName | TopicName, frozenset[str]] = field(default_factory=dict)
+    bundles: dict[NamespaceName, int] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
@@ -119,9 +120,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         ledgers=reading.ledgers,
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
-        delays=reading.delays,
         default_delays=server.delays,
-        subscription_types=reading.subscription_types,
+        bundles=reading.bundles,
         clusters=server.clusters,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
@@ -264,18 +264,36 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
         _read_topics(reader, namespace, scope, reading)
         return
     dump = must(reply, f"reading namespace {namespace}")
-    policies = read_namespace_policies(dump, reader.server.cluster)
-    reading.policies[namespace] = policies
-    if delays := dump.get("delayed_delivery_policies"):
-        reading.delays[namespace] = read_delayed_delivery(delays)
-    if types := dump.get("subscription_types_enabled"):
-        reading.subscription_types[namespace] = frozenset(types)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
+    policies = {
+        **read_namespace_policies(dump, reader.server.cluster),
+        **_read_apart(reader.admin, namespace, scope, reading),
+    }
+    reading.policies[namespace] = policies
+    if bundles := dump.get("bundles"):
+        reading.bundles[namespace] = bundles["numBundles"]
     _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
     if scope.everything:
         reading.undeclarable |= read_undeclarable(reader.admin, namespace, dump, reader.server.cluster)
     _read_topics(reader, namespace, scope, reading)
+
+
+def _read_apart(admin: Admin, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> Policies:
+    """Reads the policies with a request of their own that a file or a ledger names; for an import all of them, of which
+    those that the role may not read are noted.
+    """
+    ours = [entry for name, entry in reading.ledgers[namespace].items() if name in scope.names]
+    named = APART if scope.everything else scope.named.union(*(entry.namespace_keys for entry in ours))
+    found: dict[str, PolicyValue] = {}
+    for name in named & APART:
+        try:
+            found |= read_apart(admin, namespace, (name,))
+        except AdminError as problem:
+            if not scope.everything or not problem.reply.forbidden:
+                raise
+            reading.undeclarable[f"namespace.{namespace} {name}"] = f"it cannot be read: {problem.reply}"
+    return found
 
 
 def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
@@ -327,9 +345,6 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )
     if wanted:
         reading.how.add(policies.how)
-    for topic, settings in (policies.others or {}).items():
-        if types := settings.get("subscriptionTypesEnabled"):
-            reading.subscription_types[topic] = frozenset(types)
     if scope.everything:
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):

@@ -7,16 +7,21 @@ value that the file format cannot express. As measured with 4.2.4 and 4.0.7: doc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kodoctl.topology.model.policies import (
+    OFFLOAD_MEMBERS,
+    OFFLOAD_SECRETS,
     AutoTopicCreation,
     BacklogQuota,
+    BookieAffinity,
+    DelayedDeliveryPolicy,
     DispatchRate,
     Foreign,
     InactiveTopic,
+    Offload,
     Persistence,
     PolicyValue,
     PublishRate,
@@ -61,6 +66,19 @@ def _unless_empty(read: Callable[[Json], PolicyValue]) -> Callable[[Json], Polic
     return lambda raw: read(raw) if raw else None
 
 
+def _if_printable(read: Callable[[Json], PolicyValue | None]) -> Callable[[Json], PolicyValue | None]:
+    """Returns a reader of texts. A text with a control character, which no file may hold, makes the value a Foreign."""
+    return lambda raw: read(raw) if all(map(str.isprintable, _texts_in(raw))) else _foreign(raw)
+
+
+def _texts_in(raw: Json) -> Iterator[str]:
+    if isinstance(raw, str):
+        yield raw
+    elif isinstance(raw, dict | list):
+        for one in (*raw, *raw.values()) if isinstance(raw, dict) else raw:
+            yield from _texts_in(one)
+
+
 def _same(raw: Json) -> PolicyValue | None:
     return raw
 
@@ -100,14 +118,15 @@ def _write_quota(value: BacklogQuota) -> Json:
         found[QUOTA_BY_SIZE] = {"limitSize": limit, "limitTime": -1, "policy": _WHEN_FULL[value.when_full]}
     if value.time is not None:
         limit = _milli(value.time, 1000, -1)
-        found[QUOTA_BY_TIME] = {"limitSize": -1, "limitTime": limit, "policy": _WHEN_FULL[value.when_full]}
+        action = _WHEN_FULL[value.when_old or value.when_full]
+        found[QUOTA_BY_TIME] = {"limitSize": -1, "limitTime": limit, "policy": action}
     return found
 
 
 def _read_quota(raw: Json) -> PolicyValue:
     size, time = raw.get(QUOTA_BY_SIZE), raw.get(QUOTA_BY_TIME)
-    actions = {entry["policy"] for entry in (size, time) if entry}
-    if len(actions) != 1 or not actions <= _WHEN_FULL_BACK.keys():
+    actions = [_WHEN_FULL_BACK.get(entry["policy"]) for entry in (size, time) if entry]
+    if not actions or None in actions:
         return _foreign(raw)
     members: dict[str, Any] = {}
     if size:
@@ -115,7 +134,9 @@ def _read_quota(raw: Json) -> PolicyValue:
         members["size"] = UNLIMITED if limit < 0 else Size(limit)
     if time:
         members["time"] = UNLIMITED if time["limitTime"] < 0 else Duration(time["limitTime"] * 1000)
-    return BacklogQuota(when_full=_WHEN_FULL_BACK[actions.pop()], **members)  # type: ignore[arg-type]  # the table's values
+    if len(set(actions)) > 1:
+        members["when_old"] = actions[1]
+    return BacklogQuota(when_full=actions[0], **members)  # type: ignore[arg-type]  # the table's values
 
 
 def _write_dispatch(value: DispatchRate) -> Json:
@@ -123,18 +144,19 @@ def _write_dispatch(value: DispatchRate) -> Json:
         "dispatchThrottlingRateInMsg": -1 if value.messages == UNLIMITED else value.messages,
         "dispatchThrottlingRateInByte": -1 if value.size == UNLIMITED else int(value.size),
         "ratePeriodInSecond": int(value.period) // 1000,
-        "relativeToPublishRate": False,
+        "relativeToPublishRate": value.relative,
     }
 
 
 def _read_dispatch(raw: Json) -> PolicyValue:
     messages, size = raw["dispatchThrottlingRateInMsg"], raw["dispatchThrottlingRateInByte"]
-    if raw.get("relativeToPublishRate") or raw["ratePeriodInSecond"] <= 0:
+    if raw["ratePeriodInSecond"] <= 0:
         return _foreign(raw)
     return DispatchRate(
         messages=UNLIMITED if messages <= 0 else messages,
         size=UNLIMITED if size <= 0 else Size(size),
         period=Duration(raw["ratePeriodInSecond"] * 1000),
+        relative=bool(raw.get("relativeToPublishRate")),
     )
 
 
@@ -258,8 +280,152 @@ def _minutes(value: Duration | Unlimited) -> int:
     return _milli(value, 60_000, 0)
 
 
-def _read_clusters(raw: Json) -> PolicyValue | None:
+def _read_texts(raw: Json) -> PolicyValue | None:
     return tuple(sorted(raw)) if raw else None
+
+
+def _or_none(raw: Json) -> PolicyValue | None:
+    """Reads a value of which every empty one, such as false, means unset."""
+    return raw or None
+
+
+_TYPES: Final = {"exclusive": "Exclusive", "failover": "Failover", "key_shared": "Key_Shared", "shared": "Shared"}
+_TYPES_BACK: Final = {wire: word for word, wire in _TYPES.items()}
+
+
+def _write_types(value: tuple[str, ...]) -> Json:
+    return [_TYPES[one] for one in value]
+
+
+def _read_types(raw: Json) -> PolicyValue:
+    return tuple(sorted(_TYPES_BACK[one] for one in raw)) if _TYPES_BACK.keys() >= set(raw) else _foreign(raw)
+
+
+def _write_filters(value: tuple[str, ...]) -> Json:
+    return {"entryFilterNames": ",".join(value)}
+
+
+def _read_filters(raw: Json) -> PolicyValue | None:
+    return tuple(one.strip() for one in raw["entryFilterNames"].split(",") if one.strip()) or None
+
+
+def _write_delays(value: DelayedDeliveryPolicy) -> Json:
+    return {
+        "active": value.enabled,
+        "tickTime": int(value.tick),
+        "maxDeliveryDelayInMillis": _milli(value.max_delay, 1, 0),
+    }
+
+
+def _read_delays(raw: Json) -> PolicyValue:
+    longest = raw["maxDeliveryDelayInMillis"]
+    return DelayedDeliveryPolicy(
+        enabled=raw["active"],
+        max_delay=UNLIMITED if longest <= 0 else Duration(longest),
+        tick=Duration(raw["tickTime"]),
+    )
+
+
+def _write_bookies(value: BookieAffinity) -> Json:
+    return {"bookkeeperAffinityGroupPrimary": value.primary, "bookkeeperAffinityGroupSecondary": value.secondary or ""}
+
+
+def _read_bookies(raw: Json) -> PolicyValue:
+    primary, secondary = raw.get("bookkeeperAffinityGroupPrimary"), raw.get("bookkeeperAffinityGroupSecondary")
+    return BookieAffinity(primary=primary, secondary=secondary or None) if primary else _foreign(raw)
+
+
+# What Pulsar adds to each offload policy, whoever set it.
+_OFFLOAD_DEFAULTS: Final[dict[str, Json]] = {
+    "offloadersDirectory": "./offloaders",
+    "managedLedgerOffloadMaxThreads": 2,
+    "managedLedgerOffloadReadThreads": 2,
+    "managedLedgerOffloadPrefetchRounds": 1,
+    "managedLedgerExtraConfigurations": {},
+    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 64 << 20,
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
+    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+}
+_OFFLOAD_FACTS: Final = frozenset({"s3Driver", "gcsDriver", "fileSystemDriver"})  # that follow from the driver
+_READ_FIRST: Final = {
+    "bookkeeper": "BOOKKEEPER_FIRST",
+    "tiered_storage": "TIERED_STORAGE_FIRST",
+}  # others: silently null
+_READ_FIRST_BACK: Final = {wire: word for word, wire in _READ_FIRST.items()}
+_OFFLOAD_NUMBERS: Final = (("after_size", Size, 1), ("after", Duration, 1000), ("delete_after", Duration, 1))
+
+
+def _write_offload(value: Offload) -> Json:
+    members = {name: getattr(value, name) for name in OFFLOAD_MEMBERS if getattr(value, name) is not None}
+    for name, _, unit in _OFFLOAD_NUMBERS:
+        if name in members:
+            members[name] = _milli(members[name], unit, -1)
+    if value.read_first:
+        members["read_first"] = _READ_FIRST[value.read_first]
+    return {**{OFFLOAD_MEMBERS[name]: member for name, member in members.items()}, **(value.settings or {})}
+
+
+def _read_offload(raw: Json) -> PolicyValue | None:
+    """Reads an offload policy without the members that Pulsar adds. Credentials are not kept, not even in a Foreign."""
+    kept = {
+        name: "(hidden)" if name in OFFLOAD_SECRETS else value
+        for name, value in raw.items()
+        if value is not None and name not in _OFFLOAD_FACTS and value != _OFFLOAD_DEFAULTS.get(name)
+    }
+    members: dict[str, Any] = {name: kept.pop(wire) for name, wire in OFFLOAD_MEMBERS.items() if wire in kept}
+    if not members and not kept:
+        return None
+    read_first = _READ_FIRST_BACK.get(members.get("read_first", "BOOKKEEPER_FIRST"))
+    is_plain = all(isinstance(value, str | int) and not isinstance(value, bool) for value in kept.values())
+    if not members.get("driver") or read_first is None or not is_plain or OFFLOAD_SECRETS & kept.keys():
+        return _foreign({**members, **kept})
+    for name, kind, unit in _OFFLOAD_NUMBERS:
+        if name in members:
+            members[name] = UNLIMITED if members[name] < 0 else kind(members[name] * unit)
+    if "read_first" in members:
+        members["read_first"] = read_first
+    return Offload(**members, settings=kept or None)
+
+
+def _read_properties(raw: Json) -> PolicyValue | None:
+    kept = {name: value for name, value in raw.items() if not name.startswith("kodoctl")}
+    return _if_printable(_or_none)(kept)
+
+
+def _write_roles(value: dict[str, tuple[str, ...]]) -> Json:
+    return {name: list(roles) for name, roles in value.items()}
+
+
+def _read_roles(raw: Json) -> PolicyValue | None:
+    return {name: tuple(sorted(roles)) for name, roles in raw.items() if roles} or None
+
+
+def _write_rates(value: dict[str, DispatchRate]) -> Json:
+    return {name: {"dispatchRate": _write_dispatch(rate)} for name, rate in value.items()}
+
+
+def _read_rates(raw: Json) -> PolicyValue | None:
+    found = {name: _read_dispatch(one["dispatchRate"]) for name, one in raw.items() if one.get("dispatchRate")}
+    return _foreign(raw) if any(isinstance(rate, Foreign) for rate in found.values()) else found or None
+
+
+def _write_bundles(value: int) -> Json:
+    return {"numBundles": value}
+
+
+def _read_no_bundles(_: Json) -> PolicyValue | None:
+    """Reads nothing: the number is a state, which brokers change."""
+    return None
+
+
+def _write_auth(value: str) -> Json:
+    return value.capitalize()
+
+
+def _read_auth(raw: Json) -> PolicyValue:
+    return raw.lower() if raw in ("None", "Prefix") else _foreign(raw)
 
 
 def _read_message_size(raw: Json) -> PolicyValue | None:
@@ -282,4 +448,16 @@ SIZE: Final = Shape(_count, _unlimited_or(Size))
 MESSAGE_SIZE: Final = Shape(int, _read_message_size)
 SECONDS: Final = Shape(_seconds, _unlimited_or(lambda raw: Duration(raw * 1000)))
 MINUTES: Final = Shape(_minutes, _unlimited_or(lambda raw: Duration(raw * 60_000)))
-CLUSTERS: Final = Shape(list, _read_clusters)
+TEXTS: Final = Shape(list, _if_printable(_read_texts))
+TEXT: Final = Shape(_same, _if_printable(_or_none))
+SWITCH: Final = Shape(_same, _or_none)  # true or unset
+OFFLOAD: Final = Shape(_write_offload, _unless_empty(_if_printable(_read_offload)))
+PROPERTIES: Final = Shape(dict, _unless_empty(_read_properties))
+ROLES: Final = Shape(_write_roles, _unless_empty(_if_printable(_read_roles)))
+RATES: Final = Shape(_write_rates, _unless_empty(_if_printable(_read_rates)))
+BUNDLES: Final = Shape(_write_bundles, _read_no_bundles)
+TYPES: Final = Shape(_write_types, _unless_empty(_read_types))
+FILTERS: Final = Shape(_write_filters, _unless_empty(_if_printable(_read_filters)))
+DELAYS: Final = Shape(_write_delays, _unless_empty(_read_delays))
+BOOKIES: Final = Shape(_write_bookies, _unless_empty(_if_printable(_read_bookies)))
+AUTH: Final = Shape(_write_auth, _read_auth)

@@ -7,13 +7,15 @@ docs/explanation/pulsar.md#policies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kodoctl.pulsar.admin.admin import path_part
 from kodoctl.pulsar.inventory import policy_json as shapes
 from kodoctl.pulsar.inventory.policy_json import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
-from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
+from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, DispatchRate, Foreign, Policies, PolicyValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,25 @@ class Codec:
     in_query: bool = False  # the topic's value is a query parameter: a JSON body is accepted and ignored
     unset_body: Json = None  # namespaces: what is written to unset where no DELETE exists
     by_cluster: bool = False  # namespaces: the dump keys the value by cluster name
+    in_path: bool = False  # the value is the last segment of the path
+    has_body: bool = True  # False: the request itself sets the only value
+    checked: bool = False  # namespaces: Pulsar checks the value only in a request of its own, not at creation
+    removed_by: str = ""  # namespaces: path of the DELETE where it is another one
 
     @property
     def bulk_name(self) -> str:
         """Name of the policy in a bulk read of topic policies."""
         return self.bulk or self.topic
+
+    @property
+    def is_apart(self) -> bool:
+        """True for a policy that the JSON of a namespace does not have: a request of its own reads it."""
+        return not self.key and bool(self.namespace)
+
+    @property
+    def follows_creation(self) -> bool:
+        """True for a policy that is written once its namespace exists."""
+        return self.is_apart or self.checked
 
 
 def _limit(name: str, topic: str, namespace: str, key: str, bulk: str = "") -> Codec:
@@ -99,6 +115,8 @@ CODECS: Final = (
         "max_unacked_messages_per_subscription",
     ),
     Codec("max_message_size", "maxMessageSize", "", "", shapes.MESSAGE_SIZE),
+    Codec("subscription_rates", "*/dispatchRate", "", "", shapes.RATES, "subscriptionPolicies"),
+    Codec("shadow_topics", "shadowTopics", "", "", shapes.TEXTS, topic_method="PUT"),
     Codec(
         "compaction_threshold", "compactionThreshold", "compactionThreshold", "compaction_threshold",
         shapes.SIZE, namespace_method="PUT",
@@ -111,7 +129,20 @@ CODECS: Final = (
         "schema_validation", "schemaValidationEnforced", "schemaValidationEnforced", "schema_validation_enforced",
         shapes.FLAG, unset_body=False,
     ),
-    Codec("replication", "replication", "replication", "replication_clusters", shapes.CLUSTERS),
+    Codec("replication", "replication", "replication", "replication_clusters", shapes.TEXTS),
+    Codec("offload", "offloadPolicies", "offloadPolicies", "offload_policies", shapes.OFFLOAD, removed_by="removeOffloadPolicies"),
+    Codec(
+        "replicator_dispatch_rate", "replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate",
+        shapes.DISPATCH_RATE, by_cluster=True,
+    ),
+    Codec(
+        "subscription_types", "subscriptionTypesEnabled", "subscriptionTypesEnabled", "subscription_types_enabled", shapes.TYPES
+    ),
+    Codec("entry_filters", "entryFilters", "entryFilters", "entryFilters", shapes.FILTERS, checked=True),
+    Codec(
+        "pause_on_ack_state_loss", "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled", shapes.SWITCH, has_body=False,
+    ),
     Codec(
         "auto_topic_creation", "", "autoTopicCreation", "autoTopicCreationOverride", shapes.AUTO_TOPIC
     ),
@@ -120,11 +151,25 @@ CODECS: Final = (
     Codec(
         "allow_auto_update_schema", "", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", shapes.FLAG, unset_body=True
     ),
+    Codec("delayed_delivery", "", "delayedDelivery", "delayed_delivery_policies", shapes.DELAYS),
+    Codec("allowed_clusters", "", "allowedClusters", "allowed_clusters", shapes.TEXTS),
+    Codec("subscription_auth", "", "subscriptionAuthMode", "subscription_auth_mode", shapes.AUTH, unset_body="None"),
+    Codec("resource_group", "", "resourcegroup", "resource_group_name", shapes.TEXT, in_path=True, checked=True),
+    Codec("anti_affinity_group", "", "antiAffinity", "", shapes.TEXT),
+    Codec("bookie_affinity", "", "persistence/bookieAffinity", "", shapes.BOOKIES),
+    Codec(
+        "metric_properties", "", "allowedTopicPropertyKeysForMetrics", "allowed_topic_property_keys_for_metrics", shapes.TEXTS
+    ),
+    Codec("subscription_roles", "", "permissions/subscription", "auth_policies.subscription_auth_roles", shapes.ROLES),
+    Codec("properties", "", "properties", "properties", shapes.PROPERTIES),
+    Codec("bundles", "", "bundles", "bundles", shapes.BUNDLES),
 )  # fmt: skip
 BY_NAME: Final = {codec.name: codec for codec in CODECS}
 TOPIC_CODECS: Final = tuple(codec for codec in CODECS if codec.topic)
 NAMESPACE_CODECS: Final = tuple(codec for codec in CODECS if codec.namespace)
+APART: Final = frozenset(codec.name for codec in CODECS if codec.is_apart)
 DELAYED_DELIVERY: Final = "delayedDelivery"  # never written on a topic: it stalls delivery until the topic is unloaded
+BY_SUBSCRIPTION: Final = BY_NAME["subscription_rates"]  # one request for each subscription, which need not exist
 NO_DELETE_ON_TOPIC: Final = frozenset({"schema_validation"})  # DELETE answers 405; null is stored as false
 _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE does not exist, a null body unsets
 
@@ -144,6 +189,8 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.topic, value, before)
+    elif name in _BY_KEY:
+        yield from _BY_KEY[name](value or {}, _entries(before))
     elif value is None:
         if name in NO_DELETE_ON_TOPIC:
             yield Write("POST", codec.topic, body=False)
@@ -154,7 +201,7 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
             codec.topic_method, codec.topic, query=((codec.topic, str(codec.shape.encode(value))),), has_body=False
         )
     else:
-        yield Write(codec.topic_method, codec.topic, codec.shape.encode(value))
+        yield Write(codec.topic_method, codec.topic, codec.shape.encode(value), has_body=codec.has_body)
 
 
 def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
@@ -164,14 +211,59 @@ def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue |
     codec = BY_NAME[name]
     if name == "backlog_quota":
         yield from _quota_writes(codec.namespace, value, before)
+    elif name in _BY_KEY:
+        yield from _BY_KEY[name](value or {}, _entries(before))
+    elif value is not None and codec.in_path:
+        yield Write(codec.namespace_method, f"{codec.namespace}/{path_part(value)}", has_body=False)
     elif value is not None:
-        yield Write(codec.namespace_method, codec.namespace, codec.shape.encode(value))
+        yield Write(codec.namespace_method, codec.namespace, codec.shape.encode(value), has_body=codec.has_body)
     elif codec.unset_body is not None:
         yield Write(codec.namespace_method, codec.namespace, codec.unset_body)
     elif name in _POST_NULL:
         yield Write("POST", codec.namespace, None)
     else:
-        yield Write("DELETE", codec.namespace, has_body=False)
+        yield Write("DELETE", codec.removed_by or codec.namespace, has_body=False)
+
+
+def _entries(before: PolicyValue | None) -> dict[str, Any]:
+    """The entries of a map; of a Foreign as Pulsar has them."""
+    found: dict[str, Any] = json.loads(before.json) if isinstance(before, Foreign) else before or {}
+    return found
+
+
+def _rate_writes(value: dict[str, DispatchRate], before: dict[str, Any]) -> Iterator[Write]:
+    for name in sorted(before.keys() - value.keys()):
+        yield Write("DELETE", f"{path_part(name)}/dispatchRate", has_body=False)
+    for name, rate in value.items():
+        if rate != before.get(name):
+            yield Write("POST", f"{path_part(name)}/dispatchRate", shapes.DISPATCH_RATE.encode(rate))
+
+
+def _property_writes(value: dict[str, str], before: dict[str, str]) -> Iterator[Write]:
+    """Yields a request for each property that goes, and one for all others: a PUT merges."""
+    for name in sorted(before.keys() - value.keys()):
+        yield Write("DELETE", f"property/{path_part(name)}", has_body=False)
+    if value:
+        yield Write("PUT", "properties", value)
+
+
+def _role_writes(value: dict[str, tuple[str, ...]], before: dict[str, tuple[str, ...]]) -> Iterator[Write]:
+    """Yields a request for each role of the subscriptions that go, and one for each subscription with other roles, which
+    replaces them.
+    """
+    for name in sorted(before.keys() - value.keys()):
+        for role in before[name]:
+            yield Write("DELETE", f"permissions/{path_part(name)}/{path_part(role)}", has_body=False)
+    for name, roles in value.items():
+        if set(roles) != set(before.get(name, ())):
+            yield Write("POST", f"permissions/subscription/{path_part(name)}", list(roles))
+
+
+_BY_KEY: Final[Mapping[str, Callable[[Any, Any], Iterator[Write]]]] = {
+    "properties": _property_writes,
+    "subscription_rates": _rate_writes,
+    "subscription_roles": _role_writes,
+}
 
 
 def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | None) -> Iterator[Write]:
@@ -189,8 +281,12 @@ def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | No
         yield Write("POST", path, body, (("backlogQuotaType", kind),))
 
 
-def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
-    """True if `now` is a possible intermediate state while the parts of the quota `before` are removed one by one."""
+def is_on_the_way(now: PolicyValue | None, before: PolicyValue | None) -> bool:
+    """True if `now` is a possible intermediate state while the parts of `before` are removed one by one: limits of a
+    quota, or entries of a map.
+    """
+    if isinstance(before, dict):
+        return all(set(value) <= set(before.get(name, ())) for name, value in (now or {}).items())
     if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
         return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
     return now is None and isinstance(before, BacklogQuota | Foreign)
@@ -209,7 +305,9 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
     """Parses the explicitly set policies in the JSON of a namespace; rates are those for `cluster`."""
     found: dict[str, PolicyValue] = {}
     for codec in NAMESPACE_CODECS:
-        raw = dump.get(codec.key)
+        raw: Any = dump
+        for word in codec.key.split("."):
+            raw = (raw or {}).get(word)
         if codec.by_cluster and raw:
             raw = raw.get(cluster)
         if raw is not None and raw != -1 and (value := codec.shape.decode(raw)) is not None:
@@ -219,11 +317,15 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
     """Body of a PUT that creates a namespace with these policies, in the shape of a namespace's JSON
-    (docs/explanation/pulsar.md).
+    (docs/explanation/pulsar.md). It lacks policies that follow.
     """
     body: dict[str, Json] = {}
-    for name, value in policies.items():
-        codec = BY_NAME[name]
+    for codec, value in ((BY_NAME[name], value) for name, value in policies.items()):
+        if codec.follows_creation:
+            continue
         encoded = codec.shape.encode(value)
-        body[codec.key] = {cluster: encoded} if codec.by_cluster else encoded
+        top, *words = codec.key.split(".")
+        for word in words:
+            encoded = {word: encoded}
+        body[top] = {cluster: encoded} if codec.by_cluster else encoded
     return body

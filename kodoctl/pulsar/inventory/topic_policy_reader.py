@@ -10,16 +10,17 @@ request does not override a value of the bulk read, and without a bulk read "uns
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin.admin import Admin, must, path_part, topic_path
 from kodoctl.pulsar.inventory.bulk_policies import BulkUnavailableError, read_bulk
 from kodoctl.pulsar.inventory.policy_json import is_set
 from kodoctl.pulsar.inventory.policy_requests import (
+    BY_SUBSCRIPTION,
     DELAYED_DELIVERY,
     NO_DELETE_ON_TOPIC,
     TOPIC_CODECS,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CANARIES: Final = 2  # topics whose bulk-read policies are compared with single requests
 _ALWAYS_CHECKED: Final = ("retention", "ttl")
+_UNCHECKED: Final = NO_DELETE_ON_TOPIC | {BY_SUBSCRIPTION.name}  # single requests do not answer them as a whole
 _APART_S: Final = 2.0  # seconds between two answers that something is unset
 _LOOKS: Final = 6  # at a bulk and single requests that say "unset" of what is set in it
 _ADVICE: Final = "a broker that is being shut down says so of all its topics: try again in a minute"
@@ -144,7 +146,7 @@ class PolicyReader:
             (topic, codec)
             for topic in sample
             for codec in TOPIC_CODECS
-            if (codec.name in found[topic] or codec.name in _ALWAYS_CHECKED) and codec.name not in NO_DELETE_ON_TOPIC
+            if (codec.name in found[topic] or codec.name in _ALWAYS_CHECKED) and codec.name not in _UNCHECKED
         ]
         raws = self._read_each([(topic, codec.bulk_name) for topic, codec in checks])
         for topic, codec in checks:
@@ -190,12 +192,29 @@ class PolicyReader:
         return None if self._get_path(topic, codec.bulk_name, applied="true") else False
 
     def _get_path(self, topic: TopicName, path: str, **query: str) -> Any:
-        reply = self._admin.call("GET", f"{topic_path(topic)}/{path}", query=query or None)
+        by_subscription = path == BY_SUBSCRIPTION.bulk_name
+        reply = self._admin.call(
+            "GET", f"{topic_path(topic)}/{'subscriptions' if by_subscription else path}", query=query or None
+        )
         if reply.missing and self._admin.call("GET", f"{topic_path(topic)}/partitions").missing:
             return _GONE
         if reply.status == 404 and reply.foreign and path in _NEW and self._version < _ALL_PATHS:
             return None
-        return must(reply, f"reading {path} of {topic}")
+        answer = must(reply, f"reading {path} of {topic}")
+        return read_subscription_rates(self._admin, topic, answer or ()) if by_subscription else answer
+
+
+def read_subscription_rates(admin: Admin, topic: TopicName, subscriptions: Iterable[str]) -> dict[str, Any]:
+    """Reads the rates of these subscriptions that are set on the topic, with one request each, in the form of a bulk
+    read. Raises ClusterError.
+    """
+    found = {}
+    for name in subscriptions:
+        path = f"{topic_path(topic)}/{BY_SUBSCRIPTION.topic.replace('*', path_part(name))}"
+        raw = must(admin.call("GET", path), f"reading the rate of subscription {name} of {topic}")
+        if is_set(raw):
+            found[name] = {"dispatchRate": raw}
+    return found
 
 
 def _other_policies(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, partition_path, topic_path
+from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
 from kodoctl.pulsar.admin.topic_stats import COMPACTION
 from kodoctl.pulsar.inventory.policy_requests import NAMESPACE_CODECS, read_namespace_policies
 from kodoctl.text.escaping import one_line
@@ -22,7 +21,6 @@ _NO_POLICIES: Final = frozenset({
 _UNSET: Final[Mapping[str, Any]] = {
     "offload_threshold": -1,
     "offload_threshold_in_seconds": -1,
-    "subscription_auth_mode": "None",
 }
 """Values of members that every namespace's dump has where nobody set them, as Pulsar 4.2.4 and 4.0.7 answer."""
 _SHOWN: Final = 160  # characters of a value
@@ -30,12 +28,10 @@ _SHOWN: Final = 160  # characters of a value
 
 def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
     """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics, as printed
-    name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it has. Sends three
+    name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it has. Sends two
     requests. Raises ClusterError.
     """
     found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
-    if group := must(admin.call("GET", f"{namespace_path(namespace)}/antiAffinity"), f"reading {namespace}"):
-        found[f"namespace.{namespace} anti-affinity group"] = beyond_format(group)
     doing = f"listing non-persistent topics of {namespace}"
     for path in ("non-persistent/{}", "non-persistent/{}/partitioned"):
         for name in must(admin.call("GET", path.format(namespace)), doing) or ():
@@ -60,17 +56,24 @@ def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, st
     """Returns an entry, printed name -> reason, for a topic that was terminated, or of which a partition was; {} for any
     other topic, and where that cannot be read. Sends one request for each partition.
     """
-    numbers = partition_numbers(partitions)
-    replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
-    ended = [
-        n
-        for n, reply in zip(numbers, replies, strict=True)
-        if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
-    ]
+    ended = terminated_partitions(admin, topic, partitions)
     if not ended:
         return {}
-    some = "" if len(ended) == len(numbers) else f" (partition {', '.join(map(str, ended))})"
+    some = "" if len(ended) == max(partitions, 1) else f" (partition {', '.join(map(str, ended))})"
     return {f"topic.{topic} terminated{some}": "it takes no more messages; the format has no such state"}
+
+
+def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> list[int]:
+    """Numbers of the first `partitions` partitions that were terminated, that of a plain topic for 0; partitions that
+    cannot be read are not among them. Sends one request for each.
+    """
+    numbers = partition_numbers(partitions)
+    replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
+    return [
+        number
+        for number, reply in zip(numbers, replies, strict=True)
+        if isinstance(reply.data, dict) and "terminatedPosition" in reply.data
+    ]
 
 
 def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tuple[str, str]]:
@@ -83,12 +86,6 @@ def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tup
     for name, value in dump.items():
         if name not in _DECLARABLE | _NO_POLICIES and value and value != _UNSET.get(name):
             yield name, beyond_format(value)
-    auth = dump.get("auth_policies") or {}
-    for subscription, roles in (auth.get("subscription_auth_roles") or {}).items():
-        yield f"permission on subscription {subscription}", beyond_format(roles)
-    for name, value in (dump.get("properties") or {}).items():
-        if not name.startswith(LEDGER_PREFIX):
-            yield f"property {name}", beyond_format(value)
 
 
 def beyond_format(value: object) -> str:

@@ -142,11 +142,8 @@ class Live:
     ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)
-    delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
-    subscription_types: Mapping[NamespaceName | TopicName, frozenset[str]] = field(
-        default_factory=dict
-    )  # where few are allowed
+    bundles: Mapping[NamespaceName, int] = field(default_factory=dict)  # number of each namespace that could be read
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()

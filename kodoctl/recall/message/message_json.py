@@ -11,6 +11,7 @@ from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.protocol import properties
 from kodoctl.protocol.properties import REDACTED
 from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.recall.message.payload_view import PayloadForm, payload_view
 
 if TYPE_CHECKING:
     from kodoctl.recall.message.stored_message import DeadLetter
@@ -66,10 +67,13 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def as_json(letter: DeadLetter) -> PeekedMessage:
-    """Converts a message for `peek --format json`. Of the payload it contains the size and a preview."""
+def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessage:
+    """Converts a message for `peek --format json`. It contains the size of the payload and a preview, and the whole
+    payload as its `form` declares it; None: the form is not known, and only the preview is there.
+    """
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
-    return row_of(
+    view = None if form is None else payload_view(letter, form)
+    row = row_of(
         PeekedMessage,
         letter,
         position=str(letter.position),
@@ -80,8 +84,11 @@ def as_json(letter: DeadLetter) -> PeekedMessage:
             {"name": name, "value": value, "means": _MEANS[name](value) if name in _MEANS else ""}
             for name, value in sorted(marks.items())
         ],
-        preview=preview(letter),
+        preview=preview(letter) if view is None or form is None or form.keeps_text else view.beginning(PREVIEW),
     )
+    if view is not None:
+        row["content"] = {"kind": view.kind, "text": view.text, "note": view.note}
+    return row
 
 
 def preview(letter: DeadLetter) -> str:

@@ -4,35 +4,39 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.pulsar.binary.undeliverable_entries import EntryRun
-from kodoctl.recall.plan.entry_runs import merged, to_rows
+from kodoctl.recall.plan.entry_runs import merged, to_rows, without
 
 if TYPE_CHECKING:
     from kodoctl.documents.replay_document import ReplayDuration, ReplayPartition, ReplaySummary
-    from kodoctl.pulsar.binary.message_reader import Cursor
+    from kodoctl.pulsar.binary.message_reader import Cursor, Place
     from kodoctl.recall.message.stored_message import DeadLetter
+    from kodoctl.recall.plan.entry_runs import Runs
     from kodoctl.recall.plan.ready_lanes import ReadyLane
     from kodoctl.recall.plan.selection import Done
+    from kodoctl.recall.plan.store_times import StoredSpan
 
 _BUNDLE: Final = 1_000  # identities in a question to the workers' store
 _TENANTS: Final = 20
 
 
 class PublishTimes(NamedTuple):
-    """The chosen messages: published at `since` or later (ms since the epoch; None: from the place where reading begins)
-    and before `until` (None: up to the end).
+    """The time of the chosen messages: `since` or later (ms since the epoch; None: by place alone) and before `until`
+    (None: up to the end).
     """
 
     since: int | None
     until: int | None
 
     def has(self, published: int) -> bool:
-        """True if a message with this publish time is chosen."""
-        return (self.since is None or published >= self.since) and (self.until is None or published < self.until)
+        """True if a message with this publish time is chosen, wherever it is stored."""
+        return self.since is not None and published >= self.since and (self.until is None or published < self.until)
 
 
 class ReplayCounts:
@@ -53,11 +57,13 @@ class ReplayCounts:
         self._seen |= self._lane_seen
         self._lane_seen = set()
 
-    def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole entry
-        is; `expired`: it is older than the time to live of its topic.
+    def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
+        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole
+        entry is; `expired`: it is older than the time to live of its topic; `stored`: it was stored in the time of the
+        replay.
         """
-        if not self._span.has(letter.publish_time):
+        is_published = self._span.has(letter.publish_time)
+        if not is_published and not stored:
             return False
         receiver = letter.properties.get(FOR, self._subscription)
         if receiver == NOBODY:
@@ -76,6 +82,7 @@ class ReplayCounts:
             return False
         self._lane_seen.add(letter.identity)
         self._counts["expiring"] += expired
+        self._counts["by_place"] += self._span.since is not None and not is_published
         self._waiting.append((letter.identity, letter.tenant))
         if len(self._waiting) >= _BUNDLE:
             self._ask()
@@ -102,8 +109,17 @@ class ReplayCounts:
         return {
             "again": counts["again"], "done": counts["done"], "elsewhere": counts["elsewhere"], "copies": counts["copies"],
             "others": counts["others"], "marks": counts["marks"], "unfinished": counts["unfinished"],
-            "in_batches": counts["in_batches"], "expiring": counts["expiring"], "by_tenant": tenants,
+            "in_batches": counts["in_batches"], "expiring": counts["expiring"], "by_place": counts["by_place"],
+            "by_tenant": tenants,
         }  # fmt: skip
+
+
+def _extend(runs: list[EntryRun], ledger: int, entry: int) -> None:
+    """Adds an entry to runs, to the last one if it follows it, or is in it."""
+    if runs and runs[-1].ledger == ledger and runs[-1].first <= entry <= runs[-1].last + 1:
+        runs[-1] = runs[-1]._replace(last=max(entry, runs[-1].last))
+    else:
+        runs.append(EntryRun(ledger, entry, entry))
 
 
 class PartitionCounts:
@@ -111,40 +127,46 @@ class PartitionCounts:
     earliest publish time of these in ms since the epoch, None: nothing was chosen.
     """
 
-    def __init__(self, cursor: Cursor, counts: ReplayCounts, expires: int | None) -> None:
-        """`expires`: publish time (ms) before which messages are older than the time to live, None: there is none."""
-        self._cursor, self._counts, self._expires = cursor, counts, expires
+    def __init__(
+        self, cursor: Cursor, counts: ReplayCounts, expires: int | None, span: StoredSpan, stored: Runs
+    ) -> None:
+        """`expires`: publish time (ms) before which messages are older than the time to live, None: there is none;
+        `span`: entries that were stored in the time of the replay; `stored`: all entries of the partition.
+        """
+        self._cursor, self._counts, self._expires, self._span = cursor, counts, expires, span
+        self._stored = stored
+        self._met: list[EntryRun] = []  # entries with a message of their own, as they were read
         self._runs: list[EntryRun] = []
         self.messages = self.size = 0
         self.first: int | None = None
         self._last = 0
-        self._read = (-1, -1)  # ledger and entry of the message before
 
-    def add(self, letter: DeadLetter) -> None:
+    def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
         """Adds the next stored message. Of a message in chunks, which stands at its last one, all chunks are chosen:
-        entries just before the message that are acknowledged and no message of their own.
+        entries from its `first_chunk` on that are acknowledged and no message of their own.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
-        begin, self._read = self._chunk_before(ledger, entry), (ledger, entry)
+        _extend(self._met, ledger, entry)
         is_expired = self._expires is not None and published < self._expires
-        if not self._counts.add(letter, acknowledged=self._cursor.has((ledger, entry)), expired=is_expired):
+        is_done, is_stored = self._cursor.has((ledger, entry)), self._span.has((ledger, entry))
+        if not self._counts.add(letter, acknowledged=is_done, expired=is_expired, stored=is_stored):
             return
         self.messages, self.size = self.messages + 1, self.size + letter.size
         self.first = published if self.first is None else min(self.first, published)
         self._last = max(self._last, published)
-        if self._runs and self._runs[-1].ledger == ledger and self._runs[-1].last >= begin - 1:
-            self._runs[-1] = self._runs[-1]._replace(last=max(entry, self._runs[-1].last))
-        else:
-            self._runs.append(EntryRun(ledger, begin, entry))
+        if first_chunk is not None:
+            self._runs += self._chunks(first_chunk, (ledger, entry))
+        _extend(self._runs, ledger, entry)
 
-    def _chunk_before(self, ledger: int, entry: int) -> int:
-        """The first of the acknowledged entries before this one that hold no message, or the entry itself."""
-        if self._read[0] != ledger:
-            return entry
-        begin = entry
-        while begin - 1 > self._read[1] and self._cursor.has((ledger, begin - 1)):
-            begin -= 1
-        return begin
+    def _chunks(self, first: Place, last: Place) -> Iterator[EntryRun]:
+        """Yields the acknowledged entries from `first` to `last` that hold no message of their own, one by one."""
+        near = takewhile(lambda run: (run.ledger, run.last) >= first, reversed(self._met))
+        within = [run for run in self._stored if first[0] <= run.ledger <= last[0]]
+        for run in without(within, merged(near)):
+            for entry in range(run.first, run.last + 1):
+                place = (run.ledger, entry)
+                if first <= place <= last and self._cursor.has(place):
+                    yield EntryRun(run.ledger, entry, entry)
 
     def row(self, lane: ReadyLane, partition: int) -> ReplayPartition | None:
         """The row of the plan; None if nothing was chosen."""

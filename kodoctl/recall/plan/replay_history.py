@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pulsar.values import packed_text
@@ -21,7 +21,7 @@ from kodoctl.recall.plan.replay_plan import parse, part_of
 from kodoctl.topology.names import InvalidNameError, TopicName
 
 if TYPE_CHECKING:
-    from kodoctl.documents.replay_document import ReplayPlanDocument, ReplayRow
+    from kodoctl.documents.replay_document import ReplayPlanDocument, ReplayRow, ReplayState
 
 KIND: Final = "replay"
 VERSION: Final = 1
@@ -33,21 +33,42 @@ class Phase(StrEnum):
     """Phases of a replay, each of which has an entry in the journal."""
 
     BEGIN = "begin"
+    MOVING = "moving"
+    MOVED = "moved"
     END = "end"
+    UNDOING = "undoing"
     UNDONE = "undone"
+
+
+class CursorMoved(NamedTuple):
+    """Move of one partition's cursor, from the journal. `paused`: time in ms since the epoch at which the pause began
+    under which it moved; `is_sure`: False if the attempt was killed before it wrote that the cursor has moved.
+    """
+
+    paused: int
+    is_sure: bool
+
+    def is_possible(self, pause: int | None) -> bool:
+        """True if the cursor may have moved although all messages of the plan are acknowledged. `pause`: time of the pause
+        that the next attempt finds, None: there was none any more. Under the same pause no worker has handled them.
+        """
+        return self.is_sure or pause != self.paused
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
     """A replay from the journal. `began`: ms since the epoch; `before`: by partition (full name), the entries that were
-    acknowledged before the first attempt.
+    acknowledged before the first attempt; `moves`: by partition, those whose cursor moved or was about to;
+    `again_done`: entries that had been handled a second time when the undo began.
     """
 
     plan: ReplayPlanDocument
     began: int
     who: str
     before: Mapping[str, Runs]
-    state: Literal["complete", "incomplete", "undone"] = "incomplete"
+    state: ReplayState = "incomplete"
+    moves: Mapping[str, CursorMoved] = field(default_factory=dict)
+    again_done: int = 0
 
     @property
     def run(self) -> str:
@@ -81,9 +102,11 @@ def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, 
     return {**_entry(plan["run"], Phase.BEGIN, at), "who": who, "packed": packed}
 
 
-def phase_entry(run: str, phase: Phase, at: int) -> Json:
-    """Makes the entry of a later phase. `at`: ms since the epoch."""
-    return _entry(run, phase, at)
+def phase_entry(run: str, phase: Phase, at: int, **more: str | int) -> Json:
+    """Makes the entry of a later phase. `at`: ms since the epoch; `more`: `partition` and `paused` of MOVING, `partition`
+    of MOVED, `again_done` of UNDOING.
+    """
+    return {**_entry(run, phase, at), **more}
 
 
 def _entry(run: str, phase: Phase, at: int) -> Json:
@@ -100,17 +123,29 @@ def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> dict[s
         if entry.get("kind") != KIND or entry.get("v") != VERSION or not isinstance(run, str):
             continue
         known = found.get(run)
-        match entry.get("phase"):
-            case Phase.BEGIN if known is None:
-                if (record := _record(entry, namespace)) is not None and record.run == run:
-                    found[run] = record
-            case Phase.END if known is not None and known.state == "incomplete":
-                found[run] = replace(known, state="complete")
-            case Phase.UNDONE if known is not None:
-                found[run] = replace(known, state="undone")
-            case _:
-                pass  # a second attempt at it, or of a later kodoctl
+        if known is not None:
+            found[run] = _later(known, entry)
+        elif entry.get("phase") == Phase.BEGIN and (record := _record(entry, namespace)) and record.run == run:
+            found[run] = record
     return found
+
+
+def _later(known: ReplayRecord, entry: Mapping[str, Any]) -> ReplayRecord:
+    """The record after a further entry of its run."""
+    part = str(entry.get("partition"))
+    match entry.get("phase"), known.state:
+        case Phase.MOVING, "incomplete" if part in known.before and isinstance(entry.get("paused"), int):
+            return replace(known, moves={**known.moves, part: CursorMoved(entry["paused"], is_sure=False)})
+        case Phase.MOVED, "incomplete" if part in known.before:
+            return replace(known, moves={**known.moves, part: CursorMoved(0, is_sure=True)})
+        case Phase.END, "incomplete":
+            return replace(known, state="complete")
+        case Phase.UNDOING, "incomplete" | "complete" if isinstance(entry.get("again_done"), int):
+            return replace(known, state="undoing", again_done=entry["again_done"])
+        case Phase.UNDONE, _:
+            return replace(known, state="undone")
+        case _:
+            return known  # a second attempt at it, or of a later kodoctl
 
 
 def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
@@ -141,11 +176,19 @@ def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) ->
             detail = f"every replay in {namespace} is undone"
         raise UsageError(error("K596", "replay not found", detail))
     chosen = fitting[0]
-    later = [one for one in open_[open_.index(chosen) + 1 :] if _same(one, chosen)] if chosen in open_ else []
-    if later:
-        detail = f"{later[-1].run} is a later replay of the same subscription: undo that one first"
+    if chosen in open_ and (later := later_run(found, chosen)):
+        detail = f"{later} is a later replay of the same subscription: undo that one first"
         raise UsageError(error("K596", "replay not found", detail))
     return chosen
+
+
+def later_run(found: Mapping[str, ReplayRecord], record: ReplayRecord) -> str:
+    """Id of the latest replay of the same subscription that began after this one and is not undone, "" if there is none.
+    Positions before an older replay say nothing about messages of a later one.
+    """
+    known = list(found.values())
+    later = known[known.index(record) + 1 :]
+    return next((one.run for one in reversed(later) if one.state != "undone" and _same(one, record)), "")
 
 
 def _same(one: ReplayRecord, other: ReplayRecord) -> bool:

@@ -107,14 +107,17 @@ class PartitionReplay(NamedTuple):
     keep: Runs
 
 
-def replay_of(partition: ReplayPartition, before: Runs, now: PartitionState) -> PartitionReplay:
+def replay_of(
+    partition: ReplayPartition, before: Runs, now: PartitionState, *, has_moved: bool = False
+) -> PartitionReplay:
     """Decides the steps in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
-    are those of `now` in a first attempt. What was handled since stays acknowledged.
+    are those of `now` in a first attempt. What was handled since stays acknowledged. `has_moved`: an earlier attempt
+    may have moved the cursor, so that entries of the plan that are acknowledged now may have come again already.
 
-    If not all entries of the plan are acknowledged now, an attempt moved the cursor already.
+    If not all entries of the plan are acknowledged now, an attempt moved the cursor, whatever the journal has.
     """
     again = from_rows(partition["again"])
-    if without(again, now.acknowledged):
+    if has_moved or without(again, now.acknowledged):
         keep = merged([*common(without(before, again), now.stored), *now.acknowledged])
         return PartitionReplay(None, without(keep, now.acknowledged), keep)
     keep = common(without(merged([*before, *now.acknowledged]), again), now.stored)

@@ -40,17 +40,21 @@ _AGAIN: Final = "run the same command again, which ends the pause."
 
 class PauseWords(NamedTuple):
     """Command that pauses lanes. `command`: its name, for the reason of the order; `messages`: the messages that workers
-    would handle although they must not; `leave`: the lanes are ready lanes, which workers leave only if the order says
-    so (LEAVE), else "".
+    would handle although they must not; `nothing`: what is true after a refusal; `leave`: the lanes are ready lanes,
+    which workers leave only if the order says so (LEAVE), else "".
     """
 
     command: str
     messages: str
+    nothing: str = "nothing was sent"
     leave: str = ""
 
 
 WAITING_APPLY: Final = PauseWords("waiting apply", "messages a second time that were sent and are not acknowledged yet")
-REPLAY_APPLY: Final = PauseWords("replay apply", "messages again that the replay leaves out", LEAVE)
+REPLAY_APPLY: Final = PauseWords(
+    "replay apply", "messages again that the replay leaves out", "no cursor was moved", LEAVE
+)
+REPLAY_UNDO: Final = PauseWords("replay undo", "messages again that the undo takes back", "no cursor was moved", LEAVE)
 
 
 class LaneToPause(Protocol):
@@ -113,6 +117,18 @@ class LanePause:
         self._since = 0  # of the order that this attempt gives
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
+        self.stood: int | None = None
+        """Time of the order that an earlier attempt of this run left, ms since the epoch; None: none stood."""
+
+    @property
+    def lane(self) -> str:
+        """Name of the lane."""
+        return self._plan.lane
+
+    @property
+    def since(self) -> int:
+        """Time of the order that this attempt gave, ms since the epoch."""
+        return self._since
 
     def begin(self, wait: int, sending: int = 0) -> None:
         """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
@@ -137,7 +153,7 @@ class LanePause:
 
     def finish(self) -> str:
         """Ends the order, because nothing is left to do. Raises KodoctlError."""
-        self._take_back(lambda order: order.why == self._why)
+        self._take_back(self._is_of_run)
         return ""
 
     def give_up(self) -> str:
@@ -149,7 +165,7 @@ class LanePause:
         if not self._is_new:
             return self.keep()
         try:
-            left = self._take_back(lambda order: order.why == self._why and order.since == self._since)
+            left = self._take_back(lambda order: self._is_of_run(order) and order.since == self._since)
         except KodoctlError:  # the failure that is told already is the first one
             return self.keep()
         return self._text(left) if left else ""
@@ -162,7 +178,7 @@ class LanePause:
             found = self._standing(self._store.read(self._clock.now()))
         except KodoctlError:  # without the subscription there are no orders
             return ""
-        if found is None or found.why != self._why:
+        if found is None or not self._is_of_run(found):
             return ""
         try:
             return self.finish()
@@ -184,7 +200,7 @@ class LanePause:
                 " pauses the lane and acknowledges them."
             )
         until = until_text([found])
-        if found.why == self._why:
+        if self._is_of_run(found):
             return f"{lane} stays paused until {until}: {_AGAIN} {self._resumed}"
         return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {self._resumed}"
 
@@ -209,13 +225,16 @@ class LanePause:
 
         def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
             standing = self._standing(orders)
-            self._is_own = standing is None or standing.why == self._why
+            self._is_own = standing is None or self._is_of_run(standing)
             self._is_new = standing is None or (self._is_new and self._is_own and standing.since == now)
             if standing is None:
+                self.stood = None
                 return (*orders, order)
             if not self._is_own:
                 self._check(standing, now + least)
                 return orders
+            if standing.since != now:
+                self.stood = standing.since
             latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
             return with_override(orders, replace(latest, until=max(standing.until, order.until)))
 
@@ -228,13 +247,13 @@ class LanePause:
         lane = self._plan.lane
         command, is_run, run = standing.why.removeprefix(_BY).partition(_RUN)
         if standing.why.startswith(_BY) and is_run:
-            detail = f"{lane} is paused by run {run} of {standing.who}: run its `{command}` again until it is complete, or resume the lane if it never will be; nothing was sent"
-            raise LockedError(error("K563", "another recall is running", detail))
+            detail = f"{lane} is paused by run {run} of {standing.who}: run its `{command}` again until it is complete, or resume the lane if it never will be; {self._words.nothing}"
+            raise LockedError(error("K563", "the lane is paused by another run", detail))
         if self._words.leave and standing.to != self._words.leave:
             detail = f"{lane} is paused by {standing.who}, and workers do not leave a ready lane for that: resume it first, `kodoctl {self._words.command}` pauses it by itself; nothing was changed"
             raise RefusedError(error("K582", "the lane is still read", detail))
         if standing.until < until:
-            detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; nothing was sent"
+            detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; {self._words.nothing}"
             raise RefusedError(error("K583", "a pause that ends too soon", detail))
 
     def _wait_for_readers(self, wait: int) -> None:
@@ -254,6 +273,10 @@ class LanePause:
 
     def _standing(self, orders: tuple[Override, ...]) -> Override | None:
         return next(filter(self._is_pause, orders), None)
+
+    def _is_of_run(self, order: Override) -> bool:
+        """True if a command of this run gave the order: the one that carries a plan out, or the one that undoes it."""
+        return order.why.startswith(_BY) and order.why.endswith(f"{_RUN}{self._plan.run}")
 
     def _is_pause(self, order: Override) -> bool:
         return order.what is OverrideKind.PAUSE and order.lane == self._plan.lane

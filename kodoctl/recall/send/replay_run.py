@@ -1,9 +1,11 @@
 # adapter: moves cursors on the broker
-"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to come
-again are acknowledged.
+"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to
+come again are acknowledged.
 
-The positions before it are in the journal before the first cursor moves. Every step can be repeated: killed anywhere,
-the same command continues, and the lanes stay paused until it is complete.
+The positions before it are in the journal before the first cursor moves, and so is each move, before and after it
+happens. Every step can be repeated: killed anywhere, the same command continues, and the lanes stay paused until it is
+complete. If somebody resumed them meanwhile, the journal has which cursors moved, so that no message comes a third
+time.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.binary.message_reader import Place
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan.entry_runs import Runs
-    from kodoctl.recall.plan.replay_history import ReplayRecord
+    from kodoctl.recall.plan.replay_history import CursorMoved, ReplayRecord
     from kodoctl.recall.send.lane_pause import LanePause
 
 _CONFIRM_S: Final = 30.0  # seconds until a broker has to show acknowledgements that were sent
@@ -88,11 +90,12 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
         if earlier is None:
             before = {part: state.acknowledged for part, state in _check_state(work).items()}
             work.record(begin_entry(plan, before, work.who, _now()))
+            moves: Mapping[str, CursorMoved] = {}
         else:
-            before = dict(earlier.before)
+            before, moves = dict(earlier.before), earlier.moves
         paused.has_begun = True
         for one in plan["partitions"]:
-            _replay_partition(work, one, before[part_of(one)], report)
+            _replay_partition(work, one, before[part_of(one)], moves.get(part_of(one)), report)
             report.partitions += 1
         _end(work, paused, report, Phase.END)
     return report
@@ -104,21 +107,32 @@ def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
     """
     report = ReplayReport(work.plan["run"], "undo")
     with _Paused(work) as paused:
+        report.again_done = earlier.again_done if earlier.state == "undoing" else _again_done(work, earlier)
+        work.record(phase_entry(earlier.run, Phase.UNDOING, _now(), again_done=report.again_done))
         paused.has_begun = True
         for one in work.plan["partitions"]:
-            part, again = part_of(one), from_rows(one["again"])
-            now = _state(work, one)
+            part, now = part_of(one), _state(work, one)
             if now is None:
                 work.tell(f"{part}: the subscription or its topic is not there any more, so nothing of it comes again")
                 continue
-            if earlier.state == "complete":  # else they may not have come at all
-                report.again_done += entry_count(common(again, now.acknowledged))
             missing = undo_of(earlier.before[part], now)
             report.entries += entry_count(missing)
             _acknowledge(work, one, missing, report)
             report.partitions += 1
         _end(work, paused, report, Phase.UNDONE)
     return report
+
+
+def _again_done(work: ReplayWork, earlier: ReplayRecord) -> int:
+    """Number of entries that were handled a second time: those of the plan that are acknowledged, in partitions whose
+    cursor has moved.
+    """
+    count = 0
+    for one in work.plan["partitions"]:
+        move = earlier.moves.get(part_of(one))
+        if (earlier.state == "complete" or (move is not None and move.is_sure)) and (now := _state(work, one)):
+            count += entry_count(common(from_rows(one["again"]), now.acknowledged))
+    return count
 
 
 def _end_pauses(work: ReplayWork) -> None:
@@ -208,17 +222,27 @@ def _check_state(work: ReplayWork) -> dict[str, PartitionState]:
     return found
 
 
-def _replay_partition(work: ReplayWork, one: ReplayPartition, before: Runs, report: ReplayReport) -> None:
+def _replay_partition(
+    work: ReplayWork, one: ReplayPartition, before: Runs, earlier: CursorMoved | None, report: ReplayReport
+) -> None:
+    """Replays one partition. `earlier`: move of its cursor by an attempt that was not complete, None: there was none."""
     part = part_of(one)
     now = _state(work, one)
     if now is None:
         raise _lost(f"{part}: the subscription or its topic is not there any more")
-    replay, again = replay_of(one, before, now), from_rows(one["again"])
+    pause = next(pause for pause in work.pauses if pause.lane == one["lane"])
+    has_moved = earlier is not None and earlier.is_possible(pause.stood)
+    replay, again = replay_of(one, before, now, has_moved=has_moved), from_rows(one["again"])
+    if earlier is not None and has_moved and not earlier.is_sure and not without(again, now.acknowledged):
+        report.unclear.append(f"{part}: {many(entry_count(again), 'entry', 'entries')}")
     if replay.to is not None:
+        work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.since))
         _move(work, one, replay.to, again)
         now = _state(work, one)
         if gone := entry_count(without(again, now.stored if now else ())):
             work.tell(f"{part}: {many(gone, 'entry was', 'entries were')} removed while the cursor moved: retention")
+    if earlier is None or not earlier.is_sure:
+        work.record(phase_entry(work.plan["run"], Phase.MOVED, _now(), partition=part))
     _acknowledge(work, one, replay.acknowledge, report)
     report.entries += entry_count(again)
     report.kept += entry_count(replay.acknowledge)

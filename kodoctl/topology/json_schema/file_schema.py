@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from kodoctl.topology.json_schema.editor_help import add_editor_help
 from kodoctl.topology.json_schema.overlays import JsonObject, add_overlays
 from kodoctl.topology.model.policies import TopicPolicies
 from kodoctl.topology.model.topology import Topology
@@ -37,6 +38,7 @@ def schema_of_model(model: type[BaseModel], schema_id: str) -> JsonObject:
         warnings.simplefilter("ignore")  # defaults with units are texts in the schema's examples, not JSON numbers
         schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
     _forbid_null(schema)
+    add_editor_help(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": schema_id, **schema}
 
 

@@ -1,7 +1,8 @@
 """Overlay form of the topology schema, by which editors complete `environments`: every key may be left out, null
 deletes.
 
-Leaves refer to the property that they overlay (`#/$defs/Subscription/properties/type`), so that each is described once.
+Leaves refer to the property that they overlay (`#/$defs/Subscription/properties/type`) and repeat its description
+alone: editors show none through a reference.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class _Patches:
     def of_map(self, name: str, schema: JsonObject, pointer: str) -> JsonObject:
         """Overlay form of a map with known keys. `pointer`: JSON pointer of the map's schema."""
         properties = {
-            key: {"anyOf": [*self.of_value(prop, f"{pointer}/properties/{key}"), _NULL]}
+            key: {
+                "description": prop["description"],
+                "anyOf": [*self.of_value(prop, f"{pointer}/properties/{key}"), _NULL],
+            }
             for key, prop in schema["properties"].items()
         }
         return {

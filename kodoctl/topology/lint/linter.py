@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope, Rule
@@ -84,21 +85,32 @@ def judge(
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
     scope = LintScope(expansions, earlier or {})
-    found = [*loading, *_run_rules(scope)]
-    if rules is not None:
-        found = rules.raise_severities(found, topologies.topologies, topologies.environment)
-        found += rules.judge(scope, topologies.environment)
-    return expansions, found
+    return expansions, _with_team_rules([*loading, *_run_rules(scope)], scope, topologies.environment, rules)
+
+
+def _with_team_rules(
+    found: list[LintFinding], scope: LintScope, environment: str | None, rules: TeamRules | None
+) -> list[LintFinding]:
+    if rules is None:
+        return found
+    judges = rules.within(scope, environment)
+    return [*judges.raise_severities(found), *judges.judge()]
 
 
 def _run_rules(scope: LintScope) -> list[LintFinding]:
     return [judged for rule in RULES for judged in rule.run(scope)]
 
 
-def check_expanded(expansions: Sequence[Expansion]) -> list[Diagnostic]:
-    """Findings of every lint rule for all topologies of one environment, allow-comments applied. Team rules do not judge."""
-    found = _run_rules(LintScope(tuple(expansions)))
-    return in_order(_apply_allow_comments(found, [one.topology.source for one in expansions])[0])
+def check_expanded(
+    expansions: Sequence[Expansion], environment: str | None = None, rules: TeamRules | None = None
+) -> list[Diagnostic]:
+    """Findings of every lint rule for all topologies of one environment, allow-comments applied. `environment`: for the
+    team rules in `rules`, None: the base; `rules` None: no team rules judge.
+    """
+    scope = LintScope(tuple(expansions))
+    found = _with_team_rules(_run_rules(scope), scope, environment, rules)
+    findings, _ = _apply_allow_comments(found, [one.topology.source for one in expansions])
+    return in_order([*(rules.findings if rules else ()), *findings])
 
 
 def check_set(

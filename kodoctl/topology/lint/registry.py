@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.policy_layers import value_origins
 from kodoctl.topology.resources import NamespaceResource
 
@@ -113,18 +114,19 @@ def findings_of(matches: Iterable[RuleMatch], code: str, severity: Severity, sum
     for (where, detail, sure), topics in together.items():
         chosen = Severity.ERROR if sure else severity
         finding = Diagnostic(chosen, code, summary, f"{_topic_prefix(topics)}{detail}", where)
-        yield LintFinding(finding, detail)
+        yield LintFinding(finding, detail, topics=frozenset(filter(None, topics)))
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
     """A finding, and its `cause`: the detail without names of topics, which may differ in another environment.
-    `is_firm`: a team rule makes it an error that no comment allows.
+    `is_firm`: a team rule makes it an error that no comment allows; `topics`: local names of the topics it is about.
     """
 
     finding: Diagnostic
     cause: str
     is_firm: bool = False
+    topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

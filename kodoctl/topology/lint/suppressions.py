@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Where, error, warning
-from kodoctl.topology.yaml.comments import find_comments
+from kodoctl.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kodoctl.topology.yaml.nodes import Node
@@ -45,6 +45,8 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], li
     """(allow-comments of a file with the lines they cover, errors in such comments), at most MAX_ALLOWS of each."""
     if "kodoctl:" not in text:
         return [], []
+    from kodoctl.topology.yaml.comments import find_comments
+
     following = _next_content(text.splitlines())
     spans = _spans(root)
     allows: list[Suppression] = []

@@ -7,10 +7,11 @@ They exist so that a wrong value gives *one* finding in our words, not one for e
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,6 +28,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate, UnitError, Unlimited
 
 INT32: Final = 2**31 - 1
@@ -89,6 +91,11 @@ def wrong_value(message: str) -> PydanticCustomError:
     return PydanticCustomError("value", "{text}", {"text": message})
 
 
+def pattern_words(pattern: str, message: str) -> dict[str, str]:
+    """JSON Schema of a pattern, with the error that editors show in place of the pattern."""
+    return {"pattern": pattern, "patternErrorMessage": message}
+
+
 @dataclass(frozen=True, slots=True)
 class _Quantity:
     """Annotation of a field whose value is a text with a unit. `parse` makes the value of the text; `units`, `example`:
@@ -111,7 +118,11 @@ class _Quantity:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": "string", "pattern": self.pattern, "examples": [self.shown]}
+        text: dict[str, Any] = {
+            "type": "string",
+            **pattern_words(self.pattern, f"Should be a number with a unit ({self.units}), such as {self.shown}."),
+            "examples": [self.shown],
+        }
         return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
 
     def validate(self, raw: Any) -> Any:
@@ -207,6 +218,12 @@ PositiveDuration = Annotated[
 ]
 SizeField = Annotated[Size, replace(_SIZE, check=_above_zero("0 leaves no room at all: write a size above 0"))]
 RateField = Annotated[Rate, replace(_RATE, check=_above_zero(_NO_RATE))]
+OffloadSize = Annotated[Size | Unlimited, _SIZE_OR_UNLIMITED]
+OffloadSeconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1_000, "seconds"))]
+OffloadDelay = Annotated[Duration | Unlimited, _DURATION_OR_UNLIMITED]
+Milliseconds = Annotated[
+    Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(1, "milliseconds", zero=ZERO_IS_UNLIMITED))
+]
 Seconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_WHOLE_SECONDS)]
 BoundedSeconds = Annotated[
     Duration,
@@ -254,7 +271,15 @@ def _share(raw: Any) -> str:
 
 
 Share = Annotated[
-    str, PlainValidator(_share), WithJsonSchema({"type": "string", "pattern": SHARE_PATTERN, "examples": ["25%"]})
+    str,
+    PlainValidator(_share),
+    WithJsonSchema(
+        {
+            "type": "string",
+            **pattern_words(SHARE_PATTERN, "Should be a percentage above 0% and at most 100%, such as 25%."),
+            "examples": ["25%"],
+        }
+    ),
 ]
 PositiveNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 FiniteFloat = Annotated[StrictFloat, Field(allow_inf_nan=False)]
@@ -275,4 +300,13 @@ def _not_empty(raw: Any) -> Any:
 
 NotEmpty = Annotated[tuple[T, ...], BeforeValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
 PositiveInt = Annotated[StrictInt, Field(ge=1, le=INT32)]
+
+
+def _not_blank(text: str) -> str:
+    if text.isspace():
+        raise wrong_value("should have a letter or another sign, not only spaces")
+    return text
+
+
 Text = Annotated[StrictStr, Field(min_length=1, max_length=1024)]
+Words = Annotated[Text, AfterValidator(_not_blank)]

@@ -5,24 +5,29 @@ shapes are Pulsar's (docs/reference/topology.md#topicpolicies); how they travel 
 kodoctl.pulsar.inventory.policy_requests' matter.
 """
 
-import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictBool, TypeAdapter
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter
 
+from kodoctl.frozen_dataclass import dataclass
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.field_types import (
     BoundedSeconds,
     Bytes,
     Count,
     DataRate,
+    DurationField,
     FileModel,
     MessageRate,
+    Milliseconds,
     Minutes,
     NotEmpty,
+    OffloadDelay,
+    OffloadSeconds,
+    OffloadSize,
     OrInherit,
     PositiveInt,
     PositiveNumber,
@@ -33,8 +38,55 @@ from kodoctl.topology.model.field_types import (
     SizeField,
     Text,
     optional_like,
+    pattern_words,
+    wrong_value,
 )
-from kodoctl.topology.units import Duration
+from kodoctl.topology.units import UNLIMITED, Duration
+
+OFFLOAD_MEMBERS: Final = {
+    "driver": "managedLedgerOffloadDriver",
+    "bucket": "managedLedgerOffloadBucket",
+    "region": "managedLedgerOffloadRegion",
+    "endpoint": "managedLedgerOffloadServiceEndpoint",
+    "after_size": "managedLedgerOffloadThresholdInBytes",
+    "after": "managedLedgerOffloadThresholdInSeconds",
+    "delete_after": "managedLedgerOffloadDeletionLagInMillis",
+    "read_first": "managedLedgerOffloadedReadPriority",
+}
+"""Member of `offload` -> its name in Pulsar."""
+OFFLOAD_SECRETS: Final = frozenset({"s3ManagedLedgerOffloadCredentialId", "s3ManagedLedgerOffloadCredentialSecret"})
+
+
+def _offload_setting(name: str) -> str:
+    own = next((member for member, pulsars in OFFLOAD_MEMBERS.items() if pulsars == name), None)
+    if own is not None:
+        raise wrong_value(f"write it as `{own}` of `offload`")
+    if name in OFFLOAD_SECRETS:
+        raise wrong_value("credentials belong to the configuration of the brokers, not in a file")
+    return name
+
+
+def _property_name(name: str) -> str:
+    if name.startswith("kodoctl"):
+        raise wrong_value("names that begin with kodoctl are those of kodoctl itself")
+    return name
+
+
+_FULL_NAME: Final = "write the topic's full name, persistent://TENANT/NAMESPACE/TOPIC"
+
+
+def _full_topic(name: str) -> str:
+    if not re.match(_FULL_TOPIC, name):
+        raise wrong_value(_FULL_NAME)
+    return name
+
+
+OffloadSetting = Annotated[Text, AfterValidator(_offload_setting)]
+PropertyName = Annotated[Text, AfterValidator(_property_name)]
+_FULL_TOPIC: Final = r"^persistent://[^/]+/[^/]+/.+$"
+FullTopic = Annotated[
+    StrictStr, AfterValidator(_full_topic), Field(json_schema_extra={**pattern_words(_FULL_TOPIC, _FULL_NAME)})
+]
 
 
 class PolicyMap(FileModel):
@@ -59,6 +111,8 @@ class BacklogQuota(PolicyMap):
     """Age of the oldest waiting message; left out: not set, inherited."""
     when_full: Literal["hold_producers", "fail_producers", "evict"] = "hold_producers"
     """hold_producers: sends wait; fail_producers: sends fail; evict: the oldest messages are dropped (lost)."""
+    when_old: Literal["hold_producers", "fail_producers", "evict"] | None = None
+    """The action beyond `time`; left out: that of `when_full`."""
 
 
 class DispatchRate(PolicyMap):
@@ -70,6 +124,8 @@ class DispatchRate(PolicyMap):
     """Bytes per period."""
     period: BoundedSeconds = Field(default=Duration(1000), examples=["1s"])
     """The period the two amounts count in."""
+    relative: StrictBool = Field(default=False, examples=[True])
+    """Whether the amounts come on top of the rate at which producers publish."""
 
 
 class PublishRate(PolicyMap):
@@ -121,6 +177,52 @@ class AutoTopicCreation(PolicyMap):
     """Number of partitions, for partitioned ones."""
 
 
+class DelayedDeliveryPolicy(PolicyMap):
+    """Whether the broker keeps delayed messages until they are due."""
+
+    enabled: StrictBool = Field(default=True, examples=[True])
+    """false: delayed messages are delivered at once."""
+    max_delay: Milliseconds = UNLIMITED
+    """The longest delay that a producer may ask for."""
+    tick: DurationField = Field(default=Duration(1000), examples=["1s"])
+    """The precision with which the broker looks for messages that are due."""
+
+
+class BookieAffinity(PolicyMap):
+    """Groups of bookies that store new ledgers. Only a super-user may read and write it."""
+
+    primary: Text | None = optional_like("ssd")
+    """Groups that are used first, separated by commas."""
+    secondary: Text | None = optional_like("hdd")
+    """Groups that are used if the first do not suffice, separated by commas."""
+
+
+class Offload(PolicyMap):
+    """Storage to which the broker moves closed ledgers, and when. Its driver must be installed there, or no topic that
+    has the policy is loaded.
+    """
+
+    driver: Text | None = optional_like("aws-s3")
+    """Name of the driver."""
+    bucket: Text | None = optional_like("cold")
+    """Bucket of the storage; `filesystem` has none."""
+    region: Text | None = optional_like("eu-central-1")
+    """Region of the bucket."""
+    endpoint: Text | None = optional_like("https://s3.example.org")
+    """Address of the storage."""
+    after_size: OffloadSize | None = optional_like("10GiB")
+    """Data of a topic beyond this size is moved; unlimited: never because of its size."""
+    after: OffloadSeconds | None = optional_like("7d")
+    """Data is moved once it is so old; unlimited: never because of its age."""
+    delete_after: OffloadDelay | None = optional_like("4h")
+    """Time after which moved data is deleted from the bookies; unlimited: never."""
+    read_first: Literal["bookkeeper", "tiered_storage"] | None = None
+    """Copy that is read while both exist."""
+    settings: dict[OffloadSetting, Text | StrictInt] | None = optional_like({"fileSystemURI": "hdfs://nodes:9000"})
+    """Further settings by Pulsar's names, without credentials, which belong to the brokers."""
+
+
+SubscriptionType = Literal["exclusive", "failover", "key_shared", "shared"]
 SchemaCompatibility = Literal[
     "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
     "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
@@ -177,6 +279,16 @@ class SharedPolicies(FileModel):
     """Whether producers without a schema are refused on a topic that has one."""
     replication: OrInherit[ClusterList] | None = optional_like(["east", "west"])
     """Clusters the messages are replicated to; managed only where named."""
+    offload: OrInherit[Offload] | None = optional_like({"driver": "aws-s3", "bucket": "cold", "after_size": "10GiB"})
+    """Where and when the broker moves old data to other storage."""
+    replicator_dispatch_rate: OrInherit[DispatchRate] | None = optional_like({"messages": 1000, "period": "1s"})
+    """How fast messages are sent to each other cluster."""
+    subscription_types: OrInherit[NotEmpty[SubscriptionType]] | None = optional_like(["failover", "exclusive"])
+    """Types with which clients may subscribe. Of a topic: of its ready topics, because state topics are read as shared."""
+    entry_filters: OrInherit[NotEmpty[Text]] | None = optional_like(["orders-filter"])
+    """Filters of the broker that decide which messages consumers are handed. Each must be installed there."""
+    pause_on_ack_state_loss: OrInherit[Literal[True]] | None = optional_like(True)
+    """Whether delivery pauses while a subscription has more acknowledged ranges than the broker can store."""
 
 
 class TopicPolicies(SharedPolicies):
@@ -184,6 +296,10 @@ class TopicPolicies(SharedPolicies):
 
     max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
+    subscription_rates: OrInherit[dict[Text, DispatchRate]] | None = optional_like({"billing": {"messages": 100}})
+    """How fast single subscriptions are handed messages, by name; before `subscription_dispatch_rate`."""
+    shadow_topics: OrInherit[NotEmpty[FullTopic]] | None = optional_like(["persistent://acme/copies/orders"])
+    """Topics that show the messages of the ready topics without storing them again; each exists already."""
 
 
 class NamespacePolicies(SharedPolicies):
@@ -197,6 +313,26 @@ class NamespacePolicies(SharedPolicies):
     """Whether producers must encrypt."""
     allow_auto_update_schema: OrInherit[StrictBool] | None = optional_like(False)
     """Whether producers may upload new schema versions."""
+    delayed_delivery: OrInherit[DelayedDeliveryPolicy] | None = optional_like({"max_delay": "30d"})
+    """Whether the broker keeps delayed messages, and how long. There is no such policy of a topic."""
+    allowed_clusters: OrInherit[ClusterList] | None = optional_like(["east", "west"])
+    """Clusters that topics may be replicated to; managed only where named. It contains those of `replication`."""
+    subscription_auth: OrInherit[Literal["none", "prefix"]] | None = optional_like("prefix")
+    """prefix: a role may use only subscriptions whose name begins with that of the role."""
+    resource_group: OrInherit[Text] | None = optional_like("batch")
+    """Group of namespaces with common rates. It must exist."""
+    anti_affinity_group: OrInherit[Text] | None = optional_like("payments")
+    """Namespaces of one group are placed on different brokers."""
+    bookie_affinity: OrInherit[BookieAffinity] | None = optional_like({"primary": "ssd"})
+    """Groups of bookies that store new ledgers."""
+    metric_properties: OrInherit[NotEmpty[Text]] | None = optional_like(["team"])
+    """Topic properties that the broker's metrics have as labels. Pulsar 4.2 and newer."""
+    subscription_roles: OrInherit[dict[Text, NotEmpty[Text]]] | None = optional_like({"billing": ["billing-worker"]})
+    """Roles that may use a subscription, by its name; any role with `consume` may use one that is not here."""
+    properties: OrInherit[dict[PropertyName, StrictStr]] | None = optional_like({"team": "payments"})
+    """Properties of the namespace, all but those of kodoctl."""
+    bundles: PositiveInt | None = optional_like(16)
+    """Bundles that the namespace is created with. Brokers split bundles later, and plans ignore that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +358,6 @@ class Foreign:
     @property
     def reason(self) -> str:
         """Why the file format cannot express the value, as text for people."""
-        raw = json.loads(self.json)
-        parts = [part for part in raw.values() if isinstance(part, dict)] if isinstance(raw, dict) else []
-        if isinstance(raw, dict) and raw.get("relativeToPublishRate"):
-            return "its rate is relative to the publish rate; the format has absolute ones"
-        if len({part.get("policy") for part in parts}) > 1:
-            return "its limits by size and by age have different actions; the format has one for both"
         return f"the format cannot express its value {one_line(self.json, 160)}"
 
 
@@ -236,7 +366,9 @@ Policies = Mapping[str, PolicyValue]
 
 TOPIC_POLICY_NAMES: Final = tuple(TopicPolicies.model_fields)
 NAMESPACE_POLICY_NAMES: Final = tuple(NamespacePolicies.model_fields)
-ONLY_WHERE_NAMED: Final = frozenset({"replication"})  # not "owned whole": left alone unless declared
+ONLY_WHERE_NAMED: Final = frozenset({"allowed_clusters", "replication"})  # left alone unless declared: no way to unset
+AT_CREATION: Final = frozenset({"bundles"})  # cannot be changed later
+READY_ONLY: Final = frozenset({"shadow_topics", "subscription_types"})  # of ready topics alone
 
 
 def is_set(value: object) -> bool:
@@ -255,6 +387,8 @@ def to_json(value: PolicyValue) -> Any:
     """A policy value as the file would have it, in plain JSON values; members that are None are left out."""
     if isinstance(value, FileModel):
         return {key: to_json(member) for key, member in value if member is not None}
+    if isinstance(value, dict):
+        return {key: to_json(member) for key, member in sorted(value.items())}
     if isinstance(value, tuple):
         return [to_json(member) for member in value]
     if isinstance(value, Foreign):
@@ -278,8 +412,14 @@ def what_is_missing(value: PolicyValue) -> str | None:
             )
         case Retention(time=time, size=size) if (time == 0) != (size == 0):
             return "time and size must both be 0 (keep nothing) or neither: Pulsar refuses one of them alone"
+        case BacklogQuota(size=size, time=None, when_old=str()) if size is not None:
+            return "`when_old` means nothing without time: remove it"
         case BacklogQuota(size=None, time=None):
             return "size or time is missing"
+        case BookieAffinity(primary=None):
+            return "primary is missing"
+        case Offload(driver=None):
+            return "driver is missing"
         case Persistence():
             lacking = [name for name in ("ensemble", "write_quorum", "ack_quorum") if getattr(value, name) is None]
             return f"{', '.join(lacking)} missing" if lacking else None

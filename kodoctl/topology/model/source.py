@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, StrictBool, StrictStr, Tag, WithJsonSchema
 
-from kodoctl.topology.model.field_types import FileModel, NotEmpty, Text, optional_like, wrong_value
+from kodoctl.topology.model.field_types import FileModel, NotEmpty, Text, optional_like, pattern_words, wrong_value
 
 ROW: Final = "row"  # as `payload`: the columns of the row, as one document
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -24,7 +24,14 @@ def _variable(raw: Any) -> Any:
 Variable = Annotated[
     StrictStr,
     BeforeValidator(_variable),
-    WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE.pattern}$"}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            **pattern_words(
+                f"^{_VARIABLE.pattern}$", "Should be the name of an environment variable, such as SHOP_DATABASE_URL."
+            ),
+        }
+    ),
 ]
 
 

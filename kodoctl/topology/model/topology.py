@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from kodoctl.topology.json_paths import JsonPath
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
@@ -25,6 +24,7 @@ from kodoctl.topology.model.field_types import (
     PositiveDuration,
     PositiveInt,
     Text,
+    Words,
     optional_like,
     wrong_value,
 )
@@ -68,12 +68,20 @@ WaitingState = Annotated[
     WithJsonSchema({"type": "string", "enum": ["retrying", "pending", "blocking"]}),
 ]
 OneOrMany = Annotated[
-    tuple[Text, ...],
+    tuple[Words, ...],
     BeforeValidator(_one_or_many),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-Address = Annotated[StrictStr, Field(pattern=r"^[a-z]+\.\S+$")]
-Roles = tuple[Text, ...]
+Address = Annotated[
+    StrictStr,
+    Field(
+        pattern=r"^[a-z]+\.\S+$",
+        json_schema_extra={
+            "patternErrorMessage": "Should be the address of an object, as a plan prints it: KIND.NAME."
+        },
+    ),
+]
+Roles = tuple[Words, ...]
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 
 
@@ -88,6 +96,8 @@ class Payload(FileModel):
 
 def _json_path(raw: Any) -> Any:
     if isinstance(raw, str):
+        from kodoctl.topology.json_paths import JsonPath
+
         try:
             JsonPath.parse(raw)
         except ValueError as problem:
@@ -260,7 +270,7 @@ class GroundTopic(FileModel):
     """A text for people."""
     owners: OneOrMany = Field(default=(), examples=["checkout-team", ["checkout-team", "on-call@shop.example"]])
     """Who answers for the topic: teams or people, in place of the file's `owners`."""
-    labels: dict[Text, Text] = Field(default_factory=dict, examples=[{"tier": "gold"}])
+    labels: dict[Words, Words] = Field(default_factory=dict, examples=[{"tier": "gold"}])
     """Words to find and to judge topics by, over the file's `labels`, key by key. Pulsar gets none of them."""
     partitions: Partitions | None = optional_like(4)
     """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
@@ -357,7 +367,7 @@ class Topology(FileModel):
     """A text for people."""
     owners: OneOrMany = Field(default=(), examples=["shop-team", ["shop-team", "platform"]])
     """Who answers for the topology and for its topics: teams or people, one or several."""
-    labels: dict[Text, Text] = Field(default_factory=dict, examples=[{"cost-center": "4711", "tier": "gold"}])
+    labels: dict[Words, Words] = Field(default_factory=dict, examples=[{"cost-center": "4711", "tier": "gold"}])
     """Words to find and to judge topologies by, inherited by all topics. Pulsar gets none of them."""
     tenant: Text = Field(examples=["kodo"])
     """The Pulsar tenant."""

@@ -17,6 +17,7 @@ from kodoctl.topology.team_rules.rule_fields import (
     comparable,
     field_type,
     is_list,
+    is_switch,
     parse_operand,
 )
 from kodoctl.topology.yaml.schema_hints import in_yaml
@@ -30,24 +31,27 @@ _OF_ENTRIES: Final = ("in", "not_in", "includes")
 @dataclass(frozen=True, slots=True)
 class CompiledTest:
     """A test of the value at `path`. `operands`: operator -> its value in the type of the field; of `in`, `not_in` and
-    `includes`, a tuple of them. `optional`: no value is allowed.
+    `includes`, a tuple of them. `optional`: no value is allowed; `of_list`: the field is a list; `of_switch`: the field
+    has settings, or is `false` or `off`, which is no value.
     """
 
     path: str
     operands: tuple[tuple[str, Any], ...]
     optional: bool
+    of_list: bool = False
+    of_switch: bool = False
 
     def failure(self, value: Any) -> str:
         """Returns the value that is needed, in words, if the test does not hold; "" if it holds. `value`: None for none."""
         return "; ".join(
-            _should(operator, operand, of_list=isinstance(value, tuple))
+            _should(operator, operand, of_list=self.of_list)
             for operator, operand in self.operands
             if not self._holds(operator, operand, value)
         )
 
     def _holds(self, operator: str, operand: Any, value: Any) -> bool:
         if operator == "present":
-            return (value is not None) is operand
+            return (value is not None and not (self.of_switch and value in (False, "off"))) is operand
         if value is None:
             return self.optional or operator == "not_in"
         entries = value if isinstance(value, tuple) else (value,)
@@ -109,7 +113,10 @@ def compile_test(kind: str, path: str, test: FieldTest) -> tuple[CompiledTest | 
         except WrongOperandError as problem:
             problems.append((operator, str(problem)))
     problems = problems or [*_contradictions(dict(operands))]
-    return (None, problems) if problems else (CompiledTest(path, tuple(operands), test.optional), [])
+    if problems:
+        return None, problems
+    compiled = CompiledTest(path, tuple(operands), test.optional, is_list(annotation), is_switch(annotation))
+    return compiled, []
 
 
 def _operand(annotation: Any, operator: str, raw: Any) -> Any:

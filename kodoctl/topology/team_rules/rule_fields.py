@@ -128,6 +128,13 @@ def is_list(annotation: Any) -> bool:
     return any(get_origin(one) is tuple for one in _options(annotation))
 
 
+def is_switch(annotation: Any) -> bool:
+    """True if the field is a model of settings, or `false` or `off` in place of it."""
+    options = list(_options(annotation))
+    has_no = bool in options or any("off" in get_args(one) for one in options)
+    return has_no and any(isinstance(one, type) and issubclass(one, BaseModel) for one in options)
+
+
 def parse_operand(annotation: Any, raw: Any, operator: str) -> Any:
     """Value of a test as the field would have it. Raises WrongOperandError."""
     if operator in ("at_least", "at_most"):

@@ -5,7 +5,8 @@ value has a place in the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.topology import defaults
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RuleObject:
     """An object that rules judge. `name`: TOPOLOGY, TOPOLOGY/TOPIC or TOPOLOGY/TOPIC/SUBSCRIPTION, by which exemptions
-    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `topic`:
-    the topic whose policies in effect are the object's, None: the object has no policies.
+    name it; `path`: its entry in the file; `facts`: name of a field -> its value, over the keys of `model`; `parts`:
+    name of a field that may be `true` or left out -> the settings that this means, for paths below it; `topic`: the
+    topic whose policies in effect are the object's, None: the object has no policies.
     """
 
     name: str
@@ -36,12 +38,15 @@ class RuleObject:
     facts: Mapping[str, Any]
     model: Any = None
     topic: FamilyTopic | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     def value(self, scope: LintScope, path: str) -> Any:
         """Value in effect of the field at a path; None if there is none, or an empty one."""
         first, *rest = path.split(".")
         if first == "policies" and self.topic is not None and rest:
             return _inside(scope.effective(self.topic, rest[0]), rest[1:])
+        if rest and first in self.parts:
+            return _inside(self.parts[first], rest)
         value = self.facts[first] if first in self.facts else _member(self.model, first)
         return _inside(value, rest)
 
@@ -77,7 +82,36 @@ def _inside(value: Any, path: list[str]) -> Any:
     return value if is_set(value) and value not in ("", (), {}) else None
 
 
-def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
+class ObjectTable:
+    """All objects of a kind in one environment, by their numbers in the order of the files. Objects with the same values
+    are judged once: many rules ask for few fields, which have few values.
+    """
+
+    def __init__(self, scope: LintScope, kind: str) -> None:
+        self.objects = tuple(_objects_of(scope, kind))
+        self._scope = scope
+        self._groups: dict[tuple[str, ...], list[tuple[tuple[Any, ...], frozenset[int]]]] = {}
+
+    @cached_property
+    def by_file(self) -> Mapping[str, frozenset[int]]:
+        """Numbers of the objects of each file, by its name."""
+        found: dict[str, list[int]] = {}
+        for number, one in enumerate(self.objects):
+            found.setdefault(one.expansion.topology.source.name, []).append(number)
+        return {name: frozenset(numbers) for name, numbers in found.items()}
+
+    def groups(self, paths: tuple[str, ...]) -> list[tuple[tuple[Any, ...], frozenset[int]]]:
+        """(values at these paths, numbers of the objects that have them), each combination of values once."""
+        if paths not in self._groups:
+            found: dict[str, tuple[tuple[Any, ...], list[int]]] = {}
+            for number, one in enumerate(self.objects):
+                values = tuple(one.value(self._scope, path) for path in paths)
+                found.setdefault(repr(values), (values, []))[1].append(number)
+            self._groups[paths] = [(values, frozenset(numbers)) for values, numbers in found.values()]
+        return self._groups[paths]
+
+
+def _objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
     """Yields the objects of a kind, in the order of the files."""
     match kind:
         case "topologies":
@@ -90,7 +124,14 @@ def objects_of(scope: LintScope, kind: str) -> Iterator[RuleObject]:
                 topic, name = str(path[1]), str(path[-1])
                 facts = {"name": name, "topic": topic, **_shared_facts(expansion, ground)}
                 facts |= _waits(ground, subscription)
-                yield RuleObject(f"{expansion.name}/{topic}/{name}", expansion, path, facts, subscription)
+                parts = {
+                    "dead_letter": defaults.dead_letter(subscription),
+                    "audit": defaults.audit(subscription),
+                    "error_text": defaults.error_text(subscription),
+                    **({"concurrency": {"total": slots}} if isinstance(slots := subscription.concurrency, int) else {}),
+                }
+                full = f"{expansion.name}/{topic}/{name}"
+                yield RuleObject(full, expansion, path, facts, subscription, parts=parts)
         case _:
             for expansion in scope.expansions:
                 for one in expansion.topics:

@@ -107,7 +107,7 @@ def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic]]:
         detail = f"the file should be a map that begins with `version: {RULES_VERSION}`"
         return None, [error("K004", "wrong value", detail, root.where)]
     version = root.value.get("version")
-    if version is not None and version.value != RULES_VERSION:
+    if version is not None and (version.value != RULES_VERSION or isinstance(version.value, bool)):
         detail = f"this kodoctl reads version {RULES_VERSION} of rules files: write `version: {RULES_VERSION}`"
         return None, [error("K007", "unknown version", detail, version.where)]
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, note, warning
@@ -13,13 +14,14 @@ from kodoctl.topology.load import BASE
 from kodoctl.topology.target_flags import fits
 from kodoctl.topology.team_rules.discovery import folder_of
 from kodoctl.topology.team_rules.field_tests import shown_value
-from kodoctl.topology.team_rules.rule_objects import objects_of
+from kodoctl.topology.team_rules.rule_objects import ObjectTable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kodoctl.errors import Where
+    from kodoctl.topology.expand import Expansion
     from kodoctl.topology.lint.registry import LintScope
-    from kodoctl.topology.loaded_topology import LoadedTopology
-    from kodoctl.topology.team_rules.rule_objects import RuleObject
     from kodoctl.topology.team_rules.rule_reader import PlacedExemption, PlacedRule
 
 K310: Final = "against a rule of this repository"
@@ -47,50 +49,34 @@ class _Tally:
 
 
 class TeamRules:
-    """The rules of one command. `findings`: errors in the rules files; `today`: ISO date, after which exemptions end.
-    `judge` and `raise_severities` count what they check, so that one object serves one command.
+    """The rules of one command. `findings`: errors in the rules files; `today`: ISO date, after which exemptions end;
+    `earlier`: returns the files of an environment (None: the base) before the change under review, None: no revision is
+    given, or there was no such environment. It counts what it checks, so that one object serves one command.
     """
 
-    def __init__(self, rules: Iterable[PlacedRule], findings: Iterable[Diagnostic], today: str) -> None:
-        self._rules: list[PlacedRule] = []
+    def __init__(
+        self,
+        rules: Iterable[PlacedRule],
+        findings: Iterable[Diagnostic],
+        today: str,
+        earlier: Callable[[str | None], LintScope | None] = lambda _: None,
+    ) -> None:
+        self.rules: list[PlacedRule] = []
+        alike: dict[str, list[PlacedRule]] = {}
         for one in rules:  # a rule of a revision that is still the same judges once
-            self._rules += [] if one in self._rules else [one]
-        self._tallies = [_Tally() for _ in self._rules]
-        self._today = today
+            known = alike.setdefault(one.name, [])
+            if one not in known:
+                known.append(one)
+                self.rules.append(one)
+        self.tallies = [_Tally() for _ in self.rules]
+        self._today, self._earlier = today, earlier
         self.findings = tuple(findings)
 
-    def judge(self, scope: LintScope, environment: str | None) -> Iterator[LintFinding]:
-        """Yields the findings of all rules in one environment; None: the base. Exempted findings have the reason."""
-        objects: dict[str, list[RuleObject]] = {}
-        for rule, tally in zip(self._rules, self._tallies, strict=True):
-            if rule.spec.of is None or not _counts_in(rule, environment):
-                continue
-            if rule.spec.of not in objects:
-                objects[rule.spec.of] = list(objects_of(scope, rule.spec.of))
-            files = {one.topology.source.name for one in scope.expansions if _is_about(rule, one.topology)}
-            groups: dict[str | None, list[RuleMatch]] = {}
-            for one in objects[rule.spec.of]:
-                if one.expansion.topology.source.name in files and not any(
-                    test.failure(one.value(scope, test.path)) for test in rule.select
-                ):
-                    tally.checked.add(one.name)
-                    for reason, match in self._matches(rule, tally, one, scope):
-                        groups.setdefault(reason, []).append(match)
-            for reason, matches in groups.items():
-                for judged in findings_of(matches, "K310", Severity(rule.spec.severity), K310):
-                    yield replace(judged, finding=replace(judged.finding, allowed_because=reason))
+    def within(self, scope: LintScope, environment: str | None) -> EnvironmentJudge:
+        """The rules in one environment (None: the base)."""
+        return EnvironmentJudge(self, scope, partial(self._earlier, environment), environment)
 
-    def _matches(
-        self, rule: PlacedRule, tally: _Tally, one: RuleObject, scope: LintScope
-    ) -> Iterator[tuple[str | None, RuleMatch]]:
-        """Yields (reason of an exemption or None, violation) of each test that an object fails."""
-        for path, failure in _failures(rule, one, scope):
-            tally.refused.add(one.name)
-            reason, ended = self._exemption(rule, tally, one.name)
-            words = [failure, _cited(rule), rule.spec.hint or "", ended]
-            yield reason, RuleMatch(one.where(scope, path), "\n".join(filter(None, words)), one.name)
-
-    def _exemption(self, rule: PlacedRule, tally: _Tally, name: str) -> tuple[str | None, str]:
+    def exemption(self, rule: PlacedRule, tally: _Tally, name: str) -> tuple[str | None, str]:
         """(reason of the exemption that counts today for an object, None: there is none; text about one that ended)."""
         ended = ""
         for number, one in enumerate(rule.exemptions):
@@ -103,34 +89,12 @@ class TeamRules:
             ended = f"the exemption at {one.where} ended on {one.spec.until}"
         return None, ended
 
-    def raise_severities(
-        self, findings: Iterable[LintFinding], topologies: Sequence[LoadedTopology], environment: str | None
-    ) -> list[LintFinding]:
-        """The findings of lint. Those with a code that a rule names are errors, which no comment allows."""
-        found = list(findings)
-        for rule, tally in zip(self._rules, self._tallies, strict=True):
-            if rule.spec.code is None or not _counts_in(rule, environment):
-                continue
-            names = {one.source.name: one.spec.name for one in topologies if _is_about(rule, one)}
-            tally.checked.update(names.values())
-            for index, one in enumerate(found):
-                name = names.get(one.finding.where.file) if one.finding.where else None
-                if one.finding.code != rule.spec.code or name is None:
-                    continue
-                tally.refused.add(name)
-                reason, ended = self._exemption(rule, tally, name)
-                if reason is None:
-                    detail = "\n".join(filter(None, [one.finding.detail, _cited(rule), rule.spec.hint or "", ended]))
-                    raised = replace(one.finding, severity=Severity.ERROR, detail=detail)
-                    found[index] = replace(one, finding=raised, is_firm=True)
-        return found
-
     @property
     def counts(self) -> tuple[RuleCount, ...]:
         """Numbers of each rule, in the order of the files."""
         return tuple(
             RuleCount(rule.name, rule.where, len(tally.checked), len(tally.refused), len(tally.exempt))
-            for rule, tally in zip(self._rules, self._tallies, strict=True)
+            for rule, tally in zip(self.rules, self.tallies, strict=True)
         )
 
     def leftovers(self, environments: Iterable[str]) -> Iterator[Diagnostic]:
@@ -138,7 +102,7 @@ class TeamRules:
         all environments were judged. `environments`: those of the files.
         """
         known = (*environments, BASE)
-        for rule, tally in zip(self._rules, self._tallies, strict=True):
+        for rule, tally in zip(self.rules, self.tallies, strict=True):
             if not tally.checked and not rule.revision:
                 yield _unused(rule, known)
             for number, one in enumerate(rule.exemptions):
@@ -147,27 +111,152 @@ class TeamRules:
                     yield _needless(rule, one)
 
 
-def _failures(rule: PlacedRule, one: RuleObject, scope: LintScope) -> Iterator[tuple[str, str]]:
-    """Yields (path of the field, text) of each test of a rule that an object fails, and of its condition."""
+class _View:
+    """Objects of one environment, and which of them a rule is about."""
+
+    def __init__(self, scope: LintScope) -> None:
+        self.scope = scope
+        self._tables: dict[str, ObjectTable] = {}
+        topologies = [one.topology for one in scope.expansions]
+        self._files = {one.source.name: (one, folder_of(one.source)) for one in topologies}
+        self._about: dict[tuple[Path | None, frozenset[str] | None, bool | None], frozenset[str]] = {}
+
+    def table(self, kind: str) -> ObjectTable:
+        """All objects of a kind."""
+        if kind not in self._tables:
+            self._tables[kind] = ObjectTable(self.scope, kind)
+        return self._tables[kind]
+
+    def files(self, rule: PlacedRule) -> frozenset[str]:
+        """Files that a rule judges: they lie below the folder of the rules file, and are production as the rule says."""
+        key = (rule.folder, rule.named, rule.spec.production)
+        if key not in self._about:
+            self._about[key] = frozenset(
+                name
+                for name, (topology, folder) in self._files.items()
+                if (rule.folder is None or folder.is_relative_to(rule.folder))
+                and (rule.named is None or topology.spec.name in rule.named)
+                and rule.spec.production in (None, topology.production)
+            )
+        return self._about[key]
+
+    def chosen(self, rule: PlacedRule, kind: str) -> frozenset[int]:
+        """Numbers of the objects that a rule judges."""
+        table = self.table(kind)
+        found = frozenset[int]().union(*(table.by_file.get(file, ()) for file in self.files(rule)))
+        for test in rule.select:
+            fitting = (numbers for values, numbers in table.groups((test.path,)) if not test.failure(values[0]))
+            found &= frozenset[int]().union(*fitting)
+        return found
+
+
+class EnvironmentJudge:
+    """The rules in one environment. `earlier`: returns the same files before the change under review, None: not known.
+    What a rule would have judged there it judges also now, so that no change frees itself of a rule by a label or a
+    property.
+    """
+
+    def __init__(
+        self, rules: TeamRules, scope: LintScope, earlier: Callable[[], LintScope | None], environment: str | None
+    ) -> None:
+        self._rules, self._now, self._earlier = rules, _View(scope), earlier
+        self._counting = [
+            (rule, tally)
+            for rule, tally in zip(rules.rules, rules.tallies, strict=True)
+            if not rule.spec.environments or (environment or BASE) in rule.spec.environments
+        ]
+
+    def judge(self) -> Iterator[LintFinding]:
+        """Yields the findings of all rules about values. Exempted findings have the reason."""
+        for rule, tally in self._counting:
+            if rule.spec.of is None:
+                continue
+            table = self._now.table(rule.spec.of)
+            chosen = self._chosen(rule, rule.spec.of)
+            tally.checked.update(table.objects[number].name for number in chosen)
+            groups: dict[str | None, list[RuleMatch]] = {}
+            for number, path, failure in sorted(_failures(rule, table, chosen), key=lambda one: one[0]):
+                one = table.objects[number]
+                tally.refused.add(one.name)
+                reason, ended = self._rules.exemption(rule, tally, one.name)
+                words = [failure, _cited(rule), rule.spec.hint or "", ended]
+                match = RuleMatch(one.where(self._now.scope, path), "\n".join(filter(None, words)), one.name)
+                groups.setdefault(reason, []).append(match)
+            for reason, matches in groups.items():
+                for judged in findings_of(matches, "K310", Severity(rule.spec.severity), K310):
+                    yield replace(judged, finding=replace(judged.finding, allowed_because=reason))
+
+    @cached_property
+    def _then(self) -> _View | None:
+        earlier = self._earlier()
+        return None if earlier is None else _View(earlier)
+
+    def _chosen(self, rule: PlacedRule, kind: str) -> frozenset[int]:
+        found = self._now.chosen(rule, kind)
+        if not (rule.select or rule.spec.production is not None) or self._then is None:
+            return found
+        before = {self._then.table(kind).objects[number].name for number in self._then.chosen(rule, kind)}
+        inside = self._now.files(replace(rule, spec=rule.spec.model_copy(update={"production": None})))
+        objects = self._now.table(kind).objects
+        return found | {
+            number
+            for file in inside
+            for number in self._now.table(kind).by_file.get(file, ())
+            if objects[number].name in before
+        }
+
+    def raise_severities(self, findings: Iterable[LintFinding]) -> list[LintFinding]:
+        """The findings of lint. Those with a code that a rule names are errors, which no comment allows."""
+        found = list(findings)
+        for rule, tally in self._counting:
+            if rule.spec.code is None:
+                continue
+            about = self._about(rule)
+            tally.checked.update(one.name for one in about)
+            for index, one in enumerate(found):
+                if one.finding.code != rule.spec.code or (name := self._topology_of(one, about)) is None:
+                    continue
+                tally.refused.add(name)
+                reason, ended = self._rules.exemption(rule, tally, name)
+                if reason is None:
+                    detail = "\n".join(filter(None, [one.finding.detail, _cited(rule), rule.spec.hint or "", ended]))
+                    raised = replace(one.finding, severity=Severity.ERROR, detail=detail)
+                    found[index] = replace(one, finding=raised, is_firm=True)
+        return found
+
+    def _about(self, rule: PlacedRule) -> list[Expansion]:
+        """Topologies that a rule about a code judges."""
+        numbers = self._chosen(rule, "topologies")
+        return [self._now.table("topologies").objects[number].expansion for number in sorted(numbers)]
+
+    def _topology_of(self, one: LintFinding, about: Sequence[Expansion]) -> str | None:
+        """Name of the topology that a finding is about, if it is among these: the one of its file, or one with a topic to
+        which that file's policies of the namespace apply. None: it is about another one.
+        """
+        if one.finding.where is None:
+            return None
+        file = one.finding.where.file
+        if mine := next((each.name for each in about if each.topology.source.name == file), None):
+            return mine
+        spaces = {each.namespace for each in self._now.scope.expansions if each.topology.source.name == file}
+        others = (each for each in about if one.topics and each.namespace in spaces)
+        return next((each.name for each in others if one.topics & {topic.name.local for topic in each.topics}), None)
+
+
+def _failures(rule: PlacedRule, table: ObjectTable, chosen: frozenset[int]) -> Iterator[tuple[int, str, str]]:
+    """Yields (number of the object, path of the field, text) of each test of a rule that an object fails, and of its
+    condition.
+    """
     for test in rule.require:
-        value = one.value(scope, test.path)
-        if should := test.failure(value):
-            there = "has no value" if value is None else f"is {shown_value(value)}"
-            yield test.path, f"{test.path} {there}: {should}"
-    if rule.condition is not None and (text := rule.condition.failure(lambda path: one.value(scope, path))):
-        fields = rule.condition.fields
-        yield fields[0][0] if len(fields) == 1 else "name", text
-
-
-def _counts_in(rule: PlacedRule, environment: str | None) -> bool:
-    return not rule.spec.environments or (environment or BASE) in rule.spec.environments
-
-
-def _is_about(rule: PlacedRule, topology: LoadedTopology) -> bool:
-    """True if a rule judges a topology: it lies below the folder of the rules file, and is production as asked for."""
-    inside = rule.folder is None or folder_of(topology.source).is_relative_to(rule.folder)
-    chosen = rule.named is None or topology.spec.name in rule.named
-    return inside and chosen and rule.spec.production in (None, topology.production)
+        for (value,), numbers in table.groups((test.path,)):
+            if should := test.failure(value):
+                there = "has no value" if value is None else f"is {shown_value(value)}"
+                yield from ((number, test.path, f"{test.path} {there}: {should}") for number in numbers & chosen)
+    if rule.condition is not None:
+        paths = tuple(path for path, _ in rule.condition.fields)
+        for values, numbers in table.groups(paths):
+            if text := rule.condition.failure(dict(zip(paths, values, strict=True)).get):
+                yield from ((number, paths[0] if len(paths) == 1 else "name", text) for number in numbers & chosen)
 
 
 def _cited(rule: PlacedRule) -> str:

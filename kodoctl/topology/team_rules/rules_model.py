@@ -1,14 +1,34 @@
 """Models of a rules file: rules, their tests, shipped sets, exemptions."""
 
+from datetime import date
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
-from kodoctl.topology.model.field_types import FileModel, Text, optional_like, wrong_value
+from kodoctl.topology.model.field_types import FileModel, Text, Words, optional_like, wrong_value
 
 RULES_VERSION: Final = 1
-Code = Annotated[Text, Field(pattern=r"^K[0-9]{3}$")]
-Day = Annotated[Text, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$")]
+Code = Annotated[
+    Text, Field(pattern=r"^K[0-9]{3}$", json_schema_extra={"patternErrorMessage": "Should be a code, such as K204."})
+]
+
+
+def _is_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise wrong_value(f"{text} is no day of the calendar") from None
+    return text
+
+
+Day = Annotated[
+    Text,
+    Field(
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
+        json_schema_extra={"patternErrorMessage": "Should be a day, such as 2027-01-31."},
+    ),
+    AfterValidator(_is_day),
+]
 Kind = Literal["topologies", "topics", "subscriptions", "pulsar_topics"]
 
 
@@ -63,9 +83,9 @@ Tests = dict[Text, Annotated[FieldTest, BeforeValidator(_as_test)]]
 class TeamRule(FileModel):
     """One rule: the objects that it is about, and what they have to have; or a code of lint that becomes an error."""
 
-    because: Text = Field(examples=["Somebody is paged for every topic."])
+    because: Words = Field(examples=["Somebody is paged for every topic."])
     """The reason, in the team's own words: every finding has it."""
-    hint: Text | None = optional_like("Ask in #messaging for a name.")
+    hint: Words | None = optional_like("Ask in #messaging for a name.")
     """Advice that every finding of the rule shows, such as whom to ask."""
     of: Kind | None = optional_like("topics")
     """Kind of the objects that the rule judges. pulsar_topics: each topic that a file stands for, dead letters and audit included."""
@@ -108,7 +128,7 @@ class Exemption(FileModel):
     """Name of the rule; a rule of a shipped set is SET/RULE."""
     object: Text = Field(examples=["trade/orders", "trade/*"])
     """TOPOLOGY, TOPOLOGY/TOPIC or TOPOLOGY/TOPIC/SUBSCRIPTION; `*` stands for any text."""
-    because: Text = Field(examples=["moves to another team in March"])
+    because: Words = Field(examples=["moves to another team in March"])
     """The reason; lint shows it."""
     until: Day | None = optional_like("2027-03-31")
     """Last day (UTC) on which it counts."""

@@ -16,7 +16,6 @@ import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
 
 from kodoctl.errors import Diagnostic, Where, error
-from kodoctl.topology.yaml.error_hints import yaml_error_hint
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 64
@@ -161,6 +160,8 @@ class _Builder:
         except _HopelessError:
             return None
         except yaml.MarkedYAMLError as problem:
+            from kodoctl.topology.yaml.error_hints import yaml_error_hint
+
             place, detail = yaml_error_hint(problem, self.text)
             self.findings.append(error("K001", "not YAML", detail, Where(self.file, *place)))
             return None

@@ -29,6 +29,9 @@ _OTHER_WORDS: Final = {
 _REFUSED_WORDS: Final = {
     "chunking": "messages are not sent in chunks, because a message whose connection broke between two chunks reaches"
     " nobody: write `compression`, or send large content by reference",
+    **dict.fromkeys(
+        ("defer_timeout", "drain_timeout", "max_deferred"), "it is a setting of workers: write it in kodo-consumer.toml"
+    ),
 }
 _LONGEST_EXAMPLE: Final = 60
 

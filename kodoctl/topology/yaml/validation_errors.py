@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
-from kodoctl.topology.names import Level
+from kodoctl.topology.names import LEVELS_CONTRADICT, Level
 from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import Node, Path, node_at
 from kodoctl.topology.yaml.schema_hints import SchemaHints, VariantStep, did_you_mean
 
 if TYPE_CHECKING:
     from kodoctl.topology.json_schema.overlays import JsonObject
-
-LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
 
 
 def from_validation(details: list[ErrorDetails], root: Node, schema: JsonObject) -> list[Diagnostic]:

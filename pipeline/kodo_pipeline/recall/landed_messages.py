@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kodo_pipeline.evidence.audit_evidence import Cause
 from kodo_pipeline.landing.tables import EVENTS, TRANSITIONS
 from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.binary.message_reader import ReadMessage
+from kodoctl.recall.plan.recall_plan import ExclusionReason
 from kodoctl.topology.names import State, partition_name, partition_numbers
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ LOCK: Final = "kodo-recall-lost"
 so the producer is a lock.
 """
 ERASED: Final = "its payload is not in the landing any more"
+_MOVED_ON: Final = frozenset(
+    {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
+)
+"""Causes of a doubt about messages that are stored, or were sent, elsewhere: they must not be sent once more."""
 _AT_ONCE: Final = 500  # messages that are looked up together
 
 
@@ -35,6 +41,17 @@ def has_payload(payload: bytes | None, size: int | None, state: str | None = Non
     `size` and `payload_state` of `events`; `state` None: the payload was neither masked nor removed.
     """
     return state is None and (payload is not None or size == 0)
+
+
+def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
+    """Reason why a lost message cannot be sent, None if it can. `row`: `why`: its cause in the audit; `landed`: whether
+    the landing has it; `head`, `landed_size`, `payload_state`: its payload there, see has_payload; `readable`.
+    """
+    if row["why"] in _MOVED_ON:
+        return ExclusionReason.MOVED_ON
+    if not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
+        return ExclusionReason.NOT_LANDED
+    return None if row["readable"] else ExclusionReason.UNREADABLE
 
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:

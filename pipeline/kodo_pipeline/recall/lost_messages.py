@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kodo_pipeline.audit.classify import findings
-from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
 from kodo_pipeline.recall.dead_letter_rows import FROM_EVENTS, facts_of_chosen, is_chosen, readable
-from kodo_pipeline.recall.landed_messages import has_payload, moved_properties
+from kodo_pipeline.recall.landed_messages import exclusion_reason, moved_properties
 from kodo_pipeline.recall.select_job import CandidateRow, candidate_of
 from kodoctl.recall.message.stored_message import Position
-from kodoctl.recall.plan.recall_plan import ExclusionReason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from kodo_pipeline.audit.job import AuditResult
+    from kodo_pipeline.evidence.audit_evidence import MessageStatus
     from kodoctl.recall.plan.destinations import RecallSource
     from kodoctl.recall.plan.selection import LetterSelection, SelectionRequest
 
-_MOVED_ON: Final = frozenset(
-    {Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value, Cause.SENT_AGAIN.value}
-)
-"""Causes of a doubt about messages that are stored, or were sent, elsewhere: they must not be sent once more."""
 _MOVE: Final = ("reason", "error", "event")
 
 
@@ -61,12 +56,8 @@ class LostMessageSelector:
         for row in self._rows(asked).toLocalIterator():
             selection.read += 1
             name = f"{asked.family.source_topic} {row['place']}"
-            if row["why"] in _MOVED_ON:
-                selection.leave_out(ExclusionReason.MOVED_ON, name)
-            elif not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
-                selection.leave_out(ExclusionReason.NOT_LANDED, name)
-            elif not row["readable"]:
-                selection.leave_out(ExclusionReason.UNREADABLE, name)
+            if (reason := exclusion_reason(row.asDict())) is not None:
+                selection.leave_out(reason, name)
             else:
                 selection.consider(_candidate(row, asked.family), chosen=row["chosen"])
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kodo_pipeline.landing.command_options import LandedFlags, lightly, new_run
 from kodo_pipeline.spark.spark_progress import Bar, tell_folded
-from kodoctl.cli.common.console import tell_wait
+from kodoctl.cli.common.console import say, tell_wait
+from kodoctl.cli.common.options import Format
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.letters.recall_options import file_with, ledger_named, signing_keys
 from kodoctl.errors import RefusedError, UsageError, error
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from kodo_pipeline.audit.unbooked_recalls import UnbookedRecalls
     from kodo_pipeline.spark.spark_session import SparkSettings
     from kodoctl.cli.common.command_target import TargetOptions
-    from kodoctl.cli.common.options import Format
     from kodoctl.cli.letters.recall_options import RecallFlags
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.plan.lost_lanes import LostLane
@@ -42,7 +43,7 @@ def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
     """Audits the landing, and makes a plan for each lane that lost messages; writes the plans to their files and prints
-    them. Sends nothing. Raises KodoctlError.
+    them, as JSON in one document `{"plans": […]}`. Sends nothing. Raises KodoctlError.
     """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"
@@ -88,8 +89,11 @@ def choose_lost(
                 named = run if number == 1 else new_run()  # a lane's broker counts the numbers of each plan
                 plan = prepare_plan(session, RecallAction.RESEND, one, loaded, source, fill=fill, run=named)
                 made.append((plan, one.out))
+        plans: list[Any] = []
         for plan, out in made:
-            show_plan(plan, session, out, output)
+            show_plan(plan, session, out, output, print_json=plans.append)
+        if output is Format.JSON:
+            say(json.dumps({"plans": plans}, indent=1))
     if not made:
         tell_folded("No lane has lost messages: there is nothing to plan.")
 

@@ -8,7 +8,7 @@ import click
 import typer
 from typer.testing import CliRunner
 
-from kodoctl.cli.main import app
+from kodoctl.cli.application import app
 
 
 @dataclass(frozen=True)

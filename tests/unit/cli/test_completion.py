@@ -8,9 +8,9 @@ import pytest
 import typer.main
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl.cli.application import app
 from kodoctl.cli.completion import completer
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from kodoctl.dev import instance
 from tests.brokers.workspace import run_main
 

@@ -13,8 +13,8 @@ from kodo_consumer.cli.main import app as consumer
 from typer.testing import CliRunner
 
 from kodoctl import __version__
+from kodoctl.cli.application import app
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from tests.brokers.workspace import run_main
 
 

@@ -12,9 +12,9 @@ import typer
 import typer.main
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl.cli.application import app
 from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.lazy_commands import LazyGroup
-from kodoctl.cli.main import app
 from kodoctl.pulsar.admin import admin_http
 from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers.workspace import run_main
@@ -111,6 +111,12 @@ def test_earlier_and_other_spellings_mean_the_same(folder: Path) -> None:
         assert (folder / "a.json").exists(), spelling
     assert run_main("graph", "shop.yaml", "-o", "dot").out == run_main("graph", "shop.yaml", "--format", "dot").out
     assert not (folder / "dot").exists()
+    assert run_main("graph", "shop.yaml", "-odot").out == run_main("graph", "shop.yaml", "-o", "dot").out
+    assert run_main("lint", "shop.yaml", "-ojson").json() == run_main("lint", "shop.yaml", "--json").json()
+    for words in (["-o", "json"], ["-ojson"], ["-o", "yaml"]):
+        refused = run_main("graph", "shop.yaml", *words)
+        assert (refused.code, "is not one of" in refused.err) == (64, True)
+    assert not (folder / "json").exists()
     assert run_main("graph", "shop.yaml", "-o", "./dot").out == ""
     assert (folder / "dot").exists()
     assert "--output" not in run_main("schema", "--help").out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,9 @@ import pytest
 import typer.main
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl import __version__
+from kodoctl.cli.application import app
 from kodoctl.cli.lazy_commands import LazyCommand
-from kodoctl.cli.main import app
 from tests.source_roots import PATHS
 
 ROOT = Path(__file__).parents[3]
@@ -23,15 +23,22 @@ MAINS = {"kodoctl": "kodoctl.cli.main", "kodo-consumer": "kodo_consumer.cli.main
 CLUSTER = {"pulsar", "fastavro", "requests", "urllib3", "jwt", "sqlalchemy", "prometheus_client", "psutil"}
 VIEWS = {"networkx", "jinja2", "sqlglot", "ruamel", "tomlkit", "starlette", "uvicorn"}
 SPARK = {"pyspark", "pyarrow", "pandas", "deltalake", "duckdb", "numpy"}
+ONLY_FOR_SOME_FILES = (
+    "kodoctl.expressions", "kodoctl.topology.compat", "kodoctl.topology.json_paths", "kodoctl.topology.json_schema",
+    "kodoctl.topology.lint.route_checks", "kodoctl.topology.payload_definition",
+    "kodoctl.topology.payload_validator", "kodoctl.topology.yaml.comments",
+    "kodoctl.topology.yaml.error_hints", "kodoctl.topology.yaml.schema_hints",
+    "kodoctl.topology.yaml.validation_errors", "kodoctl.render.finding_excerpts",
+)  # fmt: skip
 MODELS = {"pydantic", "pydantic_core", "yaml", "jsonschema", "jsonschema_rs"}
 
 
 def imported(application: str, *words: str, **variables: str) -> set[str]:
     """Names of all modules that a command line of its own process has imported at its end."""
     program = (
-        "import atexit, json, sys\n"
+        "import atexit, sys\n"
         f"sys.argv[0] = {application!r}\n"
-        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         f"from {MAINS[application]} import main\n"
         "main()\n"
     )
@@ -44,15 +51,16 @@ def imported(application: str, *words: str, **variables: str) -> set[str]:
         check=False,
     )
     assert (ran.returncode, bool(ran.stdout)) == (0, True), ran.stderr
-    return set(json.loads(ran.stderr.splitlines()[-1]))
+    return set(ran.stderr.splitlines()[-1].split())
 
 
 def commands_of(names: set[str]) -> set[str]:
     """Those of the modules that belong to the commands of one command line."""
-    lists = {"kodoctl.cli.main", "kodoctl.cli.lazy_commands", "kodo_consumer.cli.main"}
+    lists = {"kodoctl.cli.main", "kodoctl.cli.application", "kodoctl.cli.lazy_commands", "kodo_consumer.cli.main"}
     lists |= {
         "kodoctl.cli.common.console",
         "kodoctl.cli.common.extension_points",
+        "kodoctl.cli.common.pydantic_plugins",
         "kodoctl.cli.completion",
     }  # main itself works with them
     packages = {one.rpartition(".")[0] for one in names}  # without code
@@ -122,6 +130,38 @@ def test_lint_imports_no_client_and_no_view() -> None:
     rules = {one for one in found if one.startswith("kodoctl.topology.team_rules.")}
     assert rules == {"kodoctl.topology.team_rules.discovery"}  # there are no rules above this file
     assert found & (CLUSTER | VIEWS | SPARK | {"rich", "jsonschema", "jsonschema_rs"}) == set()
+    assert found & {"importlib.metadata", "json", "unicodedata"} == set()
+    assert {one for one in found if one.startswith(ONLY_FOR_SOME_FILES)} == set()
+
+
+def test_the_collector_of_garbage_is_set_before_a_command_line_is_imported() -> None:
+    program = (
+        "import gc\ngc.callbacks.append(lambda phase, _: print(phase))\nfrom kodoctl.cli.main import main\nmain()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "--version"],
+        env={"PYTHONPATH": PATHS},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == [f"kodoctl {__version__}"]
+
+
+def test_a_frozen_dataclass_that_lint_imports_is_of_the_quick_kind() -> None:
+    program = (
+        "import dataclasses\nmake = dataclasses._process_class\n"
+        "def count(cls, init, repr, eq, *others):\n"
+        "    if eq and cls.__module__.startswith('kodoctl.'): print(cls.__module__, cls.__name__)\n"
+        "    return make(cls, init, repr, eq, *others)\n"
+        "dataclasses._process_class = count\n"
+        "from kodoctl.cli.main import main\nmain()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "lint", "topologies/shapes/simple.yaml"],
+        env={"PYTHONPATH": PATHS}, cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["1 file, 1 ground topic: no findings."]
 
 
 def test_lint_checks_a_payload_schema_with_the_library_for_it() -> None:

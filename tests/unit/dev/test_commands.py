@@ -8,8 +8,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from kodoctl.cli.application import app
 from kodoctl.cli.dev import dev_progress, dev_views
-from kodoctl.cli.main import app
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.ports import Ports

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kodoctl.plan.changes import PolicyChange, Update
+from kodoctl.plan.field_diff import normalize
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
@@ -225,3 +226,19 @@ def test_zero_retention_differs_from_an_unset_one() -> None:
     assert _fields(topology("{J: {}}"), LiveObject(TopicResource(J, 1, {"retention": zero}), "trade")) == [
         ("policies.retention", zero, None)
     ]
+
+
+def test_values_with_the_same_meaning_are_equal_however_they_are_written() -> None:
+    def form(name: str, value: Any) -> Any:
+        return normalize(from_json(name, value))
+
+    both = {"size": "1GiB", "time": "1d", "when_full": "evict"}
+    assert form("backlog_quota", {**both, "when_old": "evict"}) == form("backlog_quota", both)
+    assert form("backlog_quota", {**both, "when_old": "hold_producers"}) != form("backlog_quota", both)
+    assert form("subscription_roles", {"s": ["a", "b"]}) == form("subscription_roles", {"s": ["b", "a"]})
+
+
+def test_the_number_of_bundles_is_no_change_of_a_namespace_that_is_there() -> None:
+    side = wanted(topology("{J: {}}", "namespace_policies: {bundles: 8}\n"))
+    other = changed(live([], {}), LiveObject(NamespaceResource(HERE, {})))
+    assert not [one for one in difference(side, other).changes if isinstance(one, Update)]

@@ -316,3 +316,18 @@ def test_a_quota_and_a_retention_that_go_past_each_other_need_a_moment_without_q
     for step in steps:
         model.write("t", step.name, step.after)
     assert model.topics["t"] == new
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        ((("a",), ("a", "b")), ["allowed_clusters", "replication", "ttl"]),
+        ((None, ("a", "b")), ["allowed_clusters", "replication", "ttl"]),
+        ((("a", "b"), ("a",)), ["replication", "ttl", "allowed_clusters"]),
+    ],
+)
+def test_clusters_are_allowed_before_and_forbidden_after_the_replication_to_them(
+    allowed: tuple[Any, Any], expected: list[str]
+) -> None:
+    changes = {"replication": (("a",), ("b",)), "allowed_clusters": allowed, "ttl": (None, Duration(1000))}
+    assert [write.name for write in write_order(changes, {}, by_time=False)] == expected

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from kodoctl.errors import Diagnostic, Severity, Where, note
-from kodoctl.render.findings import as_json_text, excerpt_lines, github, sarif, summary, text
+from kodoctl.render.finding_excerpts import excerpt_lines
+from kodoctl.render.findings import as_json_text, github, sarif, summary, text
 from kodoctl.topology.lint.linter import LintReport
 from tests.unit.topology.topology_files import FILE
 

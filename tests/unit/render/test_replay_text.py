@@ -32,7 +32,10 @@ def test_a_plan_says_what_runs_again_and_who_protects() -> None:
     assert "4 run again" in plan
     assert "5 s" not in plan
     assert "6 s before this plan" in plan
-    assert "until  published before 2027-01-15 08:00:00 UTC" in plan
+    assert "clock  the broker's" in plan
+    assert "clock  the producers'" in shown(made(clocks="producers"))
+    assert "clock" not in shown(made(message="1:2:0:-1"))
+    assert "until  2027-01-15 08:00:00 UTC" in plan
     assert "why    the bank was down" in plan
     assert "What is done is not known" in plan
     assert "4 messages of 1 partition to deliver again" in plan
@@ -51,6 +54,7 @@ def test_a_plan_with_a_store_says_what_is_skipped() -> None:
         ("copies", "2 stay done: copies"),
         ("others", "2 stay done: for another"),
         ("elsewhere", "2 of them also wait in another lane"),
+        ("by_place", "2 were published outside of this time"),
         ("expiring", "2 are older than the time to live"),
         ("in_batches", "2 of those not acknowledged are in batches"),
     ],
@@ -129,6 +133,9 @@ def test_reports_say_what_comes_and_what_does_not() -> None:
     )
     assert "handled again" not in text(replay_report_lines(ReplayReport("r1", "undo", complete=True)))
     assert "behind" not in text(replay_report_lines(ReplayReport("r1", "replay", complete=True)))
+    unclear = text(replay_report_lines(ReplayReport("r1", "replay", unclear=["p0: 4 entries"], complete=True)))
+    assert "Not known whether these came again" in unclear
+    assert unclear.endswith("\n    p0: 4 entries")
 
 
 def test_the_list_names_each_replay() -> None:

@@ -53,8 +53,8 @@ def expansion(tmp_path: Path) -> Expansion:
 
 
 def _read(admin: Answers, expansion: Expansion, *, over: bool = False) -> tuple[dict[str, int], list[UnreadTopic]]:
-    status, unread = read_lanes(admin, expansion, lambda: over)  # type: ignore[arg-type]
-    return {lane.state: lane.entries for lane in status.lanes if lane.there}, unread
+    (status,), unread = read_lanes(admin, [expansion], lambda: over)  # type: ignore[arg-type]
+    return {lane.state: lane.entries for lane in status.lanes if lane.there}, list(unread)
 
 
 def test_each_topic_is_asked_once_and_those_that_may_have_marks_for_entries(expansion: Expansion) -> None:

@@ -59,6 +59,22 @@ def test_a_backlog_says_whether_it_drains(entries: int, rate_in: float, rate_out
     assert backlog_text([counted]) == says
 
 
+@pytest.mark.parametrize(
+    ("idle", "says"),
+    [
+        (0, ""),
+        (1, "L1 ready: 1 of 4 consumers has no partition; where order is kept, only more partitions help"),
+        (2, "L1 ready: 2 of 4 consumers have no partition; where order is kept, only more partitions help"),
+    ],
+)
+def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(idle: int, says: str) -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, consumers=4, idle=idle)
+    lines = [
+        line.text.strip() for line in status_lines(StatusReading(0, (TopologyStatus("shop", "t/n", (lane,), ()),)))
+    ]
+    assert ([line for line in lines if "no partition" in line] or [""]) == [says]
+
+
 def test_a_count_that_the_broker_ended_early_is_shown_as_at_least() -> None:
     lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, messages=6_000, rate_out=10.0)
     for at_least in (False, True):

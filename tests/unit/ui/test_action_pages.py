@@ -253,7 +253,7 @@ def check(answer: Answer, script: int = 1) -> None:
 class Acted(Parsed):
     """Elements of a page that acts, and its own addresses."""
 
-    own = r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act)\?.*|acts|data:,)$"
+    own = r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|plans|export)\?.*|acts|plans|data:,)$"
 
 
 def test_a_console_that_only_reads_has_no_way_to_act() -> None:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kodoctl.ui.first_screen import Sentence, audit_sentence, first_screen
-from tests.samples.consoles import NIGHT, NOW, WORDS, lane, reading
+from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
+from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, audit_sentence
+from kodoctl.ui.first_screen import first_screen as make_screen
+from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.rate_history import RateHistory
+from tests.samples.consoles import CAUSE, FACTS, NIGHT, NOW, WORDS, lane, reading
+
+
+def first_screen(reading: StatusReading, words: CommandWords, *earlier: StatusReading, **facts: Any) -> FirstScreen:
+    """The first screen of the last of some readings."""
+    history = RateHistory()
+    for one in (*earlier, reading):
+        history.add(one)
+    return make_screen(reading, words, history, ScreenFacts(**facts))
 
 
 def test_a_row_shows_lanes_with_messages_or_trouble_and_counts_the_others() -> None:
@@ -113,3 +127,80 @@ def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(change: dict[
     sentence = audit_sentence(document, NOW, "run this", TOPICS)
     assert (sentence.style, sentence.command) == ("open", "run this")
     assert text in sentence.text
+
+
+DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
+
+
+def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() -> None:
+    status = reading(lane("dead", entries=30), lane(consumers=1))
+    causes = LetterCauses(30, True, ((CAUSE, 21), ("handler took too long", 9)), (("u13", 24), ("u7", 6)))
+    screen = first_screen(status, WORDS, causes={DEAD: causes})
+    letters, tenant = screen.needs
+    assert [text for text, _ in letters.lines] == [
+        "21 × ValueError: card of order # was refused", "9 × handler took too long",
+    ]  # fmt: skip
+    assert letters.lines[1][1] == {
+        "topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing",
+        "where": "cause = 'handler took too long'",
+    }  # fmt: skip
+    assert tenant.text == "orders / billing: 24 of 30 dead letters are of tenant u13"
+    assert tenant.command.startswith("kodo-consumer pause topologies/trade.yaml --topic orders")
+    assert "--tenant u13 --for 1h" in tenant.command
+    assert tenant.link is not None
+    assert tenant.link["where"] == "tenant = 'u13'"
+    assert screen.sections[0].rows[0].dead.cause == "ValueError: card of order # was refused"  # type: ignore[union-attr]
+
+
+def test_causes_of_letters_that_are_gone_are_not_shown() -> None:
+    screen = first_screen(reading(lane("dead"), lane(consumers=1)), WORDS, causes=FACTS.causes)
+    assert screen.needs == ()
+    assert screen.sections[0].rows[0].dead.cause == ""  # type: ignore[union-attr]
+    empty = {DEAD: LetterCauses(0, False, ())}
+    (need,) = first_screen(reading(lane("dead", entries=1), lane(consumers=1)), WORDS, causes=empty).needs
+    assert need.lines == (("of the first 0 letters that were read", None),)
+
+
+def test_an_apply_that_stopped_and_drift_need_a_person() -> None:
+    quiet = reading(lane(consumers=1))
+    stopped, drift = first_screen(quiet, WORDS, stopped=FACTS.stopped, drift=FACTS.drift).needs
+    assert stopped.text == "kodo/trade: apply 4f2a is cut off: 3 of 9 changes done"
+    assert stopped.command == "kodoctl apply topologies/trade.yaml --context prod"
+    assert (drift.text, drift.style) == ("Drift: 2 objects. Read 5 min ago.", "open")
+    assert drift.command == "kodoctl drift topologies --context prod"
+    assert first_screen(quiet, WORDS, drift=replace(FACTS.drift, drifted=False)).needs == ()  # type: ignore[type-var]
+
+
+def at(status: StatusReading, seconds: int) -> StatusReading:
+    return replace(status, at=NOW + seconds * 1_000)
+
+
+def test_a_lane_that_grows_over_the_readings_is_named() -> None:
+    few, more = (reading(lane(consumers=1), lane("retrying", consumers=1, entries=count)) for count in (10, 400))
+    (need,) = first_screen(at(more, 120), WORDS, at(few, 0)).needs
+    assert need.text == "orders / billing: L1 retrying grew by 390 entries in 2 min"
+    assert first_screen(at(few, 120), WORDS, at(more, 0)).needs == ()
+
+
+def test_messages_that_no_worker_takes_are_named_unless_somebody_paused_them() -> None:
+    still = reading(lane(consumers=1, entries=3))
+    (need,) = first_screen(at(still, 90), WORDS, at(still, 0)).needs
+    assert need.text.endswith("workers are connected, messages wait, and none was delivered for 1.5 min")
+    pause = Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", lane="L1/ready")
+    paused = reading(lane(consumers=1, entries=3, steered=overrides_text([pause])))
+    assert first_screen(at(paused, 90), WORDS, at(paused, 0)).needs == ()
+
+
+def test_a_row_draws_its_rates() -> None:
+    rates = first_screen(NIGHT, WORDS).sections[0].rows[0].rates
+    assert rates is not None
+    assert rates.now == "in 90.0/s, out 20.0/s"
+    assert make_screen(NIGHT, WORDS, RateHistory()).sections[0].rows[0].rates is None
+
+
+def test_a_command_about_all_files_names_them_as_the_user_did() -> None:
+    assert CommandWords({}, []).line_of_files("kodoctl drift") == "kodoctl drift"
+    assert (
+        CommandWords({}, ["--context", "p"], [], ["a b"]).line_of_files("kodoctl drift")
+        == "kodoctl drift 'a b' --context p"
+    )

@@ -15,6 +15,8 @@ from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
     SearchHit,
+    cause_groups,
+    export_command,
     hop_places,
     lane_commands,
     message_view,
@@ -65,15 +67,17 @@ def test_an_empty_or_endless_text_is_refused(text: str) -> None:
 )
 def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str | None, commands: list[str]) -> None:
     question = LaneQuestion("trade", "orders-X", "billing", "key = 'a b'")
-    found = LaneMessages("persistent://kodo/trade/orders-X", "orders", level, state, {}, ended=False)  # type: ignore[typeddict-item]
+    found = LaneMessages("persistent://kodo/trade/orders-X", "orders", level, state, "kept", {}, ended=False)  # type: ignore[typeddict-item]
     words = CommandWords(WORDS.files, WORDS.cluster, ["--env", "prod"])
     lines = lane_commands(words, question, found)
     assert [
         line.removeprefix("kodoctl ").split(" topologies/")[0].split(" persistent:")[0] for line in lines
     ] == commands
     assert all("""--where 'key = '"'"'a b'"'"''""" in line for line in lines)
-    assert "--env" not in lines[0], "peek reads no file"
-    assert all("--env prod" in line for line in lines[1:])
+    assert all("--env prod" in line for line in lines)
+    assert "--subscription kept" in lines[0]
+    out = export_command(words, question, found)
+    assert out.endswith("--topology topologies/trade.yaml --env prod --out orders-X.jsonl --context prod")
     assert state != "retrying" or "--lane L2/retrying" in lines[1]
 
 
@@ -97,3 +101,23 @@ def test_where_a_message_is_now() -> None:
         for stored, acknowledged in [(False, True), (True, True), (True, False)]
     ]
     assert [place for _, place in hop_places({"hops": hops})] == ["no longer stored", "", "is here now"]
+
+
+def test_a_long_payload_is_cut_and_says_so() -> None:
+    text = "x" * 9_990 + "\nabcdefghij-----"
+    view = message_view(peeked(content={"kind": "text", "text": text, "note": "n"}), NOW)
+    assert (view.payload[1:], view.kind, view.note) == (("abcdefghi", "… and 6 characters more"), "text", "n")
+
+
+def test_failures_are_grouped_by_cause_and_tenant_within_the_choice() -> None:
+    groups = [{"cause": "it's", "tenant": f"u{number}", "messages": 9 - number} for number in range(8)]
+    groups += [{"cause": "other", "tenant": "(none)", "messages": 1}]
+    document: Any = {"by_cause": {"it's": 44, "other": 1, "(3 others)": 5}, "groups": groups}
+    first, second, rest = cause_groups(LaneQuestion("trade", "orders", "billing", "a = 1 OR b = 2"), document)
+    assert (first.messages, first.others, len(first.tenants)) == (44, 2, 6)
+    assert first.where == "(a = 1 OR b = 2) AND cause = 'it\\'s'"
+    assert first.tenants[1] == ("u1", 8, f"{first.where} AND tenant = 'u1'")
+    assert (second.tenants, second.others) == ((), 0)
+    assert (rest.where, rest.messages) == ("", 5)
+    (plain, *_) = cause_groups(LaneQuestion("trade", "orders", "billing"), document)
+    assert plain.where == "cause = 'it\\'s'"

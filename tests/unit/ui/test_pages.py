@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
+from http.client import IncompleteRead
 from typing import NoReturn
 
 import pytest
@@ -15,8 +16,19 @@ import pytest
 from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.message_views import LaneMessages, LaneQuestion, SearchResult
-from tests.samples.consoles import EVIL_PATHS, NIGHT, Answer, SampleMessages, data_of, evil_data, peeked, served
+from tests.samples.consoles import (
+    EVIL_PATHS,
+    NIGHT,
+    Answer,
+    SampleMessages,
+    SamplePlans,
+    data_of,
+    evil_data,
+    peeked,
+    served,
+)
 from tests.samples.reports import EVIL
 from tests.services.polling import eventually
 
@@ -26,7 +38,7 @@ def words(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
-OWN = r"(\./|console\.(css|js)|(lane|message)\?.*|data:,)$"
+OWN = r"(\./|console\.(css|js)|(lane|message|export)\?.*|plans|data:,)$"
 
 
 class Parsed(HTMLParser):
@@ -93,7 +105,7 @@ def test_the_page_says_cluster_protection_commands_and_its_time() -> None:
     text = words(page)
     assert "context prod, http://pulsar:8080 protected" in text
     assert "No message was lost, as read 3 min ago" in text
-    assert "Needs you 7" in text
+    assert "Needs you 9" in text
     assert "L1 retrying 12 1 h no worker reads it" in text
     assert "Read at 2026-01-01 11:55:00 UTC" in text
 
@@ -116,7 +128,10 @@ def test_a_lane_shows_causes_messages_and_the_equal_commands() -> None:
     assert "order-4711 key 4711 " in text
     assert "where=cause+%3D+%27ValueError%3A+card+of+order+%23+was+refused%27" in page
     assert "message=order-4711" in page
-    assert "kodoctl peek persistent://kodo/trade/orders-billing-DLQ --where true --context prod" in text
+    peek = "kodoctl peek persistent://kodo/trade/orders-billing-DLQ --subscription kodo-hold --where true"
+    assert f"{peek} --topology topologies/trade.yaml --context prod" in text
+    assert f"{peek} --topology topologies/trade.yaml --out orders-billing-DLQ.jsonl --context prod" in text
+    assert "where=cause+%3D+%27ValueError%3A+card+of+order+%23+was+refused%27+AND+tenant+%3D+%27u13%27" in page
     assert [one.where for one in messages.asked] == ["true", "key = '4711'"]
     assert "recall plan topologies/trade.yaml --topic orders --subscription billing --where" in words(condition)
 
@@ -152,6 +167,8 @@ def test_a_history_shows_hops_and_where_the_message_is() -> None:
     assert "L1/ready no longer stored" in text
     assert "dead to dead letters by rule dead: ValueError" in text
     assert "dead letters is here now" in text
+    assert '{ "n": 4711 }' in text
+    assert "As it is stored" not in words(missing.text)
     assert (
         "kodo-consumer why topologies/trade.yaml order-4711 --topic orders --subscription billing --context prod"
         in text
@@ -177,6 +194,66 @@ def test_payloads_that_are_none_are_named(message: PeekedMessage, words_: str) -
         assert words_ in words(console.ask("/lane?topology=trade&topic=orders&subscription=billing").text)
 
 
+EXPORT = "/export?topic=orders-billing-DLQ&subscription=billing&where=key%20%3D%20'4711'"
+
+
+def test_the_choice_is_downloaded_as_it_is_read() -> None:
+    messages = SampleMessages()
+    with served(data_of(messages=messages)) as console:
+        answer = console.ask(f"{EXPORT}&topology=trade&as=jsonl")
+        wrong = console.ask(f"{EXPORT}&topology=trade&as=exe")
+        condition = console.ask(f"{EXPORT}x&topology=trade&as=jsonl")
+    assert answer.status == 200
+    assert answer.headers["content-disposition"] == 'attachment; filename="orders-billing-DLQ.jsonl"'
+    assert answer.text.count("order-47") == 2
+    assert messages.asked[0] == ("key = '4711'", "jsonl")
+    assert (wrong.status, condition.status) == (400, 400)
+    assert "K585" in words(wrong.text)
+
+
+def test_a_download_that_breaks_off_is_no_whole_file() -> None:
+    with served(data_of()) as console, pytest.raises(IncompleteRead):
+        console.ask(f"{EXPORT}&topology=cut%20off&as=jsonl")
+
+
+def test_a_file_has_a_name_that_no_header_can_be_made_of() -> None:
+    response = ExportResponse(iter([]), 'a"\r\nSet-Cookie: x/../é', "jsonl")
+    assert response.headers["content-disposition"] == 'attachment; filename="a___Set-Cookie__x_..__.jsonl"'
+
+
+def test_a_note_about_a_payload_is_shown_in_its_place() -> None:
+    class One(SampleMessages):
+        def lane(self, question: LaneQuestion) -> LaneMessages:
+            found = super().lane(question)
+            message = peeked(content={"kind": "bytes", "text": "", "note": "not shown: masked"})
+            return replace(found, document={**found.document, "messages": [message]})
+
+    with served(data_of(messages=One())) as console:
+        page = console.ask("/lane?topology=trade&topic=orders&subscription=billing").text
+    assert "Payload: not shown: masked" in words(page)
+    assert 'class="payload"' not in page
+
+
+def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
+    plans = SamplePlans()
+    with served(data_of(plans=plans)) as console:
+        page = words(console.ask("/plans?topology=trade").text)
+        assert plans.drifts == 0
+        read = words(console.ask("/plans?topology=trade&drift=read").text)
+        again = words(console.ask("/plans").text)
+        unknown = console.ask("/plans?topology=none")
+    assert "4f2a is cut off: 1 of 9 changes done The rest is not done." in page
+    assert "Nobody has asked for it" in page
+    assert "4f2a 2026-01-01 11:40 UTC apply: cut off, 1 of 9 changes done by root@vm pid 7, commit c0ffeec0ffee" in page
+    assert page.index("4f2a 2026") < page.index("1b0c 2026"), "the newest first"
+    assert "orders / billing 2026-01-01: lane L1/ready paused, by root: bank" in page
+    assert "kodoctl history kodo/trade --context prod" in page
+    assert "Drift: 0 objects; not applied yet: trade." in read
+    assert "Read 0 s ago" in read
+    assert "Drift: 0 objects" in again, "the last one stays"
+    assert unknown.status == 400
+
+
 def test_pages_that_wait_do_not_stop_the_others() -> None:
     until = threading.Event()
 
@@ -190,14 +267,14 @@ def test_pages_that_wait_do_not_stop_the_others() -> None:
         windows = [threading.Thread(target=lambda: answers.append(console.ask("/find?q=1"))) for _ in range(60)]
         for one in windows:
             one.start()
-        eventually(lambda: len(answers) == 50)
+        eventually(lambda: len(answers) == 51)
         assert {one.status for one in answers} == {503}
         assert "K037" in answers[0].text
         assert console.ask().status == 200
         until.set()
         for one in windows:
             one.join()
-    assert sum(one.status == 200 for one in answers) == 10
+    assert sum(one.status == 200 for one in answers) == 9
 
 
 def test_an_end_while_pages_wait_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:

@@ -273,7 +273,8 @@ EXPORTED: Final = (
           plain(lambda sight: sight.oldest_deferred)),
     gauge("hook_seconds", "Seconds for which the hook around acknowledged has run that runs now; no series while none runs.", ("hook",),
           _hook),
-    gauge("inbox_rows", "With an inbox: rows of the subscription that are to do; `waiting`, or `claimed` by a worker.", ("rows",),
+    gauge("inbox_rows", "With an inbox: rows of the subscription that are to do; `waiting`, or `claimed` by a worker. Every worker "
+          "counts all of them: take the greatest, not the sum.", ("rows",),
           _inbox_rows),
     gauge("inbox_oldest_seconds", "With an inbox: seconds since the first row that is to do was received; 0 without any.", (),
           plain(lambda sight: None if sight.inbox is None else sight.inbox.backlog[2])),

@@ -9,8 +9,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import pulsar
-
 from kodo_consumer.runtime.threads import Broke, begin
 
 if TYPE_CHECKING:
@@ -39,18 +37,20 @@ class _Source(Protocol):
 
 
 class BindingResults:
-    """Results that the client library's Python binding reports, one call for each."""
+    """Results of acknowledgements by the client library's Python binding, one for a list of tickets."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[int, int, Any] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, Sequence[int], int] | None] = SimpleQueue()
 
-    def put(self, number: int, ticket: int, result: Any) -> None:
-        """Queues a result for the sink with this number. Called on threads of the client."""
-        self._queue.put((number, ticket, result))
+    def put(self, number: int, tickets: Sequence[int], result: int) -> None:
+        """Queues a result for the sink with this number; 0: the broker has the acknowledgements. Called on threads of the
+        client.
+        """
+        self._queue.put((number, tickets, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
         """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; none after `wake`."""
-        found: list[tuple[int, int, Any] | None] = []
+        found: list[tuple[int, Sequence[int], int] | None] = []
         with suppress(Empty):
             found.append(self._queue.get(timeout=wait_ms / 1000))
             time.sleep(gather_ms / 1000)
@@ -59,7 +59,8 @@ class BindingResults:
         results: dict[int, list[tuple[int, int, Any]]] = {}
         for one in found:
             if one is not None:
-                results.setdefault(one[0], []).append((one[1], 0 if one[2] == pulsar.Result.Ok else 1, None))
+                number, tickets, result = one
+                results.setdefault(number, []).extend([(ticket, result, None) for ticket in tickets])
         return [(number, (), of_sink) for number, of_sink in results.items()]
 
     def wake(self) -> None:

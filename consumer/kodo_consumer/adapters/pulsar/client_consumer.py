@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from kodo_consumer.adapters.pulsar.ack_receipts import with_receipts
+from kodo_consumer.adapters.pulsar.ack_receipts import acknowledge_list, with_receipts
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
 from kodo_consumer.adapters.pulsar.silent_arrivals import SilentArrivals
@@ -96,9 +96,7 @@ class ClientConsumer:
         self, tokens: Sequence[object], tickets: Sequence[int], results: AckResults, sink: int
     ) -> None:
         """Queues acknowledgements whose results come to a sink, by its number. The consumer is one with receipts."""
-        raw, put = self._consumer._consumer, results.binding.put  # noqa: SLF001  # public only for asyncio
-        for token, ticket in zip(tokens, tickets, strict=True):
-            raw.acknowledge_async(token, partial(put, sink, ticket))
+        acknowledge_list(self._consumer._consumer, tokens, partial(results.binding.put, sink, tickets))  # noqa: SLF001  # named nowhere else
 
     def close(self) -> None:
         """Closes the consumer, which sends its queued acknowledgements, and waits for the broker's answer. A consumer

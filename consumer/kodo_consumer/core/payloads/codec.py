@@ -225,6 +225,21 @@ def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]
     return reader_of(definition), parse_schema(dict(definition))
 
 
+def payload_reader(kind: Kind, schema: Mapping[str, Any], schema_of: SchemaOf) -> Callable[[bytes, str], Any]:
+    """Returns a function that reads a payload of a schema version ("": the declared `schema`) for people who look at
+    it. It raises ValueError for a payload that is not of the schema. `schema_of`: see `Payloads`.
+    """
+    payloads = Payloads(kind, schema, None, schema_of)
+
+    def read(data: bytes, version: str) -> Any:
+        try:
+            return payloads.json(data, version)
+        except (InvalidPayloadError, Unavailable) as problem:
+            raise ValueError(str(problem)) from None
+
+    return read
+
+
 def model_of(function: Callable[..., Any]) -> Any:
     """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also in a list; else None.
 

@@ -130,6 +130,11 @@ def lane_lines(policy: Policy) -> list[str]:
     return [*read, *(f"{lane.topic:<{width}}  not read here" for lane in policy.unread)]
 
 
+def slots_text(policy: Policy) -> str:
+    """Number of handlers that may run at once, such as `32 slots`."""
+    return f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
+
+
 def _slots(policy: Policy, lane: Lane) -> list[str]:
     """Bulkheads of a lane, in the order of the file."""
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]

@@ -12,7 +12,7 @@ from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.subscription import ConcurrencyLimit, Limit, QuotaLimit, RateLimit
-from kodoctl.topology.names import State
+from kodoctl.topology.names import LEVELS_CONTRADICT, State
 from kodoctl.topology.slot_conflicts import SlotConflict, conflicts, idle
 from kodoctl.topology.slot_ranges import (
     ADAPTIVE_SLOTS,
@@ -21,7 +21,6 @@ from kodoctl.topology.slot_ranges import (
     limited_lanes,
     total_slots,
 )
-from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion

@@ -11,9 +11,8 @@ from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimit, Isolate, Limit, RateLimit
-from kodoctl.topology.names import Level, State, partition_numbers
+from kodoctl.topology.names import LEVELS_CONTRADICT, Level, State, partition_numbers
 from kodoctl.topology.units import UNLIMITED
-from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import FamilyTopic

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity
-from kodoctl.topology.compat import compatibility
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.topology import NEVER
 from kodoctl.topology.names import Level, State
-from kodoctl.topology.payload_definition import is_schema, why_unusable
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -35,6 +33,8 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
             continue
         where = expansion.topology.where(*path, "payload", "schema")
         if id(payload) not in judged:
+            from kodoctl.topology.payload_definition import why_unusable
+
             judged[id(payload)] = payload.problem or why_unusable(payload.type, payload.definition)
         if problem := judged[id(payload)]:
             yield RuleMatch(where, f"{payload.path}: {problem}")
@@ -67,17 +67,22 @@ def _masks_nothing(policy: LandedPayloads | None) -> bool:
 
 
 def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:
+    from kodoctl.topology.compat.compatibility import DEFAULT
+
     topics = (topic for topic in expansion.topics if topic.ground == ground)
     ready = next(topic for topic in topics if topic.state is State.READY and topic.level is Level.L1)
-    return scope.effective(ready, "schema_compatibility") or compatibility.DEFAULT
+    return scope.effective(ready, "schema_compatibility") or DEFAULT
 
 
 def _changes(before: PayloadFile, now: PayloadFile, mode: str) -> Iterator[str]:
     """Yields each reason why `now` is not compatible with `before` by `mode`; none if `before` was no valid schema."""
+    from kodoctl.topology.compat.compatibility import what_breaks
+    from kodoctl.topology.payload_definition import is_schema
+
     if before.problem or not is_schema(before.type, before.definition):
         return
     if before.type != now.type:
         yield f"was {before.type} before, is {now.type} now: no consumer can read both; use a new ground topic"
         return
-    for reason in compatibility.what_breaks(now.type, before.definition, now.definition, mode):
+    for reason in what_breaks(now.type, before.definition, now.definition, mode):
         yield f"not {mode} compatible: {reason}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
+from kodoctl.topology.names import LEVELS_CONTRADICT
 
 
 @rule("K106", Severity.ERROR, "a route condition that cannot be read")

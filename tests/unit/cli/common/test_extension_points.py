@@ -36,4 +36,4 @@ def test_names_of_other_parts_stand_in_one_list_and_in_the_table_of_commands() -
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and TARGET.fullmatch(node.value)
     }
-    assert found == {"kodoctl/cli/common/extension_points.py", "kodoctl/cli/main.py"}
+    assert found == {"kodoctl/cli/common/extension_points.py", "kodoctl/cli/application.py"}

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
+from kodoctl.cli.application import app
 from kodoctl.cli.letters import waiting_release
 from kodoctl.cli.letters.waiting_apply import PausedSend, SendPace
-from kodoctl.cli.main import app
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.documents.waiting_document import LaneReleaseRow
 from kodoctl.errors import LockedError, RefusedError, error

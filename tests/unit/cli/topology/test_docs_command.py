@@ -212,3 +212,12 @@ def test_files_with_errors_make_no_page() -> None:
     ran = kodoctl("docs", "--env", "prod")
     assert (ran.code, ran.out) == (1, "")
     assert not Path("catalogue").exists()
+
+
+def test_what_a_team_rule_refuses_is_a_warning() -> None:
+    rule = "because: Somebody is paged., of: topics, require: {owners: {present: true}}"
+    Path("kodoctl-rules.yaml").write_text(f"version: 1\nrules: {{owners: {{{rule}}}}}\n")
+    ran = kodoctl("docs", "--env", "prod")
+    assert ran.code == 0
+    assert "trade/orders: owners has no value" in " ".join(ran.err.split())
+    assert "`kodoctl lint` and `kodoctl plan` refuse" in ran.err

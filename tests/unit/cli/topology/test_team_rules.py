@@ -97,7 +97,9 @@ def test_rules_can_be_given_from_elsewhere() -> None:
     missing = kodoctl("lint", "--rules", "none.yaml")
     assert (missing.code, "there is no such rules file" in missing.err) == (64, True)
     write(RULES, "kodoctl-rules.yaml")
-    assert kodoctl("lint", "--rules", "kodoctl-rules.yaml").out.count("K310") == 1
+    commit()
+    for more in ([], ["--against", "HEAD"]):
+        assert kodoctl("lint", "--rules", "kodoctl-rules.yaml", *more).out.count("K310") == 1
 
 
 def test_a_rules_file_is_no_topology() -> None:
@@ -126,6 +128,39 @@ def test_a_change_cannot_weaken_the_rules_that_judge_it() -> None:
         assert kodoctl("lint").code == 0
         ran = kodoctl("lint", "--against", "HEAD")
         assert (ran.code, "rule owners (kodoctl-rules.yaml:3 at HEAD): Somebody is paged." in ran.out) == (1, True)
+
+
+PRODUCTION = RULES.replace("of: topics", "of: topics\n    production: true")
+LABELLED = RULES.replace("of: topics", "of: topics\n    where: {labels.tier: gold}")
+CODE = "version: 1\nrules: {many: {because: Brokers slow down., code: K207, production: true}}\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "before", "after"),
+    [
+        (PRODUCTION, "environments: {prod: {production: true}}", "environments: {prod: {}}"),
+        (LABELLED, "labels: {tier: gold}", "labels: {tier: tin}"),
+        (LABELLED, "labels: {tier: gold}", ""),
+        (CODE, "environments: {prod: {production: true}}", "environments: {prod: {}}"),
+    ],
+)
+def test_a_change_cannot_leave_a_rule_by_a_property_or_a_label(rules: str, before: str, after: str) -> None:
+    write(rules, "kodoctl-rules.yaml")
+    owned = HEAD + "topics:\n  orders: {owners: shop}\n"
+    write(owned + before + "\n", FILE)
+    commit()
+    changed = owned.replace("{owners: shop}", "{partitions: 5000}" if rules is CODE else "{}")
+    write(changed + after + "\n", FILE)
+    assert kodoctl("lint").code == 0
+    ran = kodoctl("lint", "--against", "HEAD")
+    assert (ran.code, "trade/orders" in ran.out or "K207 error" in ran.out) == (1, True)
+
+
+def test_a_new_topology_has_not_been_another_before() -> None:
+    write(LABELLED, "kodoctl-rules.yaml")
+    commit()
+    write(HEAD.replace("trade", "new") + "topics: {orders: {}}\n", "topologies/new.yaml")
+    assert kodoctl("lint", "--against", "HEAD").code == 0
 
 
 def test_a_topology_that_leaves_the_folder_of_its_rules_is_judged_by_them() -> None:

@@ -67,7 +67,7 @@ def test_the_audit_is_read_each_time_as_it_may_be_replaced(folder: Path) -> None
 def test_commands_of_pages_reach_the_same_cluster_in_the_same_environment() -> None:
     kodoctl("init")
     desired = load_desired(None, None)
-    words = _words(TargetOptions(context="prod", token_file="t k"), desired, "base")
+    words = _words(TargetOptions(context="prod", token_file="t k"), desired, ["topologies"], "base")
     name = desired.expansions[0].name
     assert words.line("kodoctl plan", name).endswith(" --env base --context prod --token-file 't k'")
     assert words.line_of_cluster("kodoctl peek", "a/b/c") == "kodoctl peek a/b/c --context prod --token-file 't k'"

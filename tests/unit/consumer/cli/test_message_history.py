@@ -115,7 +115,9 @@ def test_others_are_not_mistaken_for_it_and_nothing_found_is_nothing(tmp_path: P
     assert [(hop.place, hop.ended) for hop in search.hops()] == [("L1/ready", "done")]
     search, places = followed(tmp_path, "true", "order-99")
     assert search.hops() == []
-    assert to_json("order-99", search, places)["looked_at"] > 8
+    document = to_json("order-99", search, places, ["orders-L2"])
+    assert document["looked_at"] > 8
+    assert list(lines(document, str)) == ["not on the cluster: orders-L2"]
 
 
 def test_a_message_with_one_name_is_known_by_no_other() -> None:

@@ -205,6 +205,31 @@ def test_an_exception_that_a_provider_swallows_is_the_handlers_all_the_same() ->
     assert log == ["swallowed", "swallowed"]
 
 
+def _failing(value: Annotated[int, Depends(_swallowing)]) -> int:
+    raise ValueError("provider")
+
+
+def test_an_exception_of_a_provider_that_another_one_swallows_fails_the_message_too() -> None:
+    def handle(message: Any, value: Annotated[int, Depends(_failing)]) -> None: ...
+
+    async def handle_later(message: Any, value: Annotated[int, Depends(_failing)]) -> None: ...
+
+    with pytest.raises(ValueError, match="provider"):
+        inject(handle, {})("m")
+    with pytest.raises(ValueError, match="provider"):
+        asyncio.run(_awaited(inject(handle_later, {})("m")))
+    assert log == ["swallowed", "swallowed"]
+
+
+def test_a_provider_is_left_with_the_exception_that_a_later_one_swallows() -> None:
+    def handle(message: Any, s: Annotated[str, Depends(session)], value: Annotated[int, Depends(_swallowing)]) -> None:
+        raise ValueError("handler")
+
+    with pytest.raises(ValueError, match="handler"):
+        inject(handle, {pool: "pool"})("m")
+    assert log == ["number", "begin", "swallowed", "rollback"]
+
+
 def test_providers_may_be_decorated_as_context_managers_and_may_be_classes() -> None:
     def handle(message: Any, text: Annotated[str, Depends(_opened)], price: Annotated[Price, Depends(Price)]) -> Any:
         log.append(text)

@@ -320,6 +320,29 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     assert anew == ["1"]
 
 
+def test_a_lane_is_connected_anew_only_while_nothing_of_it_is_in_work(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lane,) = (one for one in place.policy.lanes if one.topic == topic(Level.L1, State.READY))
+    state = place.worker.engine.lanes[lane.index]
+    anew: list[tuple[float, float]] = []
+    place.service.start()
+    monkeypatch.setattr(type(place.worker.reader(0)), "reconnect", lambda _self, *seconds: anew.append(seconds))
+    place.gate.clear()
+    place.send()
+    eventually(lambda: state.in_flight)
+    place.service._reconnect(lane, 1, 2)
+    assert not anew, "it would come again while its handler runs"
+    place.gate.set()
+    eventually(lambda: not state.in_flight)
+    place.service._reconnect(lane, 1, 2)
+    assert anew == [(1, 2)]
+    monkeypatch.setattr(type(place.worker), "reader", lambda _self, _index: None)
+    place.service._reconnect(lane, 1, 2)
+    assert anew == [(1, 2)], "no reader, nothing to connect"
+    place.service.stop()
+
+
 def test_a_worker_says_that_messages_come_in_chunks_before_one_of_them_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

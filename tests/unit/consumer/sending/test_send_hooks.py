@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer import Draft, SentMessage, Veto
+from kodo_consumer import Draft, SendManyError, SentMessage, Veto
 from kodo_consumer.core.values.broker import Rejected
 from kodo_consumer.outbox.outbox import Outbox
 from kodo_consumer.outbox.table import TABLE
@@ -69,6 +69,18 @@ def test_a_veto_sends_nothing_and_says_why(producer: Producer, broker: MemoryBro
         with pytest.raises(UsageError, match=r"K734.*forbid: not on Sundays"):
             act()
     assert broker.messages(TOPIC) == []
+
+
+def test_a_veto_of_one_message_does_not_stop_the_others_of_a_call(producer: Producer, broker: MemoryBroker) -> None:
+    @producer.interceptor("send")
+    def forbid(draft: Draft) -> None:
+        if draft.payload == 2:
+            raise Veto("not the second")
+
+    with pytest.raises(SendManyError, match=r"K733.*1 of 3 messages.*\[1\] K734") as caught:
+        producer.send_many([1, 2, 3])
+    assert "ended there" not in str(caught.value)
+    assert [one.payload for one in broker.messages(TOPIC)] == [b"1", b"3"]
 
 
 def test_another_exception_of_a_hook_reaches_the_caller_and_nothing_is_sent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.source.positions import Position, lsn_text, origin_of, read_lsn, read_position, snapshot_slot
+from kodo_consumer.source.positions import Position, lsn_text, read_lsn, read_position, snapshot_slot
 from kodo_consumer.source.progress import Progress
 
 LSN = st.integers(1, (1 << 64) - 1)
@@ -38,7 +38,6 @@ def test_names() -> None:
     for position in (Position(0x16B3748, 2), Position(1 << 40, 0, is_snapshot=True)):
         assert read_position(str(position)) == position
     assert read_position("0/16B3748#-1") is None
-    assert origin_of("1", 1, {}) != origin_of("1", 2, {})
     assert len(snapshot_slot("x" * 63)) <= 63
 
 

@@ -7,13 +7,28 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from kodo_pipeline.evidence.audit_evidence import Cause
 from kodo_pipeline.landing.tables import EVENTS
-from kodo_pipeline.recall.landed_messages import ERASED, LandedMessages, has_payload, moved_properties
+from kodo_pipeline.recall.landed_messages import (
+    ERASED,
+    LandedMessages,
+    exclusion_reason,
+    has_payload,
+    moved_properties,
+)
 
 from kodoctl.protocol import properties as control
 from kodoctl.protocol.signing import Signer
 from kodoctl.recall.message.stored_message import Position
-from kodoctl.recall.plan.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
+from kodoctl.recall.plan.recall_plan import (
+    ExclusionReason,
+    LetterRef,
+    PlannedLetter,
+    PlannedPartition,
+    RecallAction,
+    RecallPlan,
+)
 
 READY = "persistent://kodo/trade/orders"
 RETRYING = f"{READY}-billing-RETRYING"
@@ -152,3 +167,20 @@ def test_only_a_tombstone_has_no_payload_to_lose() -> None:
     assert not has_payload(None, None)
     assert not has_payload(b"{}", 2, "masked")
     assert not has_payload(None, 0, "erased")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"head": None, "landed_size": 0}, None),
+        ({"head": None}, ExclusionReason.NOT_LANDED),
+        ({"payload_state": "masked"}, ExclusionReason.NOT_LANDED),
+        ({"landed": None, "head": None, "landed_size": None, "readable": None}, ExclusionReason.NOT_LANDED),
+        ({"readable": False}, ExclusionReason.UNREADABLE),
+        ({"why": Cause.SENT_AGAIN.value, "readable": False}, ExclusionReason.MOVED_ON),
+    ],
+)
+def test_a_lost_message_that_cannot_be_sent_says_why(changes: dict[str, Any], reason: ExclusionReason | None) -> None:
+    row = {"why": "", "landed": True, "head": b"7", "landed_size": 1, "payload_state": None, "readable": True}
+    assert exclusion_reason(row | changes) is reason

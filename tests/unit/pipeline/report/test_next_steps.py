@@ -182,7 +182,7 @@ def test_a_noisy_tenant_that_others_wait_for_is_to_be_held():
 def test_advice_names_options_that_exist():
     from kodo_consumer.cli.main import app as consumer
 
-    from kodoctl.cli.main import app
+    from kodoctl.cli.application import app
 
     roots: dict[str, Any] = {"kodoctl": typer.main.get_command(app), "kodo-consumer": typer.main.get_command(consumer)}
     every = {line for _, _, lines in module._DOUBTS.values() for line in lines}

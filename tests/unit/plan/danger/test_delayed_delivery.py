@@ -8,16 +8,20 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
-from kodoctl.topology.model.policies import DelayedDelivery
-from tests.samples.inventories import HERE, empty, planned, topology, wanted
+from kodoctl.pulsar.values.live_objects import LiveObject
+from kodoctl.topology.model.policies import DelayedDelivery, DelayedDeliveryPolicy
+from kodoctl.topology.resources import NamespaceResource
+from kodoctl.topology.units import Duration
+from tests.samples.inventories import HERE, changed, empty, planned, topology, wanted
 
 DAY = 86_400_000
 OFF = DelayedDelivery(on=False)
 
 
-def said(ground: str, default: DelayedDelivery | None, own: DelayedDelivery | None = None) -> list[str]:
-    live = replace(empty(), default_delays=default, delays={HERE: own} if own else {})
-    return [finding.detail for finding in delayed_delivery_findings(wanted(topology(ground)), live)]
+def said(ground: str, default: DelayedDelivery | None, own: DelayedDeliveryPolicy | None = None) -> list[str]:
+    policies = {"delayed_delivery": own} if own else {}
+    live = replace(changed(empty(), LiveObject(NamespaceResource(HERE, policies))), default_delays=default)
+    return [finding.detail for finding in delayed_delivery_findings(wanted(topology(ground)), live, ())]
 
 
 def subscription(text: str, ground: str = "") -> str:
@@ -30,9 +34,9 @@ WAITS = subscription("states: [retrying], retrying: {delays: [1m, 1h], attempts:
 def test_what_is_to_wait_needs_delayed_delivery() -> None:
     [detail] = said(WAITS, OFF)
     assert detail.startswith("delayed delivery is off (the broker's default, in acme/ns): what waits in J-s-RETRYING")
-    [detail] = said(WAITS, DelayedDelivery(), own=OFF)
+    [detail] = said(WAITS, DelayedDelivery(), own=DelayedDeliveryPolicy(enabled=False))
     assert detail.startswith("delayed delivery is off (acme/ns's own setting)")
-    assert not said(WAITS, OFF, own=DelayedDelivery()), "the namespace has the last word"
+    assert not said(WAITS, OFF, own=DelayedDeliveryPolicy()), "the namespace has the last word"
 
 
 def test_a_maximum_has_room_for_the_longest_wait_and_what_is_added_at_random() -> None:
@@ -43,6 +47,8 @@ def test_a_maximum_has_room_for_the_longest_wait_and_what_is_added_at_random() -
     )
     assert not said(WAITS, DelayedDelivery(longest=3_603_000))
     assert not said(WAITS, DelayedDelivery(longest=0)), "0 is no maximum"
+    [detail] = said(WAITS, None, own=DelayedDeliveryPolicy(max_delay=Duration(60_000)))
+    assert detail.startswith("it keeps them 1m at most (acme/ns's own setting)")
 
 
 def test_a_quota_waits_for_its_window() -> None:
@@ -83,5 +89,5 @@ def test_it_is_a_warning_of_the_plan() -> None:
 def test_a_namespace_where_nothing_waits_hides_no_other() -> None:
     quiet = topology(subscription("states: []"))
     side = wanted(quiet, topology(WAITS, name="other", namespace="waits"))
-    [finding] = delayed_delivery_findings(side, replace(empty(), default_delays=OFF))
+    [finding] = delayed_delivery_findings(side, replace(empty(), default_delays=OFF), ())
     assert "in acme/waits" in finding.detail

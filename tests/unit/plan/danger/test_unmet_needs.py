@@ -29,6 +29,7 @@ def _with(*clusters: str, allowed: tuple[str, ...] = ()) -> Live:
     [
         (f"{{J: {SUB}}}", "create_tenant: {clusters: [us-west]}\n", "tenant.acme"),
         (f"{{J: {SUB}}}", "namespace_policies: {replication: [standalone, us-west]}\n", "namespace.acme/ns"),
+        (f"{{J: {SUB}}}", "namespace_policies: {allowed_clusters: [standalone, us-west]}\n", "namespace.acme/ns"),
         ("{J: {policies: {replication: [standalone, us-west]}}}", "", "topic.persistent://acme/ns/J"),
         ("{J: {replication: [us-west]}}", "", "topic.persistent://acme/ns/J"),
     ],

@@ -115,6 +115,15 @@ def test_parts_of_a_chunked_message_came_with_its_last_one() -> None:
     assert (expected.gaps, expected.parts, expected.rest()) == ([EntryRun(3, 4, 5)], 3, [EntryRun(3, 10, 12)])
 
 
+def test_other_messages_may_be_between_the_parts_of_a_chunked_message() -> None:
+    expected = Expected([EntryRun(2, 0, 1), EntryRun(3, 0, 12)])
+    assert [expected.met(place, Message()) for place in ((2, 0), (3, 2), (3, 7), (3, 8))] == [None] * 4
+    assert expected.gaps == [EntryRun(2, 1, 1), EntryRun(3, 0, 1), EntryRun(3, 3, 6)]
+    assert expected.met((3, 9), Chunked()) == (3, 6)
+    assert expected.gaps == [EntryRun(2, 1, 1), EntryRun(3, 0, 1), EntryRun(3, 3, 5)]
+    assert (expected.parts, expected.rest()) == (1, [EntryRun(3, 10, 12)])
+
+
 @pytest.mark.parametrize("token", [pulsar.MessageId(0, 3, 4, -1), pulsar.MessageId(5, 300, 4_000, 7)])
 def test_a_message_in_one_piece_has_no_first_part(token: pulsar.MessageId) -> None:
     assert first_chunk(token) is None

@@ -14,6 +14,7 @@ from kodoctl.recall.plan.replay_history import (
     ReplayRecord,
     begin_entry,
     find_replay,
+    later_run,
     phase_entry,
     read_replays,
 )
@@ -48,6 +49,39 @@ def test_later_phases_change_the_state() -> None:
     assert read_replays([begin(), end], SPACE)[run].state == "complete"
     assert read_replays([begin(), end, undone, end], SPACE)[run].state == "undone"
     assert not read_replays([end, undone], SPACE)
+
+
+def test_moves_of_cursors_are_known_up_to_the_last_one() -> None:
+    run, part = "20271126-a", part_of(PARTITION)
+    moving = phase_entry(run, Phase.MOVING, NOW, partition=part, paused=5)
+    moved = phase_entry(run, Phase.MOVED, NOW, partition=part)
+    assert read_replays([begin()], SPACE)[run].moves == {}
+    (move,) = read_replays([begin(), moving], SPACE)[run].moves.values()
+    assert (move.is_possible(5), move.is_possible(6), move.is_possible(None)) == (False, True, True)
+    (move,) = read_replays([begin(), moving, moved], SPACE)[run].moves.values()
+    assert move.is_possible(5)
+    for other in ({**moving, "partition": "elsewhere"}, {**moving, "paused": "5"}, {**moved, "partition": ["x"]}):
+        assert read_replays([begin(), other], SPACE)[run].moves == {}
+
+
+def test_an_undo_that_has_begun_is_a_state_of_its_own() -> None:
+    run = "20271126-a"
+    end, undone = phase_entry(run, Phase.END, NOW), phase_entry(run, Phase.UNDONE, NOW)
+    undoing = phase_entry(run, Phase.UNDOING, NOW, again_done=3)
+    for entries in ([begin(), undoing, end], [begin(), end, undoing]):
+        record = read_replays(entries, SPACE)[run]
+        assert (record.state, record.again_done) == ("undoing", 3)
+        assert find_replay({run: record}, "last", SPACE) == record
+    assert read_replays([begin(), undoing, {**undoing, "again_done": 9}], SPACE)[run].again_done == 3
+    assert read_replays([begin(), {**undoing, "again_done": "x"}], SPACE)[run].state == "incomplete"
+    assert read_replays([begin(), undoing, undone], SPACE)[run].state == "undone"
+
+
+def test_a_later_replay_of_the_subscription_is_the_latest_that_is_not_undone() -> None:
+    entries = [begin("20271126-a"), begin("20271127-b"), begin("20271128-c"), begin("20271129-d", topic="bills")]
+    found = read_replays([*entries, phase_entry("20271128-c", Phase.UNDONE, NOW)], SPACE)
+    assert later_run(found, found["20271126-a"]) == "20271127-b"
+    assert later_run(found, found["20271127-b"]) == later_run(found, found["20271129-d"]) == ""
 
 
 @pytest.mark.parametrize(

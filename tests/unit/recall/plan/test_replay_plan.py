@@ -39,10 +39,11 @@ def made(**changes: Any) -> ReplayPlanDocument:
     values = {
         "run": "20271126-101010-abcdef01", "made_at": NOW, "cluster": None, "topology": "trade", "path": "trade.yaml",
         "environment": None, "namespace": "kodo/trade", "topic": "orders", "subscription": "billing", "since": NOW - 6_000,
-        "until": None, "message": None, "because": "", "ordered": False, "store": False, "partitions": [PARTITION],
+        "until": None, "message": None, "because": "", "ordered": False, "store": False, "clocks": "broker",
+        "partitions": [PARTITION],
         "summary": {
             "again": 4, "done": 0, "elsewhere": 0, "copies": 0, "others": 0, "marks": 0, "unfinished": 0, "in_batches": 0,
-            "expiring": 0, "by_tenant": {"u1": 4},
+            "expiring": 0, "by_place": 0, "by_tenant": {"u1": 4},
         },
         "duration": {"rate": None, "measured": False, "arriving": 0.0, "ms": None},
         "unread": [], "gone": [], "unknown": [], "refusals": [], **changes,
@@ -97,6 +98,11 @@ def test_a_second_attempt_moves_no_cursor_again_and_only_acknowledges_what_is_mi
     moved = (EntryRun(1, 0, 4), EntryRun(1, 8, 8))
     found = replay_of(PARTITION, before, state(moved))
     assert found == PartitionReplay(None, (EntryRun(1, 9, 9),), (EntryRun(1, 0, 4), EntryRun(1, 8, 9)))
+
+
+def test_a_cursor_that_moved_before_does_not_move_again_after_all_of_it_was_handled() -> None:
+    before, handled = (EntryRun(1, 0, 7),), (EntryRun(1, 0, 8),)
+    assert replay_of(PARTITION, before, state(handled), has_moved=True) == PartitionReplay(None, (), handled)
 
 
 def test_what_was_handled_between_the_journal_and_the_move_stays_done() -> None:

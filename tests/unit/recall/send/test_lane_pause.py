@@ -15,7 +15,15 @@ from kodoctl.errors import ClusterError, LockedError, RefusedError, error
 from kodoctl.protocol.overrides import LEAVE, MAX_SPAN, Override, OverrideKind, overrides_text, parse
 from kodoctl.pulsar.admin.admin import Reply
 from kodoctl.pulsar.control.override_store import OverrideStore
-from kodoctl.recall.send.lane_pause import LASTS_MS, REPLAY_APPLY, WAITING_APPLY, LanePause, PauseClock, PauseWords
+from kodoctl.recall.send.lane_pause import (
+    LASTS_MS,
+    REPLAY_APPLY,
+    REPLAY_UNDO,
+    WAITING_APPLY,
+    LanePause,
+    PauseClock,
+    PauseWords,
+)
 from tests.unit.recall.letters import NOW
 from tests.unit.recall.plan.test_plan_file import PLAN
 
@@ -267,6 +275,33 @@ def test_an_order_that_cannot_be_taken_back_does_not_hide_who_still_reads() -> N
     with pytest.raises(RefusedError, match="w1 at"):
         pause(cluster).begin(0)
     assert cluster.told[0].startswith("L1/retrying stays paused: run")
+
+
+def test_an_attempt_knows_since_when_an_earlier_one_of_its_run_has_paused_the_lane() -> None:
+    cluster = Cluster()
+    first, undo = pause(cluster, REPLAY_APPLY), pause(cluster, REPLAY_UNDO)
+    first.begin(0)
+    assert (first.lane, first.since, first.stood) == ("L1/retrying", NOW, None)
+    cluster.now += 1
+    undo.begin(0)
+    assert (undo.since, undo.stood) == (NOW + 1, NOW)
+    assert cluster.orders[0].why == f"kodoctl replay undo, run {WAITING.run}", "which is told what to run again"
+    again = pause(cluster, REPLAY_APPLY)
+    cluster.before[cluster.calls + 2] = lambda: cluster.properties.pop("kodo-steer")  # resumed meanwhile
+    cluster.now += 1
+    again.begin(0)
+    assert again.stood is None
+
+
+def test_a_replay_that_finds_the_pause_of_another_run_says_that_no_cursor_moved() -> None:
+    cluster = Cluster()
+    order = cluster.order(NOW + 3_600_000, "kodoctl replay undo, run r9")
+    with pytest.raises(LockedError, match="no cursor was moved") as caught:
+        pause(cluster, REPLAY_APPLY).begin(0)
+    assert "run its `replay undo` again" in str(caught.value)
+    cluster.properties["kodo-steer"] = overrides_text([replace(order, why="", to=LEAVE, until=NOW + 1)])
+    with pytest.raises(RefusedError, match=r"ends too soon[^!]*no cursor was moved"):
+        pause(cluster, REPLAY_APPLY).begin(0)
 
 
 def test_nothing_is_said_of_a_pause_that_was_never_given() -> None:

@@ -1,6 +1,8 @@
 """schemas/topology.v1.json: generated, checked in, complete, and of one mind with the loader."""
 
 import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import yaml
 
 from kodoctl.topology.json_schema.file_schema import schema_text, topology_schema
+from kodoctl.topology.json_schema.rules_schema import rules_schema
 from tests.unit.topology.topology_files import HEAD
 
 ROOT = Path(__file__).parents[4]
@@ -102,10 +105,51 @@ def test_null_stands_only_in_overlays(more: dict[str, Any]) -> None:
     assert errors(document(**more))
 
 
-def test_the_overlay_form_says_nothing_twice() -> None:
-    """Leaves of the overlay form point at what they overlay, so that it stays a third of the schema."""
+def test_an_overlay_repeats_descriptions_alone() -> None:
+    """Editors show no description through a reference; all else is said once."""
     schema = topology_schema()
     patches = {name: model for name, model in schema["$defs"].items() if name.startswith("Patch")}
-    assert len(json.dumps(patches)) < len(json.dumps(schema)) / 3
+    assert len(json.dumps(patches)) < len(json.dumps(schema)) / 2
+    of = schema["$defs"]["Subscription"]["properties"]["type"]
     leaf = patches["PatchSubscription"]["properties"]["type"]
-    assert leaf == {"anyOf": [{"$ref": "#/$defs/Subscription/properties/type"}, {"type": "null"}]}
+    assert leaf == {
+        "description": of["description"],
+        "anyOf": [{"$ref": "#/$defs/Subscription/properties/type"}, {"type": "null"}],
+    }
+    assert not [
+        f"{name}.{key}"
+        for name, model in patches.items()
+        for key, prop in model.get("properties", {}).items()
+        if not prop["description"]
+    ]
+
+
+def maps(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, map) of each map of a schema that is no example."""
+    if isinstance(schema, dict):
+        yield path, schema
+        for key, value in schema.items():
+            if key not in {"examples", "default", "const"}:
+                yield from maps(value, f"{path}.{key}")
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from maps(item, path)
+
+
+@pytest.mark.parametrize("schema", [topology_schema, rules_schema])
+def test_editors_say_what_a_choice_means_and_what_a_pattern_wants(schema: Callable[[], dict[str, Any]]) -> None:
+    found = list(maps(schema(), ""))
+    patterns = {path: one for path, one in found if isinstance(one.get("pattern"), str)}
+    assert len(patterns) > 1
+    assert not [path for path, one in patterns.items() if not one.get("patternErrorMessage")]
+    choices = {path: one for path, one in found if isinstance(one.get("enum"), list)}
+    assert choices
+    assert not [
+        (path, one["enum"]) for path, one in choices.items() if len(one.get("enumDescriptions", ())) != len(one["enum"])
+    ]
+
+
+def test_titles_are_words() -> None:
+    titles = [model["title"] for name, model in topology_schema()["$defs"].items() if not name.startswith("Patch")]
+    assert "Backlog quota" in titles
+    assert not [title for title in titles if not re.fullmatch(r"[A-Z][a-z]+( [a-z]+)*", title)]

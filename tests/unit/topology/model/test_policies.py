@@ -9,8 +9,10 @@ from kodoctl.topology.model.policies import (
     NAMESPACE_POLICY_NAMES,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
+    BookieAffinity,
     Foreign,
     InactiveTopic,
+    Offload,
     Persistence,
     Retention,
     from_json,
@@ -51,7 +53,7 @@ def test_a_member_with_a_default_does_not_hide_what_lies_below() -> None:
 
 VALUES: dict[str, Any] = {
     "retention": {"time": "7d", "size": "unlimited"},
-    "backlog_quota": {"size": "5GiB", "when_full": "hold_producers"},
+    "backlog_quota": {"size": "5GiB", "time": "1d", "when_full": "hold_producers", "when_old": "evict"},
     "ttl": "unlimited",
     "subscription_expiry": "90m",
     "persistence": {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2, "mark_delete_rate": 1.5},
@@ -60,8 +62,9 @@ VALUES: dict[str, Any] = {
     "inactive_topic": {"delete": "caught_up", "after": "1h"},
     "auto_subscription_creation": False,
     "publish_rate": {"messages": "1000/s", "size": "10MiB/s"},
-    "dispatch_rate": {"messages": 1000, "size": "unlimited", "period": "1s"},
-    "subscription_dispatch_rate": {"messages": "unlimited", "size": "1MiB", "period": "5s"},
+    "dispatch_rate": {"messages": 1000, "size": "unlimited", "period": "1s", "relative": True},
+    "subscription_dispatch_rate": {"messages": "unlimited", "size": "1MiB", "period": "5s", "relative": False},
+    "replicator_dispatch_rate": {"messages": 10, "size": "1MiB", "period": "5s", "relative": False},
     "subscribe_rate": {"subscribes": 10, "period": "30s"},
     "max_producers": 100,
     "max_consumers": "unlimited",
@@ -78,7 +81,26 @@ VALUES: dict[str, Any] = {
     "max_topics": 1000,
     "encryption_required": True,
     "allow_auto_update_schema": False,
-}
+    "subscription_rates": {"s": {"messages": 10, "size": "unlimited", "period": "1s", "relative": False}},
+    "shadow_topics": ["persistent://acme/copies/orders"],
+    "offload": {
+        "driver": "filesystem", "bucket": "b", "region": "r", "endpoint": "http://e", "after_size": "0B", "after": "7d",
+        "delete_after": "unlimited", "read_first": "bookkeeper", "settings": {"fileSystemURI": "hdfs://n", "managedLedgerOffloadMaxThreads": 4},
+    },
+    "subscription_types": ["failover", "exclusive"],
+    "entry_filters": ["a"],
+    "pause_on_ack_state_loss": True,
+    "delayed_delivery": {"enabled": True, "max_delay": "1500ms", "tick": "0s"},
+    "allowed_clusters": ["east", "west"],
+    "subscription_auth": "prefix",
+    "resource_group": "batch",
+    "anti_affinity_group": "apart",
+    "bookie_affinity": {"primary": "ssd", "secondary": "hdd"},
+    "metric_properties": ["team"],
+    "subscription_roles": {"billing": ["a", "b"]},
+    "properties": {"cost": "", "team": "payments"},
+    "bundles": 16,
+}  # fmt: skip
 
 
 def test_every_policy_has_a_value_in_this_table() -> None:
@@ -99,9 +121,21 @@ def test_a_live_value_that_the_format_cannot_say_goes_to_json_and_back_and_equal
     assert odd != from_json("backlog_quota", {"size": "1B"})
 
 
-def test_what_is_no_value_of_a_policy_is_refused() -> None:
-    with pytest.raises(ValidationError):
-        from_json("ttl", "7 days")
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("ttl", "7 days", ""),
+        ("offload", {"driver": "S3", "settings": {"managedLedgerOffloadBucket": "b"}}, "write it as `bucket` of `offload`"),
+        ("offload", {"driver": "S3", "settings": {"s3ManagedLedgerOffloadCredentialSecret": "x"}}, "credentials belong to"),
+        ("properties", {"kodoctl.topology/trade": "x"}, "names that begin with kodoctl"),
+        ("shadow_topics", ["orders"], "write the topic's full name"),
+        ("pause_on_ack_state_loss", False, "True"),
+    ],
+)  # fmt: skip
+def test_what_is_no_value_of_a_policy_is_refused(name: str, value: Any, why: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        from_json(name, value)
+    assert why in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +149,10 @@ def test_what_is_no_value_of_a_policy_is_refused() -> None:
         (Retention(time="unlimited", size="unlimited"), None),
         (BacklogQuota(), "size or time is missing"),
         (BacklogQuota(time=DAY), None),
+        (BacklogQuota(size=GIB, when_old="evict"), "`when_old` means nothing"),
+        (BacklogQuota(size=GIB, time=DAY, when_old="evict"), None),
+        (Offload(bucket="b"), "driver is missing"),
+        (BookieAffinity(secondary="b"), "primary is missing"),
         (Persistence(ensemble=3), "write_quorum, ack_quorum missing"),
         (Persistence(ensemble=3, write_quorum=3, ack_quorum=2), None),
         (InactiveTopic(after=DAY), "delete is missing"),

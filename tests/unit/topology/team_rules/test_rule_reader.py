@@ -35,6 +35,9 @@ def found(text: str) -> list[tuple[str, str]]:
     [
         ("§[]", "K004", "the file should be a map that begins with `version: 1`"),
         ("version: §2", "K007", "this kodoctl reads version 1 of rules files"),
+        ("version: §true", "K007", "this kodoctl reads version 1 of rules files"),
+        ("version: 1\nexempt: [{rule: a, object: b, because: c, until: §2027-02-31}]", "K004", "2027-02-31 is no day"),
+        ("version: 1\nrules: {a: {because: §' ', of: topics, require: {name: x}}}", "K004", "not only spaces"),
         ("§rules: {}", "K006", "version is needed"),
         ("version: 1\n§ruls: {}", "K003", "did you mean 'rules'?"),
         ("version: 1\nrules: {§a: {of: topics, require: {name: x}}}", "K006", "rules.a.because is needed"),

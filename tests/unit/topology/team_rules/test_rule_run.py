@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kodoctl.errors import Severity
-from tests.unit.topology.team_rules.rules_files import NAME, judged, of_rules
+from kodoctl.topology.lint.linter import lint
+from kodoctl.topology.lint.registry import LintScope
+from kodoctl.topology.load import source_of
+from kodoctl.topology.team_rules.rule_objects import RuleObject
+from kodoctl.topology.team_rules.rule_reader import read_rules
+from kodoctl.topology.team_rules.rule_run import TeamRules
+from tests.unit.topology.team_rules.rules_files import NAME, TODAY, judged, of_rules
 from tests.unit.topology.topology_files import FILE, MARK, marked
 
 OWNERS = (
@@ -40,6 +48,15 @@ def rule(of: str, require: str, **more: str) -> str:
         (rule("subscriptions", "retrying.attempts: {at_most: 9}"), "topics: {J: {subscriptions: {§s: {}}}}", "retrying.attempts is 12: should be at most 9"),
         (rule("subscriptions", "retrying.attempts: {present: true}"), "topics: {J: {subscriptions: {§s: {states: []}}}}", "retrying.attempts has no value"),
         (rule("subscriptions", "backup.attempts: {at_most: 9}"), "topics: {J: {backup: true, subscriptions: {§s: {}}}}", "backup.attempts is 24"),
+        (rule("subscriptions", "dead_letter: {present: true}"), "topics: {J: {subscriptions: {s: {dead_letter: §false}}}}", "dead_letter is false: it is needed"),
+        (rule("subscriptions", "audit: {present: true}"), "topics: {J: {subscriptions: {§s: {}}}}", "audit is false: it is needed"),
+        (rule("subscriptions", "isolate: {present: true}"), "topics: {J: {subscriptions: {s: {isolate: §off}}}}", "isolate is off: it is needed"),
+        (rule("subscriptions", "dead_letter.partitions: {at_least: 2}"), "topics: {J: {subscriptions: {§s: {}}}}", "dead_letter.partitions is 1: should be at least 2"),
+        (rule("subscriptions", "dead_letter.partitions: {at_least: 2}"), "topics: {J: {subscriptions: {s: {dead_letter: §true}}}}".replace("§", ""), "dead_letter.partitions is 1: should be at least 2"),
+        (rule("subscriptions", "dead_letter.partitions: {at_least: 2}"), "topics: {J: {subscriptions: {s: {dead_letter: false}}}}", "dead_letter.partitions has no value"),
+        (rule("subscriptions", "audit.mode: best_effort"), "topics: {J: {subscriptions: {s: {audit: true}}}}", "audit.mode is"),
+        (rule("subscriptions", "concurrency.total: {at_most: 8}"), "topics: {J: {subscriptions: {§s: {}}}}", "concurrency.total is 32: should be at most 8"),
+        (rule("topics", "owners: {at_least: 2}"), "topics: {§J: {}}", "owners has no value: should have at least 2 entries"),
         (rule("subscriptions", "labels.x: y"), "topics: {J: {labels: {x: §z}, subscriptions: {s: {}}}}", "labels.x is z"),
         (rule("pulsar_topics", "policies.ttl: unlimited", where="{state: dead}"), "topics: {J: {subscriptions: {s: {dead_letter: {ttl: §7d}}}}}", "trade/J-s-DLQ: policies.ttl is 7d: should be unlimited"),
         (rule("pulsar_topics", "name: {matches: '[^A]+'}", where="{state: audit}"), "topics: {J: {subscriptions: {§s: {audit: true}}}}", "name is J-s-AUDIT"),
@@ -187,6 +204,37 @@ def test_a_topology_can_be_exempt_from_a_raised_code() -> None:
 def test_a_comment_cannot_allow_a_finding_of_a_rule() -> None:
     report = judged(OWNERS, "topics: {J: {}} # kodoctl: allow K310 because I may\n")
     assert [(one.code, one.summary) for one in report.findings] == [("K018", "an allowance that a rules file gives")]
+
+
+def test_a_finding_at_the_policies_of_a_namespace_in_another_file_is_about_its_topics() -> None:
+    """The rule judges the topology `shop` alone; the line that breaks it is in a file for its namespace."""
+    text = "rules: {r: {because: b, code: K203}}\n"
+    head = "version: 1\ntenant: kodo\nnamespace: trade\nname: "
+    evicts = "spaces\nnamespace_policies: {backlog_quota: {size: 1GiB, when_full: evict}}\ntopics: {}"
+    files = [
+        source_of(f"{head}{body}".encode(), name)
+        for body, name in (("shop\ntopics: {J: {}}", "topologies/shop/a.yaml"), (evicts, "topologies/b.yaml"))
+    ]
+    placed, _ = read_rules(source_of(f"version: 1\n{text}".encode(), NAME), Path("topologies/shop").resolve())
+    (finding,) = [one for one in lint(files, rules=TeamRules(placed, [], TODAY)).findings if one.code == "K203"]
+    assert finding.where is not None
+    assert (finding.where.file, finding.severity) == ("topologies/b.yaml", Severity.ERROR)
+
+
+def test_many_rules_read_each_value_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[str, str]] = []
+    real = RuleObject.value
+
+    def value(one: RuleObject, scope: LintScope, path: str) -> object:
+        read.append((one.name, path))
+        return real(one, scope, path)
+
+    monkeypatch.setattr(RuleObject, "value", value)
+    rules = [f"r{n}: {{because: b, of: topics, require: {{partitions: {{at_most: {n + 1}}}}}}}" for n in range(50)]
+    rules += [f"c{n}: {{because: b, of: topics, condition: 'partitions <= {n + 1}'}}" for n in range(50)]
+    report = judged(f"rules: {{{', '.join(rules)}}}", "topics: {J: {partitions: 3}, K: {}}")
+    assert sorted(set(read)) == sorted(read)
+    assert len(of_rules(report)) == 2 + 2
 
 
 def test_the_set_production_counts_in_production_alone() -> None:

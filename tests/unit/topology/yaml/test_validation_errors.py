@@ -13,6 +13,10 @@ STATES = "should be one of retrying, pending, blocking"
 CASES = [
     # keys
     ("topics: {}\n§topic: {}", "K003 topic: did you mean 'topics'?"),
+    (
+        "topics: {orders: {subscriptions: {s: {§max_deferred: 2}}}}",
+        "K003 topics.orders.subscriptions.s.max_deferred: it is a setting of workers: write it in kodo-consumer.toml",
+    ),
     ("topics: {orders: {§chunking: true}}", "K003 topics.orders.chunking: messages are not sent in chunks, because"),
     ("topics: {}\n§quite_something: {}", "K003 quite_something: known here: allow_destroy, create_tenant"),
     ("topics: {orders: {§partition: 3}}", "K003 topics.orders.partition: did you mean 'partitions'?"),

@@ -47,6 +47,14 @@ def _labels() -> dict[str, set[str]]:
 
 
 LABELS = _labels()
+OF_ALL_WORKERS = {
+    f"kodo_consumer_{name}"
+    for name in (
+        "backlog_entries", "delayed_messages", "unacknowledged_messages", "published_per_second", "lag_entries", "workers",
+        "lane_workers", "inbox_rows", "backlog_growth",
+    )
+}  # fmt: skip
+"""Figures of a whole subscription, which each of its workers reports."""
 
 
 def _selectors(node: Any) -> Iterator[Any]:
@@ -202,3 +210,11 @@ def test_they_are_written_where_a_user_wants_them(
     (tmp_path / "file").touch()
     assert run(tmp_path / "file") == 64
     assert "K761" in capsys.readouterr().err
+
+
+def test_figures_that_every_worker_reports_are_not_added_up() -> None:
+    assert LABELS.keys() >= OF_ALL_WORKERS
+    queries = [*QUERIES, *((rule["alert"], rule["expr"]) for rule in RULES if "alert" in rule)]
+    for title, query in queries:
+        for name in re.findall(r"sum[^(]*(?:\([^()]*\))? *\(([a-z_]+)[{)]", query):
+            assert name not in OF_ALL_WORKERS, title

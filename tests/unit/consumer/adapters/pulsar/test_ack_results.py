@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import ack_receipts
-from kodo_consumer.adapters.pulsar.ack_receipts import check_receipts, with_receipts
+from kodo_consumer.adapters.pulsar.ack_receipts import acknowledge_list, check_receipts, with_receipts
 from kodo_consumer.adapters.pulsar.ack_results import AckResults, BindingResults
 from kodo_consumer.adapters.pulsar.client_consumer import NativeConsumer
 
@@ -17,7 +18,8 @@ from tests.contract.worlds import Sink
 from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.test_client_consumer import REQUEST, Border, Reader
 
-OK, CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
+IDS = [pulsar._pulsar.MessageId(-1, 3, entry, -1) for entry in range(4)]
+NOT_OPEN = pulsar.Result.ConsumerNotInitialized.value
 
 
 class ConfirmingReader(Reader):
@@ -29,13 +31,10 @@ class ConfirmingReader(Reader):
 
 
 class Binding:
-    """The binding's consumer: each acknowledgement gets the result in its token."""
+    """A consumer of the client library that was never opened, which refuses each acknowledgement at once."""
 
     def __init__(self) -> None:
-        self._consumer = self
-
-    def acknowledge_async(self, token: Any, call: Any) -> None:
-        call(CLOSED if token == "lost" else OK)
+        self._consumer = pulsar._pulsar.Consumer()
 
 
 def _native(results: AckResults, reader: Reader) -> NativeConsumer:
@@ -53,14 +52,43 @@ def test_the_option_is_set_in_the_configuration_of_each_consumer_and_of_no_other
     client.close()
 
 
-def test_a_client_library_without_the_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ack_receipts, "_SET", "no_such_function")
-    ack_receipts._enabler.cache_clear()
+@pytest.mark.parametrize(
+    ("name", "replacement", "detail"),
+    [
+        ("_SET", "no_such_function", "no_such_function"),
+        ("_ACKNOWLEDGE", "no_such_function", "no_such_function"),
+        ("_SET", ack_receipts._IS_SET, "does not keep the option"),
+        ("_LEDGER", "_ZNK6pulsar9MessageId7entryIdEv", "other message ids"),
+    ],
+)
+def test_a_client_library_without_the_option_or_the_call_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, replacement: str, detail: str
+) -> None:
+    monkeypatch.setattr(ack_receipts, name, replacement)
+    ack_receipts._receipts.cache_clear()
     try:
-        with pytest.raises(ClusterError, match=r"K772.*no_such_function"):
+        with pytest.raises(ClusterError, match=rf"K772.*{detail}"):
             check_receipts()
     finally:
-        ack_receipts._enabler.cache_clear()
+        ack_receipts._receipts.cache_clear()
+
+
+def test_a_list_has_one_result() -> None:
+    results: list[int] = []
+    acknowledge_list(pulsar._pulsar.Consumer(), IDS, results.append)
+    assert results == [NOT_OPEN]
+    with pytest.raises(AttributeError):
+        acknowledge_list(pulsar._pulsar.Consumer(), [*IDS, "of nobody"], results.append)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        acknowledge_list(pulsar._pulsar.Consumer(), [pulsar._pulsar.Message()], results.append)
+    assert results == [NOT_OPEN]
+
+
+def test_a_list_beyond_the_numbers_is_sent_and_its_result_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ack_receipts._receipts(), "_free", deque())
+    results: list[int] = []
+    acknowledge_list(pulsar._pulsar.Consumer(), IDS, results.append)
+    assert results == [-1]
 
 
 def test_results_come_to_the_sink_of_their_number_in_bundles() -> None:
@@ -68,8 +96,8 @@ def test_results_come_to_the_sink_of_their_number_in_bundles() -> None:
     results = AckResults(None, problems.append)
     first, second = Sink(), Sink()
     assert (results.add(first), results.add(second)) == (0, 1)
-    for ticket, result in enumerate([OK, CLOSED, OK], 1):
-        results.binding.put(ticket % 2, ticket, result)
+    results.binding.put(1, [1, 3], 0)
+    results.binding.put(0, [2], NOT_OPEN)
     eventually(lambda: len(first.unknown) + len(second.confirmed) == 3)
     assert (first.unknown, second.confirmed, first.confirmed, second.unknown) == ([2], [1, 3], [], [])
     results.close()
@@ -86,16 +114,16 @@ def test_a_wait_without_results_ends() -> None:
 def test_tokens_of_either_kind_have_results() -> None:
     sender, reader = SimpleNamespace(), ConfirmingReader()
     results = AckResults(SimpleNamespace(reader=ConfirmingReader, sender=lambda: sender), lambda _: None)  # type: ignore[arg-type]
-    _native(results, reader).acknowledge_with([1, "kept", 2, "lost"], [7, 8, 9, 10], results, 3)
-    assert [one[:2] for one in reader.acked] == [(1, 7), ("kept", 8), (2, 9), ("lost", 10)]  # type: ignore[index]
+    _native(results, reader).acknowledge_with([1, IDS[0], 2, IDS[1]], [7, 8, 9, 10], results, 3)
+    assert [one[:2] for one in reader.acked] == [(1, 7), (IDS[0], 8), (2, 9), (IDS[1], 10)]  # type: ignore[index]
     assert all(one[2:] == (sender, 3) for one in reader.acked)  # type: ignore[index]
     ((number, _, found),) = results.binding.receipts(1_000, 0)
-    assert (number, [one[:2] for one in found]) == (3, [(8, 0), (10, 1)])
+    assert (number, [one[:2] for one in found]) == (3, [(8, NOT_OPEN), (10, NOT_OPEN)])
 
 
 def test_with_an_earlier_border_the_binding_acknowledges() -> None:
     results = AckResults(Border(Reader()), lambda _: None)  # type: ignore[arg-type]
     assert results.native is None
-    _native(results, Reader()).acknowledge_with([1, 2], [7, 8], results, 0)
+    _native(results, Reader()).acknowledge_with(IDS[:2], [7, 8], results, 0)
     ((_, _, found),) = results.binding.receipts(1_000, 0)
     assert [one[0] for one in found] == [7, 8]

@@ -1,0 +1,217 @@
+# pure: every branch is tested
+"""Identity of a source: ids of its changes, names of its producers, and the rule which stored messages are its own.
+
+Whoever may produce to a topic may write any property, `kodo-id` and `kodo-covered` included, so that a property proves
+nothing. A stored message is the source's own if it has the name of one of its producers, which the broker keeps beside
+the message and gives to one connection at a time; and, if there are signing keys, a signature by one of them. Numbers
+of such a name rise, because the broker drops a message with any other number (`positions`). A message out of this order
+was sent by somebody who took the name while the source was away, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodo_consumer.source.positions import Position, lsn_text, read_lsn, read_position
+from kodoctl.protocol.properties import COVERED, ID, ORIGIN_ID, ROUTING, SEQ
+from kodoctl.protocol.sequence_numbers import BrokenNumberError, Number, read_number
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.binary.message_reader import ReadMessage
+
+_FORK: Final = re.compile(r"^\s*([0-9]+)\s+([0-9A-F]+/[0-9A-F]+)", re.ASCII | re.MULTILINE)
+_SPAN: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})\.\.([0-9A-F]{1,8}/[0-9A-F]{1,8})", re.ASCII)
+_MOST_STRANGERS: Final = 100  # names of them that are kept
+_OTHERS: Final = "and others"
+UNSIGNED: Final = "a message under its name has no valid signature by the keys that are given"
+OUT_OF_ORDER: Final = "somebody else sent under the name of the source's producer: its messages are out of order"
+
+
+class System(NamedTuple):
+    """The database server: its identity, its timeline and the present end of its log. `forks`: earlier timelines, and
+    the positions at which they ended, ascending: from there on another timeline may have another commit at a position.
+    """
+
+    id: str
+    timeline: int
+    end: int
+    forks: tuple[tuple[int, int], ...] = ()
+
+    def timeline_at(self, lsn: int) -> int:
+        """Timeline to which a position of this server's log belongs."""
+        if not self.forks or lsn >= self.forks[-1][1]:
+            return self.timeline
+        return next(timeline for timeline, end in self.forks if lsn < end)
+
+
+class Span(NamedTuple):
+    """Part of the log of which a mark says that all is stored. `start`: 0: a snapshot stands for everything before;
+    `routing`: of the process that sent the mark, "": an earlier release wrote none.
+    """
+
+    start: int
+    end: int
+    routing: str = ""
+
+
+class StoredChange(NamedTuple):
+    """Stored message with the id of a change. `producer`: name under which it was sent; `doubt`: why nothing can be
+    decided by it, "": it is the source's own.
+    """
+
+    position: Position
+    producer: str
+    doubt: str = ""
+
+
+class Stranger(NamedTuple):
+    """Stored message with the id of a change, sent by somebody else. `producer`: name under which it was sent."""
+
+    position: Position
+    producer: str
+
+
+class SourceIdentity:
+    """Identity of one source on one server. `slot`: name of its slot; `routing`: of its present topology, see
+    `routing_of`; `signer`: verifies signatures, None: nothing is signed.
+    """
+
+    def __init__(self, slot: str, system: System, routing: str, signer: Signer | None = None) -> None:
+        self.slot, self.system, self.routing, self._signer = slot, system, routing, signer
+        self._id = re.compile(re.escape(f"{slot}:{system.id}") + "(?:@([0-9]{1,10}))?:(.+)", re.ASCII)
+        self._covering = {self.coverage_producer(timeline): timeline for timeline, _ in system.forks}
+        self._covering[self.coverage_producer()] = system.timeline
+        self._origins: set[str] = set()
+        self.learn([routing])
+
+    def learn(self, routings: Iterable[str]) -> None:
+        """Takes in the routings of earlier processes, as their marks have them: they sent under other names."""
+        timelines = [self.system.timeline, *(timeline for timeline, _ in self.system.forks)]
+        self._origins.update(
+            self._origin(timeline, routing) for timeline in timelines for routing in routings if routing
+        )
+
+    def id_of(self, position: Position) -> str:
+        """The `kodo-id` of a change. Timeline 1 is left out: after a fail-over a position may mean another change."""
+        timeline = self.system.timeline_at(position.lsn)
+        return f"{self.slot}:{self.system.id}{'' if timeline == 1 else f'@{timeline}'}:{position}"
+
+    def producer(self, position: Position) -> str:
+        """Name of the producer under which a position is numbered."""
+        return self._producer(self._origin(self.system.timeline, self.routing), position)
+
+    def coverage_producer(self, timeline: int | None = None) -> str:
+        """Name of the producer of marks. `timeline`: None: the present one."""
+        return f"kodo-source-{self.slot}-{self.system.id}-{timeline or self.system.timeline}-covered"
+
+    def has_producer(self, name: str) -> bool:
+        """True if a producer of changes has this name, now or in an earlier topology."""
+        return any(name.startswith(f"kodo-source-{self.slot}-{origin}-") for origin in self._origins)
+
+    def change_of(self, message: ReadMessage, partition: str) -> StoredChange | Stranger | None:
+        """Returns the change whose id a stored message of a partition has; None: it has none of this server's log, or a
+        worker moved it, or a recall sent it.
+        """
+        properties = message.properties
+        found = self._id.fullmatch(properties.get(ID, "")) if ORIGIN_ID not in properties else None
+        position = read_position(found[2]) if found else None
+        if found is None or position is None or int(found[1] or 1) != self.system.timeline_at(position.lsn):
+            return None
+        names = {self._producer(origin, position) for origin in self._origins}
+        if message.producer not in names or message.batch >= 0 or not _is_numbered(message):
+            return Stranger(position, message.producer)
+        return StoredChange(position, message.producer, "" if self._is_signed(message, partition) else UNSIGNED)
+
+    def span_of(self, message: ReadMessage, partition: str) -> Span | None:
+        """Returns the part of the log that a stored mark of this source covers; None: the message is no such mark. Of an
+        earlier timeline it is the part that this server has, too.
+        """
+        timeline = self._covering.get(message.producer)
+        found = _SPAN.fullmatch(message.properties.get(COVERED, "")) if timeline is not None else None
+        if found is None or not self._is_signed(message, partition):
+            return None
+        end = min([read_lsn(found[2]), *(fork for number, fork in self.system.forks if number == timeline)])
+        return Span(read_lsn(found[1]), end, message.properties.get(ROUTING, ""))
+
+    def mark_properties(self, start: int, end: int) -> dict[str, str]:
+        """Properties of a mark that covers the log from `start` to `end`."""
+        return {COVERED: f"{lsn_text(start)}..{lsn_text(end)}", ROUTING: self.routing}
+
+    def _origin(self, timeline: int, routing: str) -> str:
+        return _digest([self.system.id, timeline, routing])
+
+    def _producer(self, origin: str, position: Position) -> str:
+        return f"kodo-source-{self.slot}-{origin}-{position.group}"
+
+    def _is_signed(self, message: ReadMessage, partition: str) -> bool:
+        return self._signer is None or self._signer.genuine(partition, message.payload, message.properties)
+
+
+class PartitionCopies:
+    """Stored messages of a source in one partition, added in the order of the broker. `changes`: number of the source's
+    own messages by position; `doubts`: reason by position why nothing is decided by a message of it; `spans`: of marks;
+    `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name
+    of their producer, of the first hundred names; `first`: the lowest position of an own message, None: there is none;
+    `highest`: the last number of an own message, by the name of its producer; `impostors`: names of own producers under
+    which there are messages that do not count. Rows of a snapshot are left out.
+    """
+
+    def __init__(self, identity: SourceIdentity, partition: str, start: int = 0) -> None:
+        self.changes: Counter[Position] = Counter()
+        self.doubts: dict[Position, str] = {}
+        self.spans: list[Span] = []
+        self.strangers: Counter[str] = Counter()
+        self.first: Position | None = None
+        self.highest: dict[str, int] = {}
+        self.impostors: set[str] = set()
+        self._identity, self._partition, self._start = identity, partition, start
+
+    def add(self, message: ReadMessage) -> None:
+        """Adds the next stored message."""
+        if (span := self._identity.span_of(message, self._partition)) is not None:
+            self.spans.append(span)
+            return
+        match self._identity.change_of(message, self._partition):
+            case StoredChange(position, producer, doubt) if not position.is_snapshot:
+                if not doubt and position.number > self.highest.get(producer, 0):
+                    self.highest[producer] = position.number
+                    self.changes[position] += 1
+                    self.first = min(self.first or position, position)
+                    return
+                self.doubts[position] = doubt or OUT_OF_ORDER
+            case Stranger(position, producer) if position.lsn >= self._start:
+                is_shown = producer in self.strangers or len(self.strangers) < _MOST_STRANGERS
+                self.strangers[producer if is_shown else _OTHERS] += 1
+            case _:
+                pass
+        if self._identity.has_producer(message.producer):
+            self.impostors.add(message.producer)
+
+
+def routing_of(decisive: Any) -> str:
+    """Hash of the values that decide topic, partition and key of a source's messages, and whether a change makes one."""
+    return _digest(decisive)
+
+
+def forks_of(history: str) -> tuple[tuple[int, int], ...]:
+    """Earlier timelines with the positions at which they ended, from the text of a timeline's history file."""
+    return tuple((int(timeline), read_lsn(end)) for timeline, end in _FORK.findall(history))
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _is_numbered(message: ReadMessage) -> bool:
+    """True if the message has a number of the partition in which it is stored, as each message of a source."""
+    try:
+        number = read_number(message.properties.get(SEQ, ""))
+    except BrokenNumberError:
+        return False
+    return isinstance(number, Number) and number.partition == max(0, message.partition)

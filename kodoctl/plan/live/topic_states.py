@@ -1,0 +1,83 @@
+"""States of declared topics that no policy shows, read for topics that a plan adopts or updates: terminated topics
+(K442), and live schemas that producers without a schema do not fit (K443).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.changes import Adopt, Update
+from kodoctl.plan.policy_levels import levels_of, namespace_changes
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
+from kodoctl.pulsar.inventory.live_inventory import read_schema
+from kodoctl.pulsar.inventory.undeclarable import terminated_partitions
+from kodoctl.topology.names import State
+from kodoctl.topology.resources import SchemaResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.admin.admin import Admin
+    from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.topology.names import TopicName
+
+
+def topic_state_findings(admin: Admin, desired: Desired, live: Live, plan: Plan) -> Iterator[Diagnostic]:
+    """Yields a warning for each topic that takes no more messages (K442), or refuses producers without a schema though
+    the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for each
+    such topic with schema validation.
+    """
+    topics = [change for change in plan.changes if _is_live_topic(change)]
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="state") as pool:
+        yield from filter(None, pool.map(lambda change: _terminated(admin, change), topics))
+        unfit = _without_schema(desired, live, plan)
+        wanted = [change for change in topics if _name(change) in unfit]
+        yield from filter(None, pool.map(lambda change: _refusing(admin, change), wanted))
+
+
+def _is_live_topic(change: Change) -> bool:
+    return isinstance(change, Adopt | Update) and isinstance(change.before, TopicResource)
+
+
+def _name(change: Change) -> TopicName:
+    assert isinstance(change, Adopt | Update)
+    assert isinstance(change.before, TopicResource)
+    return change.before.name
+
+
+def _terminated(admin: Admin, change: Change) -> Diagnostic | None:
+    """The warning about a terminated topic. The first partition speaks for all: Pulsar terminates them together."""
+    assert isinstance(change, Adopt | Update)
+    assert isinstance(change.before, TopicResource)
+    topic = change.before.name
+    if not terminated_partitions(admin, topic, min(change.before.partitions, 1)):
+        return None
+    detail = f"{topic} was terminated: its stored messages can be read, and no producer can send there again"
+    return warning("K442", "a terminated topic", detail, change.about.where)
+
+
+def _without_schema(desired: Desired, live: Live, plan: Plan) -> frozenset[TopicName]:
+    """Ready topics whose schema validation is on after the plan, and for which the file declares no schema."""
+    declared = {one.resource.topic for one in desired.objects.values() if isinstance(one.resource, SchemaResource)}
+    set_by_plan = namespace_changes(plan.changes)
+    found = set()
+    for expansion in desired.expansions:
+        levels = levels_of(expansion.namespace, live, set_by_plan)
+        for topic in expansion.topics:
+            own = topic.resource.policies.get("schema_validation")
+            enforced = levels.effective("schema_validation", own, after=True).value is True
+            if enforced and topic.state is State.READY and topic.name not in declared:
+                found.add(topic.name)
+    return frozenset(found)
+
+
+def _refusing(admin: Admin, change: Change) -> Diagnostic | None:
+    topic = _name(change)
+    if read_schema(admin, topic) is None:
+        return None
+    detail = f"{topic} has a schema and validates: it refuses producers without one, as those of this file are"
+    return warning("K443", "a topic that refuses producers without a schema", detail, change.about.where)

@@ -1,0 +1,39 @@
+# adapter: reads the broker
+"""Times at which a broker stored messages, by its own clock: when it closed each ledger of a partition, and, where its
+configuration has it note them (AppendBrokerTimestampMetadataInterceptor), the time of each entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from kodoctl.pulsar.admin.admin import Admin, must, topic_path
+from kodoctl.topology.names import TopicName
+
+_NOTED: Final = "X-Pulsar-Broker-Entry-METADATA-timestamp"
+
+
+def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
+    """Reads when each ledger of a partition was closed, in ms since the epoch; the last one counts as open. After a
+    broker died the time is that of the next start. None: this role may not read it. Raises AdminError.
+    """
+    reply = admin.call("GET", f"{topic_path(TopicName.parse(part))}/internal-info")
+    if reply.forbidden:
+        return None
+    ledgers = (must(reply, f"reading ledgers of {part}") or {}).get("ledgers") or []
+    return {int(one["ledgerId"]): int(one["timestamp"]) for one in ledgers[:-1] if one.get("timestamp")}
+
+
+def noted_time(admin: Admin, part: str, place: tuple[int, int]) -> int | None:
+    """Reads when an entry (ledger, entry) was stored, in ms since the epoch. None: the broker does not note it, or does
+    not return the entry.
+    """
+    path = f"{topic_path(TopicName.parse(part))}/ledger/{place[0]}/entry/{place[1]}"
+    reply = admin.call("GET", path, patient=False)
+    text = reply.headers.get(_NOTED) if reply.ok else None
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000) if text else None
+    except ValueError:
+        return None

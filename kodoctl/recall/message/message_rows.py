@@ -1,0 +1,121 @@
+"""Messages as rows for other programs: JSON lines, or a Parquet file (extra `recall`). Rows are written as they come."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.documents.json_form import row_of
+from kodoctl.documents.recall_document import MessageRow
+from kodoctl.errors import UsageError, error
+from kodoctl.recall.message.payload_view import PayloadForm, payload_view
+
+if TYPE_CHECKING:
+    from kodoctl.recall.message.stored_message import DeadLetter
+
+JSON_LINES: Final = "jsonl"
+PARQUET: Final = "parquet"
+_GROUP: Final = 1_000  # rows that are written at once
+_NUMBERS: Final = ("published", "event_time", "attempts", "size")
+Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
+"""Yields parts of a file as rows come."""
+
+
+def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
+    """Converts a message. Of the payload it contains the text as it is stored, or the text that its `form` allows to
+    show.
+    """
+    view = payload_view(letter, form)
+    text = letter.text if form.keeps_text and letter.text is not None else view.text
+    return row_of(
+        MessageRow,
+        letter,
+        position=str(letter.position),
+        id=letter.identity,
+        published=letter.publish_time,
+        properties=dict(sorted(letter.properties.items())),
+        size=None if letter.payload is None else letter.size,
+        payload_kind=view.kind,
+        payload=None if letter.payload is None else text,
+        payload_note=view.note,
+    )
+
+
+def encoder_of(suffix: str) -> Encoder:
+    """Encoder for a file suffix, JSON_LINES or PARQUET. Raises UsageError (K585), also if a library is missing."""
+    if suffix == JSON_LINES:
+        return _json_lines
+    if suffix != PARQUET:
+        detail = (
+            f"a name that ends with .{JSON_LINES} (JSON lines) or .{PARQUET} says how they are written, not {suffix!r}"
+        )
+        raise UsageError(error("K585", "messages cannot be written", detail))
+    try:
+        from pyarrow import parquet  # noqa: F401
+    except ImportError:
+        detail = f"pyarrow is missing: pip install '.[recall]' in a clone of kodoctl, or choose .{JSON_LINES}"
+        raise UsageError(error("K585", "messages cannot be written", detail)) from None
+    return _parquet
+
+
+def _json_lines(rows: Iterable[MessageRow]) -> Iterator[bytes]:
+    for row in rows:
+        yield json.dumps(row).encode() + b"\n"
+
+
+def _parquet(rows: Iterable[MessageRow]) -> Iterator[bytes]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    text, number = pa.string(), pa.int64()
+    types = {
+        name: pa.map_(text, text) if name == "properties" else number if name in _NUMBERS else text
+        for name in MessageRow.__annotations__
+    }
+    sink, remaining = _Sink(), iter(rows)
+    with parquet.ParquetWriter(sink, pa.schema(list(types.items())), compression="zstd") as writer:
+        while group := [*islice(remaining, _GROUP)]:
+            columns = {name: pa.array(_column(group, name), kind) for name, kind in types.items()}
+            writer.write_table(pa.table(columns))
+            yield sink.take()
+    yield sink.take()
+
+
+def _column(group: list[MessageRow], name: str) -> list[Any]:
+    """Values of a column: of a map as pairs, and of a text without halves of characters, which Parquet refuses."""
+    values: list[Any] = [dict(row)[name] for row in group]
+    if name == "properties":
+        return [[(_whole(key), _whole(value)) for key, value in one.items()] for one in values]
+    return [_whole(one) if isinstance(one, str) else one for one in values]
+
+
+def _whole(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+class _Sink(io.RawIOBase):
+    """File that keeps written bytes until `take`, so that they can be handed on while the file grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self._size += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> bytes:
+        """Returns the bytes that were written since the last call."""
+        taken, self._parts = b"".join(self._parts), []
+        return taken

@@ -1,0 +1,157 @@
+# pure: every branch is tested
+"""View of a payload for people: JSON or Avro by the declared schema, with everything redacted that the file declares.
+
+Two declarations redact: `payloads.mask` names values by JSON path, `error_text.redact` has patterns. A part that cannot
+be searched is not shown at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.protocol import properties
+from kodoctl.protocol.json_payload import JsonPayloadError, read_json
+from kodoctl.protocol.properties import REDACTED
+
+if TYPE_CHECKING:
+    from kodoctl.recall.message.stored_message import DeadLetter
+    from kodoctl.topology.json_paths import JsonPath
+
+MASK: Final = "***"
+SEARCHED: Final = 4_096  # characters of a line that patterns search: the time of a search may grow with their square
+MOST_SEARCHED: Final = 65_536  # characters of a payload
+_BYTES: Final = 100  # shown of a payload that is no text
+Read = Callable[[bytes, str], Any]
+"""Reads a payload by its declared schema: gets bytes and schema version ("": the declared one). Raises ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadForm:
+    """Declaration of a topic's payloads. `kind`: `json`, `avro` or "" for none; `read`: reader of the declared schema,
+    None for none; `mask`: paths whose values are replaced; `redact`: patterns, whose matches are replaced; `tenant_by`:
+    property of the tenant, None for none.
+    """
+
+    kind: str = ""
+    read: Read | None = None
+    mask: tuple[JsonPath, ...] = ()
+    redact: tuple[re.Pattern[str], ...] = ()
+    tenant_by: str | None = None
+
+    @property
+    def keeps_text(self) -> bool:
+        """True if a payload that is text is shown as it is stored: it is no Avro, and no part of it is redacted."""
+        return self.kind != "avro" and not self.mask and not self.redact
+
+
+NO_FORM: Final = PayloadForm()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadView:
+    """A payload for people. `kind`: `json`, `avro`, `text`, `bytes`, or `none` for a tombstone; `text`: lines, "" if
+    nothing may be shown; `note`: text about what is wrong with it or not shown, "" for nothing.
+    """
+
+    kind: str
+    text: str
+    note: str = ""
+
+    def beginning(self, most: int) -> str:
+        """The text on one line, cut to `most` characters."""
+        line = " ".join(one.strip() for one in self.text.splitlines()) if self.kind in ("json", "avro") else self.text
+        return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
+    """Makes the view of a message's payload. Never raises for any payload."""
+    if letter.payload is None:
+        return PayloadView("none", "")
+    lines, note = _document_lines(letter.payload, letter.properties, form)
+    if lines is not None:
+        return _shown(form.kind or "json", lines, note, form)
+    if form.mask:
+        return PayloadView(
+            "bytes", "", _join(note, "not shown: the file masks values of it, and they cannot be located")
+        )
+    if letter.text is None:
+        if form.redact:
+            return PayloadView("bytes", "", _join(note, "not shown: the file redacts texts, and it is none"))
+        rest = " …" if len(letter.payload) > _BYTES else ""
+        return PayloadView("bytes", letter.payload[:_BYTES].hex(" ") + rest, note)
+    return _shown("text", letter.text.splitlines() or [""], note, form)
+
+
+def _document_lines(payload: bytes, given: Mapping[str, str], form: PayloadForm) -> tuple[list[str] | None, str]:
+    """Lines of the payload as a document, None if it is none, and a note about the declared schema."""
+    note = ""
+    try:
+        if form.read is not None:
+            try:
+                return _lines(form.read(payload, given.get(properties.SCHEMA, "")), form), ""
+            except ValueError as problem:
+                note = str(problem)
+        return (None, note) if form.kind == "avro" else (_lines(read_json(payload), form), note)
+    except JsonPayloadError as problem:
+        return None, note or str(problem) if form.kind else ""
+    except RecursionError:
+        return None, "nested too deeply"
+
+
+def _lines(value: Any, form: PayloadForm) -> list[str]:
+    """Lines of a document, with masked values, and with the matches in each of its texts replaced."""
+    copy = json.loads(json.dumps(value, default=_plain, skipkeys=True))
+    for path in form.mask:
+        path.replace(copy, MASK)
+    if form.redact:
+        copy = _redacted(copy, form)
+    return json.dumps(copy, ensure_ascii=False, indent=2).splitlines()
+
+
+def _plain(value: Any) -> str:
+    """Text of an Avro value that JSON does not know: bytes as hexadecimal digits, times and numbers as they print."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _redacted(value: Any, form: PayloadForm) -> Any:
+    """The value with its texts redacted, before JSON escapes characters of them; a number that matches is one, too."""
+    match value:
+        case dict():
+            return {_line(name, form): _redacted(one, form) for name, one in value.items()}
+        case list():
+            return [_redacted(one, form) for one in value]
+        case str():
+            return _line(value, form)
+        case int() | float() if not isinstance(value, bool):
+            text = _line(str(value), form)
+            return value if text == str(value) else text
+        case _:
+            return value
+
+
+def _shown(kind: str, lines: list[str], note: str, form: PayloadForm) -> PayloadView:
+    """The view of these lines: each is searched as a whole, so that a pattern may name key and value."""
+    if form.redact:
+        if sum(map(len, lines)) > MOST_SEARCHED:
+            return PayloadView(
+                kind, "", _join(note, f"not shown: longer than {MOST_SEARCHED:,} characters, and redacted")
+            )
+        lines = [_line(one, form) for one in lines]
+    text = "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # half of a character is no text
+    return PayloadView(kind, text, note)
+
+
+def _line(text: str, form: PayloadForm) -> str:
+    if len(text) > SEARCHED:
+        return REDACTED
+    for pattern in form.redact:
+        text = pattern.sub(REDACTED, text)
+    return text
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(filter(None, notes))

@@ -1,0 +1,47 @@
+"""Answer with a file of messages, sent while it is read. A file that breaks off is never taken for a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from kodoctl.errors import KodoctlError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+KINDS: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+"""Media type by file suffix, for each file that a page offers."""
+
+
+class ExportResponse(Response):
+    """Sends the parts of a file as they come. If one of them cannot be read, the answer has no end, so that the browser
+    reports a download that failed. `name`: of the file, without anything that a header cannot hold.
+    """
+
+    def __init__(self, parts: Iterator[bytes], name: str, suffix: str) -> None:
+        self._first = next(parts, b"")  # raises before anything is sent
+        self._parts = parts
+        super().__init__(
+            media_type=KINDS[suffix], headers={"Content-Disposition": f'attachment; filename="{_plain(name)}.{suffix}"'}
+        )
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # of ASGI
+        """Answers one request."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        part: bytes | None = self._first
+        try:
+            while part is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                part = await run_in_threadpool(next, self._parts, None)
+        except KodoctlError:
+            return  # without an end
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _plain(name: str) -> str:
+    return "".join(one if one.isascii() and (one.isalnum() or one in "-_.") else "_" for one in name)[:100]

@@ -1,0 +1,70 @@
+# pure: every branch is tested
+"""Badges of a subscription: the live orders in force, those of one kind together where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.protocol.overrides import (
+    InvalidOverridesError,
+    Override,
+    OverrideKind,
+    active_overrides,
+    parse,
+    steered_text,
+    until_text,
+)
+from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus
+
+_NAMED: Final = 3  # orders of one kind that are named
+_TOGETHER: Final = {
+    OverrideKind.PAUSE: "paused",
+    OverrideKind.WEIGHT: "weighted",
+    OverrideKind.LIMIT: "limited",
+    OverrideKind.SLOTS: "slots changed",
+    OverrideKind.MOVE: "moved",
+}
+
+
+def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
+    """Yields the badges of a subscription at `now`, ms since the epoch. What workers cannot read, or do not follow, is
+    one as well.
+    """
+    for value in dict.fromkeys(lane.steered for lane in lanes if lane.steered):
+        try:
+            active = active_overrides(parse(value), now)
+        except InvalidOverridesError:
+            active = ()
+        by_kind: dict[OverrideKind, list[Override]] = {}
+        for order in active:
+            by_kind.setdefault(order.what, []).append(order)
+        for kind, orders in by_kind.items():
+            if len(orders) > _NAMED:
+                yield f"{many(len(orders), 'order')}: {_TOGETHER[kind]}, the last until {until_text(orders)}"
+            else:
+                yield from map(_badge, orders)
+        if not active and (text := steered_text(value, now)):
+            yield text
+
+
+def is_paused(lanes: Sequence[LaneStatus], now: int) -> bool:
+    """True if an order in force pauses a lane or a tenant of the subscription."""
+    for lane in lanes:
+        try:
+            orders = active_overrides(parse(lane.steered), now) if lane.steered else ()
+        except InvalidOverridesError:
+            orders = ()
+        if any(order.what is OverrideKind.PAUSE for order in orders):
+            return True
+    return False
+
+
+def _badge(order: Override) -> str:
+    by = f" by {order.who}" if order.who else ""
+    why = f": {order.why}" if order.why else ""
+    limited = "limited: " if order.what is OverrideKind.LIMIT else ""
+    return f"{limited}{order} until {until_text([order])}{by}{why}"

@@ -1,0 +1,122 @@
+# pure: every branch is tested
+"""Rates and depths of lanes over the last readings, kept in memory, and their drawing as a sparkline."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodoctl.text.formatting import duration_text
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus, StatusReading
+
+READINGS: Final = 60  # that are kept: ten minutes of a window that is seen
+WIDTH, HEIGHT = 120, 24  # of a sparkline
+_SPAN: Final = 60_000  # ms: the broker's rates are of the last minute
+_GROWTH: Final = 100  # entries: a smaller growth is no news
+LaneKey = tuple[str, str, str, str]
+"""(topology, topic, ground topic, subscription)."""
+ReaderKey = tuple[str, str, str]
+"""(topology, ground topic, subscription)."""
+
+
+class RatePoint(NamedTuple):
+    """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
+    entries in lanes that have workers.
+    """
+
+    at: int
+    into: float
+    out: float
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """Drawing of the rates. `into`, `out`: points of the two lines, "" for less than two readings; `now`: the last
+    rates in words; `text`: the drawing in words.
+    """
+
+    into: str
+    out: str
+    now: str
+    text: str
+
+
+class RateHistory:
+    """The last READINGS readings. A lane that a reading lacks begins anew. Only one thread may call `add` at a time."""
+
+    def __init__(self) -> None:
+        self._rates: dict[ReaderKey, deque[RatePoint]] = {}
+        self._depths: dict[LaneKey, deque[tuple[int, int]]] = {}
+
+    def add(self, reading: StatusReading) -> None:
+        """Adds a reading."""
+        rates: dict[ReaderKey, deque[RatePoint]] = {}
+        depths: dict[LaneKey, deque[tuple[int, int]]] = {}
+        for topology in reading.topologies:
+            by_reader: dict[ReaderKey, list[LaneStatus]] = {}
+            for lane in topology.lanes:
+                by_reader.setdefault((topology.name, *lane.reader), []).append(lane)
+                key = (topology.name, lane.topic, *lane.reader)
+                depths[key] = self._depths.get(key) or deque(maxlen=READINGS)
+                depths[key].append((reading.at, lane.entries))
+            for reader, lanes in by_reader.items():
+                rates[reader] = self._rates.get(reader) or deque(maxlen=READINGS)
+                rates[reader].append(_point(reading.at, lanes))
+        self._rates, self._depths = rates, depths
+
+    def rates(self, topology: str, reader: tuple[str, str]) -> Sequence[RatePoint]:
+        """Rates of a subscription, oldest first."""
+        return tuple(self._rates.get((topology, *reader), ()))
+
+    def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
+        """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
+        grew by less than 100 entries or for less than a minute.
+        """
+        points = tuple(self._depths.get((topology, lane.topic, *lane.reader), ()))
+        if any(later[1] < earlier[1] for earlier, later in pairwise(points)) or len(points) < 2:
+            return 0, 0
+        span, growth = points[-1][0] - points[0][0], points[-1][1] - points[0][1]
+        return (growth, span) if growth >= _GROWTH and span >= _SPAN else (0, 0)
+
+    def standstill(self, topology: str, reader: tuple[str, str]) -> int:
+        """Time in ms for which messages waited in lanes with workers and none was delivered; 0 for less than a minute."""
+        still = 0
+        points = self.rates(topology, reader)
+        for point in reversed(points):
+            if point.out or not point.waiting:
+                break
+            still = points[-1].at - point.at
+        return still if still >= _SPAN else 0
+
+
+def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
+    ready = [lane for lane in lanes if lane.state == "ready"]
+    waiting = sum(lane.entries for lane in ready if lane.consumers)
+    return RatePoint(at, sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready), waiting)
+
+
+def sparkline(points: Sequence[RatePoint]) -> Sparkline:
+    """Drawing of rates, with one scale for both lines. `points`: one or more."""
+    last = points[-1]
+    now = f"in {last.into:,.1f}/s, out {last.out:,.1f}/s"
+    if len(points) < 2:
+        return Sparkline("", "", now, now)
+    span = max(1, last.at - points[0].at)
+    top = max(1.0, *(max(point.into, point.out) for point in points))
+
+    def line(values: Iterable[float]) -> str:
+        places = zip(points, values, strict=True)
+        return " ".join(
+            f"{(point.at - points[0].at) * WIDTH / span:.1f},{HEIGHT - 1 - value * (HEIGHT - 2) / top:.1f}"
+            for point, value in places
+        )
+
+    into, out = [point.into for point in points], [point.out for point in points]
+    ranges = f"in {min(into):,.1f} to {max(into):,.1f}/s, out {min(out):,.1f} to {max(out):,.1f}/s"
+    return Sparkline(line(into), line(out), now, f"{now}; in the last {duration_text(span)} {ranges}")

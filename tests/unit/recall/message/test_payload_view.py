@@ -1,0 +1,110 @@
+"""Payloads for people: documents of any bytes, with everything redacted that a file declares, or not shown at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kodoctl.recall.message.message_json import as_json
+from kodoctl.recall.message.payload_view import NO_FORM, PayloadForm, PayloadView, payload_view
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.topology.json_paths import JsonPath
+
+MASKED = PayloadForm(mask=(JsonPath.parse("$..email"),))
+CARDS = PayloadForm(redact=(re.compile("[0-9]{13,16}"), re.compile('"pin": "[^"]*"')))
+
+
+def letter(payload: bytes | None, **properties: str) -> DeadLetter:
+    return DeadLetter("persistent://kodo/trade/orders", Position(0, 7, 1, -1), payload, properties)
+
+
+def view(payload: bytes | None, form: PayloadForm = NO_FORM) -> PayloadView:
+    return payload_view(letter(payload), form)
+
+
+def fails(_: bytes, __: str) -> Any:
+    raise ValueError("breaks its schema at $.n")
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "text"),
+    [
+        (b'{"n": [1, null]}', "json", '{\n  "n": [\n    1,\n    null\n  ]\n}'),
+        (b"null", "json", "null"),
+        (b"plain\ntext", "text", "plain\ntext"),
+        (b"", "text", ""),
+        (b"\xff\x00", "bytes", "ff 00"),
+        (b"\xff" * 101, "bytes", "ff " * 99 + "ff …"),
+        (None, "none", ""),
+        (b"[" * 900, "text", "[" * 900),
+    ],
+)
+def test_any_payload_has_a_view(payload: bytes | None, kind: str, text: str) -> None:
+    assert view(payload) == PayloadView(kind, text)
+
+
+def test_half_of_a_character_is_no_text() -> None:
+    assert view(b'{"n": "\\ud800"}').text == '{\n  "n": "\\ud800"\n}'
+
+
+def test_masked_values_are_replaced_and_what_cannot_be_searched_is_not_shown() -> None:
+    assert "x@y" not in view(b'{"a": [{"email": {"of": "x@y"}}]}', MASKED).text
+    for payload in (b"email x@y", b'{"email": "x@y", "email": "z@y"}', b"\xff"):
+        assert view(payload, MASKED) == PayloadView(
+            "bytes", "", "not shown: the file masks values of it, and they cannot be located"
+        )
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"card": "4111111111111111"}', b'{"card": 4111111111111111}', b'{"4111111111111111": 1}', b"card 4111111111111111",
+        b'{"card": "\\u0034111111111111111"}', b'["4111111111111111", true, null, 1.5]', b"4111111111111111\xff",
+        b'{"pin": "4111"}', b'"' + b"4111 " * 2_000 + b'"', b"4111 " * 20_000,
+    ],
+)  # fmt: skip
+def test_no_part_of_a_payload_that_a_pattern_matches_is_shown(payload: bytes) -> None:
+    shown = view(payload, CARDS)
+    assert "4111" not in shown.text
+    assert "[redacted]" in shown.text or shown.note.startswith("not shown")
+
+
+def test_a_declared_schema_reads_the_payload_and_says_what_does_not_fit() -> None:
+    record = {"raw": b"\x01", "at": datetime(2026, 1, 1, tzinfo=UTC), "card": "4111111111111111"}
+    avro = PayloadForm("avro", lambda data, version: {**record, "version": version}, redact=CARDS.redact)
+    shown = payload_view(letter(b"\x02", **{"kodo-schema": "L1:3"}), avro)
+    assert (shown.kind, shown.note) == ("avro", "")
+    assert json.loads(shown.text) == {
+        "raw": "01", "at": "2026-01-01 00:00:00+00:00", "card": "[redacted]", "version": "L1:3",
+    }  # fmt: skip
+    assert view(b'{"n": 1}', PayloadForm("json", fails)) == PayloadView(
+        "json", '{\n  "n": 1\n}', "breaks its schema at $.n"
+    )
+    assert view(b"{", PayloadForm("json", fails)) == PayloadView("text", "{", "breaks its schema at $.n")
+    assert view(b'{"a": 1, "a": 2}', PayloadForm("json")).note == "it holds a key twice"
+    assert view(b"\xff", PayloadForm("avro", fails)) == PayloadView("bytes", "ff", "breaks its schema at $.n")
+    assert view(b"{}", PayloadForm("avro")) == PayloadView("text", "{}")
+
+
+def test_a_record_that_is_nested_too_deeply_is_no_document() -> None:
+    def read(_: bytes, __: str) -> Any:
+        deep: Any = 1
+        for _level in range(100_000):
+            deep = [deep]
+        return deep
+
+    assert view(b"\xff", PayloadForm("avro", read)) == PayloadView("bytes", "ff", "nested too deeply")
+
+
+def test_a_preview_stays_as_stored_unless_it_is_redacted_or_avro() -> None:
+    stored = letter(b'{"card":"4111111111111111"}')
+    assert as_json(stored)["preview"] == as_json(stored, NO_FORM)["preview"] == '{"card":"4111111111111111"}'
+    assert "content" not in as_json(stored)
+    row = as_json(stored, CARDS)
+    assert row["preview"] == '{ "card": "[redacted]" }'
+    assert row["content"] == {"kind": "json", "text": '{\n  "card": "[redacted]"\n}', "note": ""}
+    assert PayloadView("text", "a\n  b" * 9).beginning(5) == "a\n  …"

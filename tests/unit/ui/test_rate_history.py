@@ -1,0 +1,61 @@
+"""Rates over the last readings: bounded, drawn in one scale, and told in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kodoctl.status.lane_status import StatusReading
+from kodoctl.ui.rate_history import HEIGHT, READINGS, WIDTH, RateHistory, RatePoint, sparkline
+from tests.samples.consoles import NOW, lane, reading
+
+READER = ("orders", "billing")
+
+
+def at(seconds: int, into: float = 0, out: float = 0, entries: int = 0) -> StatusReading:
+    ready = lane(rate_in=into, rate_out=out, entries=entries, consumers=1)
+    return replace(reading(ready, lane("dead", entries=entries)), at=NOW + seconds * 1_000)
+
+
+def history(*readings: StatusReading) -> RateHistory:
+    made = RateHistory()
+    for one in readings:
+        made.add(one)
+    return made
+
+
+def test_the_last_readings_are_kept_and_a_lane_that_is_gone_begins_anew() -> None:
+    made = history(*(at(number, number) for number in range(READINGS + 5)))
+    points = made.rates("trade", READER)
+    assert (len(points), points[0].into, points[-1].into) == (READINGS, 5, READINGS + 4)
+    made.add(StatusReading(NOW, ()))
+    assert made.rates("trade", READER) == ()
+    made.add(at(9, 7))
+    assert [point.into for point in made.rates("trade", READER)] == [7]
+
+
+def test_a_drawing_has_one_scale_and_says_the_same_in_words() -> None:
+    drawn = sparkline([RatePoint(0, 0, 10, 0), RatePoint(60_000, 20, 0, 0)])
+    assert drawn.into == f"0.0,{HEIGHT - 1}.0 {WIDTH}.0,1.0"
+    assert drawn.out == f"0.0,{HEIGHT / 2}.0 {WIDTH}.0,{HEIGHT - 1}.0" or drawn.out.startswith("0.0,12.0")
+    assert drawn.text == "in 20.0/s, out 0.0/s; in the last 1 min in 0.0 to 20.0/s, out 0.0 to 10.0/s"
+    alone = sparkline([RatePoint(0, 1_234.5, 0, 0)])
+    assert (alone.into, alone.text) == ("", "in 1,234.5/s, out 0.0/s")
+
+
+def test_a_lane_grows_if_it_never_shrank_for_a_minute_and_by_a_hundred() -> None:
+    dead = lane("dead")
+
+    def growth(*entries: int) -> tuple[int, int]:
+        return history(*(at(number * 30, entries=count) for number, count in enumerate(entries))).growth("trade", dead)
+
+    assert growth(0, 50, 120) == (120, 60_000)
+    assert growth(0, 200) == growth(0, 50, 90) == growth(0, 200, 190) == growth(7) == (0, 0)
+    assert RateHistory().growth("trade", dead) == (0, 0)
+
+
+def test_messages_stand_still_if_none_was_delivered_for_a_minute() -> None:
+    still = [at(number * 30, entries=3) for number in range(4)]
+    assert history(*still).standstill("trade", READER) == 90_000
+    assert history(at(0, out=1, entries=3), *still[1:]).standstill("trade", READER) == 60_000
+    assert history(*still[:2]).standstill("trade", READER) == 0
+    assert history(*still, at(120)).standstill("trade", READER) == 0
