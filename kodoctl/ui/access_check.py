@@ -10,6 +10,7 @@ lies in a folder with a name that nobody can guess, and the cookie belongs to th
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ _HEADERS: Final = {
     ),
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -53,15 +54,22 @@ class AccessCheck:
         self._cookie = f"kodoctl-ui-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers one request. A page that is not ready when the console ends is answered with that."""
+        is_answered = False
 
         async def send_protected(message: Message) -> None:
+            nonlocal is_answered
             if message["type"] == "http.response.start":
+                is_answered = True
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
         answer = self._refusal(Request(scope)) or self._application
-        await answer({**scope, "root_path": self._folder}, receive, send_protected)
+        try:
+            await answer({**scope, "root_path": self._folder}, receive, send_protected)
+        except asyncio.CancelledError:
+            if not is_answered:
+                await PlainTextResponse("kodoctl ui has ended.\n", 503)(scope, receive, send_protected)
 
     def _refusal(self, request: Request) -> Response | None:
         """Answer to a request that does not reach the console: a refusal, or the cookie for the token. None: the

@@ -17,6 +17,7 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import age_text, lane_text, many, time_text
+from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
 from kodoctl.ui.message_views import (
@@ -29,6 +30,7 @@ from kodoctl.ui.message_views import (
     lane_commands,
     message_view,
 )
+from kodoctl.ui.page_gate import PageGate
 from kodoctl.ui.plan_views import apply_views, stopped_apply
 from kodoctl.ui.rate_history import RateHistory
 
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 
     from kodoctl.errors import Diagnostic
     from kodoctl.status.lane_status import StatusReading
+    from kodoctl.ui.action_pages import ActionMaker
+    from kodoctl.ui.actions import ActionDesk
     from kodoctl.ui.message_views import LaneMessages, SearchResult
     from kodoctl.ui.plan_views import PlanLookup
 
 _PACKAGE: Final = "kodoctl.ui"
 FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
-_STYLES: Final = ("page.css", "catalogue.css", "console.css")
+_STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
 
 class MessageLookup(Protocol):
@@ -99,10 +103,10 @@ class _RecentStatus:
 
 
 class _Pages:
-    """Makes the pages. Each method but `show` answers one path."""
+    """Makes the pages. Each method but `show` answers one path. `acting`: pages lead to forms that make plans."""
 
-    def __init__(self, data: ConsoleData) -> None:
-        self._data, self._status = data, _RecentStatus(data.read_status)
+    def __init__(self, data: ConsoleData, *, acting: bool) -> None:
+        self._data, self._status, self._acting = data, _RecentStatus(data.read_status), acting
         self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
 
     def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
@@ -115,6 +119,7 @@ class _Pages:
             "topologies": [*self._data.words.files],
             "target": self._data.target,
             "production": self._data.production,
+            "acting": self._acting,
             "clock": _clock,
             "many": many,
         }
@@ -201,41 +206,44 @@ class _Pages:
         return {"screen": screen, "sentence": self._data.read_audit()}
 
 
-def console(data: ConsoleData) -> Starlette:
+def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = None) -> Starlette:
     """Makes the application, and begins to read the lanes, so that the first window need not wait for all of it. It
-    needs an AccessCheck before it: it refuses nobody itself.
+    needs an AccessCheck before it: it refuses nobody itself. `actions`: makes plans, and carries them out; None: the
+    console only reads.
     """
-    pages = _Pages(data)
+    pages = _Pages(data, acting=actions is not None)
+    screens, messages, plans = (PageGate(what) for what in ("first screens", "pages of messages", "pages of plans"))
     threading.Thread(target=pages.read_ahead, name="kodo-ui-first", daemon=True).start()
 
-    def answering(page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def answering(page: Callable[[Request], Response], gate: PageGate) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             try:
-                return page(request)
+                with gate.place():
+                    return page(request)
             except KodoctlError as problem:
-                status = 400 if isinstance(problem, UsageError) else 502
-                return pages.show("problem.html.j2", {"problems": problem.diagnostics}, status)
+                return pages.show("problem.html.j2", {"problems": problem.diagnostics}, status_of(problem))
 
         return answer
 
     return Starlette(
         routes=[
-            Route("/", answering(pages.home)),
-            Route("/lanes", answering(pages.lanes)),
-            Route("/lane", answering(pages.lane)),
-            Route("/export", answering(pages.export)),
-            Route("/find", answering(pages.find)),
-            Route("/message", answering(pages.message)),
-            Route("/plans", answering(pages.plans)),
+            Route("/", answering(pages.home, screens)),
+            Route("/lanes", answering(pages.lanes, screens)),
+            Route("/lane", answering(pages.lane, messages)),
+            Route("/export", answering(pages.export, messages)),
+            Route("/find", answering(pages.find, messages)),
+            Route("/message", answering(pages.message, messages)),
+            Route("/plans", answering(pages.plans, plans)),
+            *(ActionPages(pages.show, *actions).routes if actions else ()),
             Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
-            Route("/console.js", lambda _: _asset("text/javascript", "console.js")),
+            Route("/console.js", lambda _: _asset("text/javascript", "console.js", "action.js")),
         ]
     )
 
 
 def _visible(value: object) -> object:
-    """A value with its control characters made visible; HTML of templates stays as it is."""
-    return printable(value) if type(value) is str else value
+    """A value as text, with its control characters made visible; HTML of templates stays as it is."""
+    return value if hasattr(value, "__html__") else printable(str(value))
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 import threading
@@ -15,6 +16,7 @@ from kodoctl.ui.access_check import AccessCheck
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+_LOG: Final = logging.getLogger("uvicorn.error")
 _HOST: Final = "127.0.0.1"
 _GRACE_S: Final = 2  # for answers under way, at the end
 
@@ -48,6 +50,7 @@ class ConsoleServer:
             timeout_graceful_shutdown=_GRACE_S,
         )
         self._server = uvicorn.Server(config)
+        _LOG.addFilter(self._is_told)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="kodo-ui", daemon=True)
         self._thread.start()
 
@@ -56,3 +59,8 @@ class ConsoleServer:
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
+        _LOG.removeFilter(self._is_told)
+
+    def _is_told(self, _: logging.LogRecord) -> bool:
+        """False from the end on: pages that wait for a broker are given up then, which is no error."""
+        return not self._server.should_exit

@@ -22,6 +22,8 @@ from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus, UnreadTopic
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
+from kodoctl.ui.action_pages import ActionMaker
+from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
 from kodoctl.ui.letter_causes import LetterCauses
@@ -277,7 +279,7 @@ class Console:
         self.folder, self.token = parts.path.rstrip("/"), parts.query.partition("=")[2]
         self.own = {"Host": f"127.0.0.1:{server.port}", "Cookie": f"kodoctl-ui-{server.port}={self.token}"}
 
-    def ask(self, path: str = "/", method: str = "GET", **headers: str | None) -> Answer:
+    def ask(self, path: str = "/", method: str = "GET", body: str | None = None, **headers: str | None) -> Answer:
         """Headers replace those of a browser with the cookie; None leaves one out."""
         sent = {**self.own, **{name.replace("_", "-"): value for name, value in headers.items()}}
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
@@ -285,12 +287,19 @@ class Console:
             for name, value in sent.items():
                 if value is not None:
                     connection.putheader(name, value)
-            connection.endheaders()
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body.encode() if body is not None else None)
             answer = connection.getresponse()
             return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
 
+    def post(self, path: str, fields: Mapping[str, str], **headers: str | None) -> Answer:
+        """Sends a form as a page of the console does; headers as in `ask`."""
+        own = {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/x-www-form-urlencoded"}
+        return self.ask(path, "POST", urlencode(fields), **{**own, **headers})
+
 
 @contextmanager
-def served(data: ConsoleData) -> Iterator[Console]:
-    with closing(ConsoleServer(console(data))) as server:
+def served(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = None) -> Iterator[Console]:
+    with closing(ConsoleServer(console(data, actions))) as server:
         yield Console(server)

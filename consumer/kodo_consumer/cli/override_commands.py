@@ -5,29 +5,20 @@ Each order ends by itself.
 from __future__ import annotations
 
 import json
-import socket
 import textwrap
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from kodo_consumer.cli.live_orders import LiveOrders, cannot, new_order, now_ms, open_orders
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodoctl.cli.common.console import columns, command, say, tell, tell_wait
+from kodoctl.cli.common.console import columns, command, say, tell
 from kodoctl.cli.common.options import Format
-from kodoctl.errors import UsageError, error
-from kodoctl.host.host_facts import user_name
-from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
-from kodoctl.topology.units import Duration, UnitError
-
-if TYPE_CHECKING:
-    from kodo_consumer.core.values.policy import Policy
-    from kodoctl.pulsar.control.override_store import OverrideStore
+from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
 
 Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
@@ -44,12 +35,6 @@ class WaitingChoice(StrEnum):
     STAY = "stay"
 
 
-_FILLS = (
-    "Note: this subscription moves nobody aside (isolate). Once messages of paused tenants fill the look-ahead of a"
-    " worker, it reads nothing more, of anybody, until they resume."
-)
-
-
 @command
 @connects
 def pause(
@@ -60,8 +45,8 @@ def pause(
 
     Its messages stay where they are; everything else goes on.
     """
-    with _book(topology, topic, subscription, place) as (policy, book):
-        _give(policy, book, _order(OverrideKind.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
+    with open_orders(topology, topic, subscription, place) as book:
+        _give(book, new_order(OverrideKind.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
 
 
 @command
@@ -73,12 +58,12 @@ def resume(
 ) -> None:  # fmt: skip
     """End a pause, or (--all) every live order."""
     if sum((lane is not None, tenant is not None, everything)) != 1:
-        raise _cannot("name one of --lane, --tenant and --all")
-    with _book(topology, topic, subscription, place) as (_, book):
+        raise cannot("name one of --lane, --tenant and --all")
+    with open_orders(topology, topic, subscription, place) as book:
         if everything:
-            _show(book.change(lambda _: (), _now(), replace=True))
+            _show(book.store.change(lambda _: (), now_ms(), replace=True))
             return
-        _take_back(book, _order(OverrideKind.PAUSE, "1h", "", lane=lane or "", tenant=tenant or ""))
+        _show(book.take_back(new_order(OverrideKind.PAUSE, "1h", "", lane=lane or "", tenant=tenant or "").concerns))
 
 
 @command
@@ -93,9 +78,9 @@ def weight(
 
     With --to 1 it has as many as others.
     """
-    with _book(topology, topic, subscription, place) as (policy, book):
-        order = _order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_order_value(to, "1", back=back))
-        _take_back(book, order) if back else _give(policy, book, order)
+    with open_orders(topology, topic, subscription, place) as book:
+        order = new_order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_order_value(to, "1", back=back))
+        _show(book.take_back(order.concerns)) if back else _give(book, order)
 
 
 @command
@@ -120,13 +105,13 @@ def limit(
     """
     from kodo_consumer.cli.limit_release import release_waiting
 
-    with _book(topology, topic, subscription, place) as (policy, book):
+    with open_orders(topology, topic, subscription, place) as book:
         wanted = _order_value(to, "1" if kind == "concurrency" else "1/s", back=back)
-        order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
-        _take_back(book, order) if back else _give(policy, book, order)
+        order = new_order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
+        _show(book.take_back(order.concerns)) if back else _give(book, order)
     if release:
         of = {"topology": topology, "topic": topic, "subscription": subscription}
-        release_waiting(policy, order, of, place, because=_because(order, back=back))
+        release_waiting(book.policy, order, of, place, because=_because(order, back=back))
 
 
 @command
@@ -147,11 +132,11 @@ def concurrency(
     from kodo_consumer.cli.slot_check import check_slots
     from kodoctl.protocol.slot_bounds import SlotBounds
 
-    with _book(topology, topic, subscription, place) as (policy, book):
+    with open_orders(topology, topic, subscription, place) as book:
         wanted = _order_value(str(SlotBounds(most, least)) or None, "max 1", back=back)
-        order = _order(OverrideKind.SLOTS, lasting, why, within=within, to=wanted)
+        order = new_order(OverrideKind.SLOTS, lasting, why, within=within, to=wanted)
         if back:
-            _take_back(book, order)
+            _show(book.take_back(order.concerns))
             return
         ground = Environment.of(**place).topology(topology).spec.topics[topic]
         spec, useless = ground.subscriptions[subscription], list[str]()
@@ -159,7 +144,7 @@ def concurrency(
         def check(orders: tuple[Override, ...]) -> None:
             useless[:] = check_slots(ground, spec, orders, order)
 
-        _give(policy, book, order, check)
+        _give(book, order, check)
         for text in useless:
             tell(f"Note: {text}")
 
@@ -180,21 +165,15 @@ def move(
     The level may be above L1 (L2, S1) or below it (B1). While the order lasts, no route of the file takes the
     messages away from it.
     """
-    from kodo_consumer.core.upkeep.move_orders import share_lines, why_no_level
-    from kodoctl.topology.names import Level
-
-    with _book(topology, topic, subscription, place) as (policy, book):
-        wanted = _order_value(to, policy.ground_lane.level, back=back)
-        if wanted not in set(Level):  # the order itself would name every level that any topic may have
-            raise _cannot(why_no_level(wanted, policy))
+    with open_orders(topology, topic, subscription, place) as book:
+        wanted = _order_value(to, book.policy.ground_lane.level, back=back)
+        book.check_level(wanted)
         stays = STAY if waiting is WaitingChoice.STAY else ""
-        order = _order(OverrideKind.MOVE, lasting, why, tenant=tenant, to=wanted, waiting=stays)
+        order = new_order(OverrideKind.MOVE, lasting, why, tenant=tenant, to=wanted, waiting=stays)
         if back:
-            _take_back(book, order)
+            _show(book.take_back(order.concerns))
             return
-        _give(policy, book, order)
-        for line in share_lines(policy, order):
-            tell(line)
+        _give(book, order)
 
 
 @command
@@ -206,9 +185,9 @@ def steer(
     *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Show the live orders in force, who gave them and until when."""
-    with _book(topology, topic, subscription, place) as (_, book):
-        orders = book.read(_now())
-        changes = book.history() if history else ()
+    with open_orders(topology, topic, subscription, place) as book:
+        orders = book.store.read(now_ms())
+        changes = book.store.history() if history else ()
     if output is Format.JSON:
         document: dict[str, Any] = {"format_version": 1, "orders": [asdict(order) for order in orders]}
         if history:
@@ -225,37 +204,6 @@ def steer(
             say(line)
 
 
-@contextmanager
-def _book(
-    topology: str, topic: str, subscription: str, place: ConnectionOptions
-) -> Iterator[tuple[Policy, OverrideStore]]:
-    from kodo_consumer.policy_builder import policy_of
-    from kodoctl.pulsar.admin.admin_http import HttpAdmin
-    from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
-    from kodoctl.pulsar.control.override_store import OverrideStore
-
-    surroundings = Environment.of(**place)
-    policy = policy_of(surroundings.topology(topology), topic, subscription)
-    with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
-        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, who=_who())
-
-
-def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
-    try:
-        span = int(Duration.parse(lasting))
-    except UnitError as problem:
-        raise _cannot(str(problem)) from None
-    now = _now()
-    order = Override(what, now, now + span, _who(), why[:200], **details)
-    if problem_text := why_invalid(order) or ("" if span else "it would be over at once"):
-        raise _cannot(problem_text)
-    return order
-
-
-def _who() -> str:
-    return f"{user_name()}@{socket.gethostname()}"[:200]
-
-
 def _because(order: Override, *, back: bool) -> str:
     """Text for a release (`--because`) after an order of a limit was given, or taken back (`back`)."""
     what = f"{replace(order, to='as in the file again')}" if back else f"{order}"
@@ -267,45 +215,21 @@ def _order_value(to: object, any_value: str, *, back: bool) -> str:
     Raises UsageError unless exactly one of `to` and `back` is given.
     """
     if (to is None) is not back:
-        raise _cannot("name --to, or --back to take the order back; not both")
+        raise cannot("name --to, or --back to take the order back; not both")
     return any_value if to is None else str(to)
 
 
-def _give(
-    policy: Policy,
-    book: OverrideStore,
-    order: Override,
-    check: Callable[[tuple[Override, ...]], object] = lambda _: None,
-) -> None:
-    """Stores an order on the cluster and prints all orders in force. `check` gets all orders that would be in force, at
-    each try to store them, and raises if they conflict. Raises UsageError, ClusterError.
-    """
-    from kodo_consumer.core.upkeep.override_state import why_not_followed
-    from kodoctl.protocol.overrides import active_overrides
-
-    def add_order(orders: tuple[Override, ...]) -> tuple[Override, ...]:
-        together = with_override(orders, order)
-        check(active_overrides(together, _now()))
-        return together
-
-    if reason := why_not_followed(order, policy):
-        raise _cannot(reason)
-    _show(book.change(add_order, _now()))
-    if order.what is OverrideKind.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
-        tell(_FILLS)
-
-
-def _take_back(book: OverrideStore, like: Override) -> None:
-    if all(order.concerns != like.concerns for order in book.read(_now())):
-        raise _cannot("there is no such order; `kodo-consumer steer` shows those in force")
-    gone: Callable[[Any], Any] = lambda orders: tuple(one for one in orders if one.concerns != like.concerns)  # noqa: E731
-    _show(book.change(gone, _now()))
+def _give(book: LiveOrders, order: Override, check: Callable[[tuple[Override, ...]], object] = lambda _: None) -> None:
+    """Stores an order on the cluster, and prints all orders in force and notes. `check`: see `LiveOrders.give`."""
+    _show(book.give(order, check))
+    for line in book.notes(order):
+        tell(line)
 
 
 def _show(orders: tuple[Override, ...]) -> None:
     from kodoctl.protocol.overrides import active_overrides
 
-    orders = active_overrides(orders, _now())
+    orders = active_overrides(orders, now_ms())
     if not orders:
         say("No orders: everything is as the file says.")
     for order in orders:
@@ -321,11 +245,3 @@ def _wrap_order(order: Override) -> list[str]:
 def _plain(text: str) -> str:
     """Text without characters that could control a terminal."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
-
-
-def _cannot(detail: str) -> UsageError:
-    return UsageError(error("K780", "invalid live order", detail))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

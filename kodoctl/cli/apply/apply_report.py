@@ -70,25 +70,34 @@ def show_report(report: ApplyReport) -> None:
     """Prints the report of an apply: changes that failed, were skipped or did not start, with their reasons; then
     notes; then counts.
     """
+    for text, hang in report_texts(report):
+        if hang is None:
+            say(text)
+        else:
+            say_folded(text, hang)
+
+
+def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
+    """Lines of the report of an apply, each with the column at which it goes on if it is folded; None: it is not."""
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.text.escaping import one_line
 
     for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
         for first, others in _for_one_reason(report, status):
             more = f", and {others} more" if others else ""
-            say(f"  {status.value}: {first.verb} {one_line(first.address)}{more}")
-            say_folded(f"      {one_line(first.detail)}")
+            yield f"  {status.value}: {first.verb} {one_line(first.address)}{more}", None
+            yield f"      {one_line(first.detail)}", 6
     for note in report.notes:
-        say_folded(f"  note: {one_line(note)}", 4)
+        yield f"  note: {one_line(note)}", 4
     counts = ", ".join(
         f"{report.count(status)} {status.value}"
         for status in ChangeStatus
         if report.count(status) or status is ChangeStatus.DONE
     )
     head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
-    say(f"{head}: {counts}; {many(report.writes, 'write request')}, {report.seconds:.1f} s.")
+    yield f"{head}: {counts}; {many(report.writes, 'write request')}, {report.seconds:.1f} s.", None
     if not report.complete:
-        say("Running the same command again continues with what is left.")
+        yield "Running the same command again continues with what is left.", None
 
 
 def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,11 +29,12 @@ from kodoctl.cli.letters.recall_options import (
     signing_keys,
 )
 from kodoctl.documents.recall_document import AnyRecallPlan, SendReport
-from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+from kodoctl.errors import ExitCode, RefusedError, StoppedError, UsageError, Where, error
 from kodoctl.text.formatting import time_text
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.message.payload_patch import Edit
@@ -46,6 +48,22 @@ if TYPE_CHECKING:
     ParallelSends: TypeAlias = Callable[["ApprovedPlan", SendOptions, ExitStack], ParallelSend]
 
 _TELL_EVERY = 2.0  # seconds between two lines of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Watch over a plan that is carried out without a terminal. `stop`: event that ends the attempt in order;
+    `progress`: gets the number of messages that are done, and of all; `tell`: gets lines for people.
+    """
+
+    stop: threading.Event
+    progress: Callable[[int, int], None]
+    tell: Callable[[str], None]
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps. Raises StoppedError (K538) at once if the attempt is to end: only before anything was sent."""
+        if self.stop.wait(seconds):
+            raise StoppedError(error("K538", "interrupted", "nothing was sent"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +86,11 @@ class ApprovedPlan:
     compression: Mapping[str, str]
     source: RecallSource
 
-    def send(self, parallel: ParallelSends | None = None) -> SendReport:
+    def send(self, parallel: ParallelSends | None = None, background: Background | None = None) -> SendReport:
         """Sends or discards the messages of the plan, each once, and returns the report. `parallel`: makes a sender
         that uses several processes, and registers what must be closed in an ExitStack; None: this process sends, as it
-        always does with lost messages. Ctrl-C ends the attempt in order, which the report then says. Raises
-        KodoctlError.
+        always does with lost messages. Ctrl-C, or the event of `background`, ends the attempt in order, which the
+        report then says. Raises KodoctlError.
         """
         from kodoctl.recall.cluster import RecallCluster
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -83,8 +101,9 @@ class ApprovedPlan:
 
         if self.plan.empty:
             return SendReport()
+        first, second = "waiting for the receipts of what was sent", _after_the_end(self.plan)
         with (
-            interruptible("waiting for the receipts of what was sent", _after_the_end(self.plan)) as stop,
+            nullcontext(background.stop) if background else interruptible(first, second) as stop,
             ExitStack() as stack,
         ):
             options = SendOptions(
@@ -92,7 +111,7 @@ class ApprovedPlan:
                 command_target.who(),
                 lambda: int(time.time() * 1000),
                 stop,
-                _Progress(),
+                background.progress if background else _Progress(),
                 self.signer,
                 horizon=self.source.horizon,
                 ordered=self.source.ordered,
@@ -150,9 +169,31 @@ def approved_plan(
         if output is Format.TEXT:
             _show(form, session)
         if not plan.empty:
-            _confirm(session, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
+            confirm_plan(session.connection, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         ledger = ledger_named(asked.ledger, plan.landing)
         yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, source)
+
+
+def confirm_plan(
+    connection: Connection, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None
+) -> None:
+    """Asks for the name of a protected context, and for a discard for the hash of the plan. `found`: the hash;
+    `answer`: the hash on the command line, which must be equal; `names`: contexts on the command line. Raises
+    UsageError, RefusedError.
+    """
+    from kodoctl.recall.plan.recall_plan import RecallAction
+
+    confirm(connection, Approval(auto_approve=True, names=names), question="")
+    if answer is None and plan.action is RecallAction.DISCARD:
+        if not is_terminal():
+            detail = f"a discard cannot be undone: say --hash {found} to confirm it"
+            raise UsageError(error("K539", "confirmation needs a terminal", detail))
+        question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
+        answer = ask(question)
+    if answer is not None and answer != found:
+        raise RefusedError(
+            error("K538", "confirmation declined", f"{answer!r} is not the plan's hash; nothing was written")
+        )
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
@@ -257,26 +298,6 @@ def _show(form: AnyRecallPlan, session: Session) -> None:
     from kodoctl.render.recall import recall_plan_lines
 
     show_lines(recall_plan_lines(form, command_target.shown_target(session.connection), earlier=True))
-
-
-def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None) -> None:
-    """Asks for the name of a protected context, and for a discard for the hash of the plan. `found`: the hash;
-    `answer`: the hash on the command line, which must be equal; `names`: contexts on the command line. Raises
-    UsageError, RefusedError.
-    """
-    from kodoctl.recall.plan.recall_plan import RecallAction
-
-    confirm(session.connection, Approval(auto_approve=True, names=names), question="")
-    if answer is None and plan.action is RecallAction.DISCARD:
-        if not is_terminal():
-            detail = f"a discard cannot be undone: say --hash {found} to confirm it"
-            raise UsageError(error("K539", "confirmation needs a terminal", detail))
-        question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
-        answer = ask(question)
-    if answer is not None and answer != found:
-        raise RefusedError(
-            error("K538", "confirmation declined", f"{answer!r} is not the plan's hash; nothing was written")
-        )
 
 
 def _lost_messages(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> MessageSource:

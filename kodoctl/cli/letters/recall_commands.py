@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from kodoctl.cli.letters.recall_options import (
     family_in,
     ledger_named,
 )
-from kodoctl.errors import UsageError, Where, error, warning
+from kodoctl.errors import Diagnostic, UsageError, Where, error, warning
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -101,9 +101,10 @@ def prepare_plan(
     *,
     fill: Fill | None = None,
     run: str | None = None,
+    warn: Callable[[Iterable[Diagnostic]], None] = report,
 ) -> RecallPlan:
-    """Makes a recall plan for the command's flags. Reads the dead letters of `family`, and prints warnings for those
-    that cannot be read. `fill`: see `kodoctl.recall.recall_planner`; `run`: id of the run, None: a new one.
+    """Makes a recall plan for the command's flags. Reads the dead letters of `family`, and passes warnings for those
+    that cannot be read to `warn`. `fill`: see `kodoctl.recall.recall_planner`; `run`: id of the run, None: a new one.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -123,7 +124,7 @@ def prepare_plan(
         )  # fmt: skip
         cluster = RecallCluster(session)
         made = prepare(request, cluster, DeltaLedger(ledger_named(asked.ledger)), fill)
-    report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
+    warn(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from kodoctl.cli.letters.recall_options import Output, WaitingApplyFlags
 from kodoctl.errors import ExitCode, KodoctlError
 
 if TYPE_CHECKING:
-    from kodoctl.cli.letters.recall_apply import ApprovedPlan
+    from kodoctl.cli.letters.recall_apply import ApprovedPlan, Background
     from kodoctl.documents.recall_document import SendReport
     from kodoctl.recall.ledger.recall_ledger import RecallLedger
     from kodoctl.recall.plan.recall_plan import RecallPlan
@@ -68,9 +69,10 @@ class PausedSend(NamedTuple):
     stays_paused: bool = False
 
 
-def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
+def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background | None = None) -> PausedSend:
     """Carries out a plan of waiting messages: pauses their lane, sends or discards them, and ends the pause unless the
-    report says that another attempt is needed. A plan without messages pauses nothing.
+    report says that another attempt is needed. A plan without messages pauses nothing. `background`: gets the lines
+    and the progress; None: they are printed.
 
     An error at the end of the pause is printed and not raised, because the report of the sent messages must not be
     lost. Raises KodoctlError; if a message may have been sent then, the lane stays paused, and the same command, run
@@ -83,24 +85,27 @@ def send_paused(approved: ApprovedPlan, pace: SendPace) -> PausedSend:
 
     plan, session = approved.plan, approved.session
     if plan.empty:
-        return PausedSend(approved.send(), 0.0)
+        return PausedSend(approved.send(background=background), 0.0)
+    speak, sleep = (background.tell, background.sleep) if background else (tell, time.sleep)
     ledger = DeltaLedger(approved.ledger)  # before anything is paused: it may be missing
     ground = TopicName(TopicName.parse(plan.source_topic).namespace, plan.topic).full
     store = OverrideStore(session.admin, ground, plan.subscription)
-    clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
-    pause = LanePause(plan, session.admin, store, command_target.who(), clock, tell)
+    clock = PauseClock(lambda: int(time.time() * 1000), sleep)
+    pause = LanePause(plan, session.admin, store, command_target.who(), clock, speak)
     began = time.monotonic()
     pause.begin(pace.wait, pace.sending(plan))
     try:
-        sent = approved.send()
+        sent = approved.send(background=background)
     except BaseException:
-        _tell(pause.keep() if may_have_sent(plan, ledger) else pause.give_up())
+        _tell(speak, pause.keep() if may_have_sent(plan, ledger) else pause.give_up())
         raise
     try:
-        _tell(pause.give_up() if sent.interrupted and not may_have_sent(plan, ledger) else pause.end(sent))
+        _tell(speak, pause.give_up() if sent.interrupted and not may_have_sent(plan, ledger) else pause.end(sent))
     except KodoctlError as problem:
         report(problem.diagnostics)
-        _tell(pause.keep())
+        if background:
+            background.tell(f"The pause could not be ended: {problem}")
+        _tell(speak, pause.keep())
         return PausedSend(sent, time.monotonic() - began, stays_paused=True)
     return PausedSend(sent, time.monotonic() - began)
 
@@ -117,6 +122,6 @@ def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
         return True
 
 
-def _tell(text: str) -> None:
+def _tell(speak: Callable[[str], None], text: str) -> None:
     if text:
-        tell(text)
+        speak(text)

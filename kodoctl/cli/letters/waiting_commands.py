@@ -28,9 +28,8 @@ from kodoctl.cli.letters.recall_options import (
     file_with,
     ledger_named,
 )
-from kodoctl.cli.letters.waiting_planning import plan_lane
+from kodoctl.cli.letters.waiting_planning import aimed_lane, plan_lane
 from kodoctl.documents.waiting_document import WaitingListDocument
-from kodoctl.errors import UsageError, error
 from kodoctl.recall.plan.waiting_groups import Dimension
 
 if TYPE_CHECKING:
@@ -167,14 +166,9 @@ def plan(
     waiting lane keep their due time.
     """
     from kodoctl.recall.plan.recall_plan import RecallAction
-    from kodoctl.recall.plan.waiting_lanes import waiting_lanes, with_target
 
-    if (to is None) is (action is WaitingAction.MOVE):
-        detail = "--action move needs --to, such as --to L2" if to is None else "--to is for --action move"
-        raise UsageError(error("K555", "nowhere to send to", detail))
     with target.session() as session:
         loaded = file_with(session, topology, env, topic)
-        (chosen,) = waiting_lanes(loaded, topic, subscription, [lane])
-        aim = with_target(chosen, to) if action is not WaitingAction.DISCARD else chosen
+        aim = aimed_lane(loaded, topic, subscription, lane, RecallAction(action.value), to)
         made = plan_lane(session, loaded, aim, RecallAction(action.value), where, limit, because, ledger_named(ledger))
         show_plan(made, session, out, output, "waiting apply")

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kodoctl.cli.common.console import report
 from kodoctl.cli.letters.recall_commands import run_id
-from kodoctl.errors import warning
+from kodoctl.errors import Diagnostic, UsageError, error, warning
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.plan.recall_plan import RecallAction, RecallPlan
     from kodoctl.recall.plan.waiting_lanes import WaitingLane
     from kodoctl.topology.loaded_topology import LoadedTopology
+
+
+def aimed_lane(
+    loaded: LoadedTopology, topic: str, subscription: str, lane: str, action: RecallAction, to: str | None
+) -> WaitingLane:
+    """Returns the waiting lane with the target of an action; `to`: of a move, None for the others. Raises UsageError
+    for names that the file lacks, and if `to` does not fit the action.
+    """
+    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.recall.plan.waiting_lanes import waiting_lanes, with_target
+
+    if (to is None) is (action is RecallAction.MOVE):
+        detail = "--action move needs --to, such as --to L2" if to is None else "--to is for --action move"
+        raise UsageError(error("K555", "nowhere to send to", detail))
+    (chosen,) = waiting_lanes(loaded, topic, subscription, [lane])
+    return with_target(chosen, to) if action is not RecallAction.DISCARD else chosen
 
 
 def plan_lane(
@@ -25,10 +42,11 @@ def plan_lane(
     limit: int,
     because: str,
     ledger: str,
+    warn: Callable[[Iterable[Diagnostic]], None] = report,
 ) -> RecallPlan:
     """Makes a plan for at most `limit` messages of a waiting lane that meet the condition `where`. `lane` also has the
-    target of a move. `because`: reason, for the ledger; `ledger`: location of the recall ledger. Prints a warning for
-    messages that cannot be read. Raises KodoctlError.
+    target of a move. `because`: reason, for the ledger; `ledger`: location of the recall ledger; `warn`: gets a
+    warning for messages that cannot be read. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -42,5 +60,5 @@ def plan_lane(
     )  # fmt: skip
     cluster = RecallCluster(session)
     made = prepare(request, cluster, DeltaLedger(ledger))
-    report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
+    warn(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made

@@ -15,8 +15,10 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.cli.common.console import Environment, Paths, command, say, tell
+from kodoctl.cli.common.console import Environment, Paths, command, defect, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
+from kodoctl.cli.letters.recall_options import LedgerOption
+from kodoctl.errors import UsageError, error
 from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -40,33 +42,40 @@ def ui(
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="any free one")
     ] = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser, too.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only look: no page can change anything.")] = False,
+    ledger: LedgerOption = None,
 ) -> None:
     """Serve a console of this cluster to the browser of this machine.
 
     Shows where messages wait, dead letters, workers and live orders, and what needs a person, with the command for it.
-    Reads with your own context and rights, and changes nothing. Ends at Ctrl-C.
+    Pages make the plans of these commands, and carry them out when you confirm, with your own context and rights. Ends
+    at Ctrl-C.
 
     Only a browser that opens the printed address is answered. Needs the extra `ui`: pip install '.[ui]' in a clone of
     kodoctl.
     """
     _check_installed()
+    from kodoctl.cli.ui.console_actions import ConsoleActions
     from kodoctl.cli.ui.console_data import NamedFiles, console_data
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
+    from kodoctl.ui.actions import ActionDesk
     from kodoctl.ui.application import console
     from kodoctl.ui.web_server import ConsoleServer
 
     connection = target.connection()
     desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
     with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
-        data = console_data(
-            connection, admin, desired, _words(target, desired, paths, env), NamedFiles(paths, env, audit)
-        )
-        with ended_by_signals() as stopped, closing(ConsoleServer(console(data), port)) as server:
+        words = _words(target, desired, paths, env)
+        data = console_data(connection, admin, desired, words, NamedFiles(paths, env, audit))
+        desk = ActionDesk(defect)
+        actions = None if read_only else (ConsoleActions(target, connection, desired, words, env, ledger), desk)
+        with ended_by_signals() as stopped, closing(ConsoleServer(console(data, actions), port)) as server:
             tell(f"Console of {data.target}; Ctrl-C ends it. The address has a token: keep it to yourself.")
             say(server.address)
             if open_:
                 _open(server.address)
             stopped.wait()
+            desk.close(tell)
 
 
 def _check_installed() -> None:

@@ -60,6 +60,9 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K034": Code("no cluster is read", "Add --live, or leave out --context and addresses."),
         "K035": Code("the console is not installed", "Install the extra `ui`: Starlette and uvicorn come with it."),
         "K036": Code("the console cannot listen", "Choose a free port with --port, or leave it out."),
+        "K037": Code("the console is busy", "Wait until one of the things it does has ended, then load the page again."),
+        "K038": Code("unknown action", "Open Actions in the console, or make the plan again."),
+        "K039": Code("a form that cannot be used", "Open the page again, and send its form from there; nothing was done."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

@@ -17,9 +17,20 @@ from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.message_views import LaneMessages, LaneQuestion
-from tests.samples.consoles import EVIL_PATHS, NIGHT, SampleMessages, SamplePlans, data_of, evil_data, peeked, served
+from kodoctl.ui.message_views import LaneMessages, LaneQuestion, SearchResult
+from tests.samples.consoles import (
+    EVIL_PATHS,
+    NIGHT,
+    Answer,
+    SampleMessages,
+    SamplePlans,
+    data_of,
+    evil_data,
+    peeked,
+    served,
+)
 from tests.samples.reports import EVIL
+from tests.services.polling import eventually
 
 
 def words(page: str) -> str:
@@ -31,7 +42,9 @@ OWN = r"(\./|console\.(css|js)|(lane|message|export)\?.*|plans|data:,)$"
 
 
 class Parsed(HTMLParser):
-    """Elements of a page, each with the names of its attributes."""
+    """Elements of a page, each with the names of its attributes. `own`: addresses that a page may have."""
+
+    own = OWN
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -40,7 +53,7 @@ class Parsed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags |= {tag, *(f"{tag} {name}" for name, _ in attrs)}
-        assert not [value for name, value in attrs if name in ("href", "src") and not re.match(OWN, value or "")]
+        assert not [value for name, value in attrs if name in ("href", "src") and not re.match(self.own, value or "")]
 
 
 @pytest.mark.parametrize("path", EVIL_PATHS)
@@ -239,3 +252,45 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert "Read 0 s ago" in read
     assert "Drift: 0 objects" in again, "the last one stays"
     assert unknown.status == 400
+
+
+def test_pages_that_wait_do_not_stop_the_others() -> None:
+    until = threading.Event()
+
+    class Slow(SampleMessages):
+        def find(self, text: str, span: str, topology: str) -> SearchResult:
+            until.wait(60)
+            return super().find(text, span, topology)
+
+    with served(data_of(messages=Slow())) as console:
+        answers: list[Answer] = []
+        windows = [threading.Thread(target=lambda: answers.append(console.ask("/find?q=1"))) for _ in range(60)]
+        for one in windows:
+            one.start()
+        eventually(lambda: len(answers) == 51)
+        assert {one.status for one in answers} == {503}
+        assert "K037" in answers[0].text
+        assert console.ask().status == 200
+        until.set()
+        for one in windows:
+            one.join()
+    assert sum(one.status == 200 for one in answers) == 9
+
+
+def test_an_end_while_pages_wait_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    until, reads = threading.Event(), threading.Event()
+
+    def read() -> StatusReading:
+        reads.set()
+        until.wait(60)
+        return NIGHT
+
+    answers: list[Answer] = []
+    with served(data_of(read_status=read)) as console:
+        window = threading.Thread(target=lambda: answers.append(console.ask()))
+        window.start()
+        reads.wait(30)
+        threading.Timer(4.0, until.set).start()
+    window.join()
+    assert answers[0].status == 503
+    assert capfd.readouterr().err == ""

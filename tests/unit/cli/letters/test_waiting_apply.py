@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from kodoctl.cli.common.console import say
 from kodoctl.cli.letters import recall_apply, waiting_apply
 from kodoctl.documents.recall_document import SendReport
-from kodoctl.errors import ClusterError, ExitCode, LockedError, error
+from kodoctl.errors import ClusterError, ExitCode, LockedError, StoppedError, error
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.plan.recall_plan import RecallAction
@@ -40,13 +41,20 @@ class Attempts:
         session = SimpleNamespace(admin=self.cluster)
         yield SimpleNamespace(session=session, plan=WAITING, ledger=LEDGER, send=self._send)
 
-    def _send(self) -> SendReport:
+    def _send(self, background: object = None) -> SendReport:
         assert len(self.cluster.orders) == 1
         return self.does()
 
     def run(self, does: Callable[[], SendReport] = SendReport) -> Ran:
         self.does = does
         return kodoctl("waiting", "apply", "p.json", "--ledger", LEDGER)
+
+    def sends_and_loses_the_cluster(self) -> SendReport:
+        def away() -> None:
+            raise PROBLEM
+
+        self.cluster.before = dict.fromkeys(range(self.cluster.calls + 1, 99), away)
+        return SendReport(sent=3)
 
     def records(self, event: RecallEvent, run: str = WAITING.run) -> None:
         DeltaLedger(LEDGER).append([RecallEntry(run, event, "id", WAITING.ledger_key, "1:1:0:-1", 1)])
@@ -96,14 +104,7 @@ def test_a_ledger_that_cannot_be_read_keeps_the_pause(attempts: Attempts, monkey
 
 
 def test_a_pause_that_cannot_be_ended_is_reported_beside_what_was_sent(attempts: Attempts) -> None:
-    def does() -> SendReport:
-        def away() -> None:
-            raise PROBLEM
-
-        attempts.cluster.before = dict.fromkeys(range(attempts.cluster.calls + 1, 99), away)
-        return SendReport(sent=3)
-
-    ran = attempts.run(does)
+    ran = attempts.run(attempts.sends_and_loses_the_cluster)
     assert (ran.code, ran.out) == (ExitCode.ERROR, "the report\n")
     assert "no answer [K500]" in ran.err
     assert "L1/retrying stays paused: run the same command again" in ran.err
@@ -118,3 +119,22 @@ def test_a_second_interrupt_says_that_the_lane_stays_paused() -> None:
     assert recall_apply._after_the_end(WAITING).endswith("L1/retrying stays paused until then.")
     dead = replace(WAITING, lane="", action=RecallAction.SEND)
     assert recall_apply._after_the_end(dead) == "The same command again goes on, and sends nothing twice."
+
+
+def test_a_stop_in_the_background_ends_the_wait_for_workers() -> None:
+    background = recall_apply.Background(threading.Event(), lambda *_: None, lambda _: None)
+    background.sleep(0)
+    background.stop.set()
+    with pytest.raises(StoppedError, match="nothing was sent"):
+        background.sleep(60)
+
+
+def test_a_pause_that_cannot_be_ended_is_told_in_the_background(attempts: Attempts) -> None:
+    lines: list[str] = []
+    background = recall_apply.Background(threading.Event(), lambda *_: None, lines.append)
+    attempts.does = attempts.sends_and_loses_the_cluster
+    with attempts._approved_plan(None, SimpleNamespace(plan="p.json", ledger=LEDGER), None, waiting=True) as approved:
+        done = waiting_apply.send_paused(approved, waiting_apply.SendPace(1_000, 200.0), background)
+    assert done.stays_paused
+    assert "K500" in lines[0]
+    assert "stays paused" in lines[1]

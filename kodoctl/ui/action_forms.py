@@ -1,0 +1,244 @@
+# pure: every branch is tested
+"""Requests for actions, as values: the fields of the forms, and the command lines that do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.documents.recall_document import MAX_LETTERS
+from kodoctl.errors import UsageError, error
+from kodoctl.protocol.overrides import Override, OverrideKind
+from kodoctl.recall.filter.condition import literal
+from kodoctl.text.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.ui.first_screen import CommandWords
+
+_USUAL_LIMIT: Final = 10_000
+
+
+class LetterAction(StrEnum):
+    """Actions on messages of a lane."""
+
+    SEND = "send"
+    RELEASE = "release"
+    MOVE = "move"
+    DISCARD = "discard"
+
+
+ACTION_WORDS: Final = {
+    LetterAction.SEND: "Send again",
+    LetterAction.RELEASE: "Release: due now, in their own lane",
+    LetterAction.MOVE: "Move to another lane",
+    LetterAction.DISCARD: "Discard",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFacts:
+    """Facts about a lane by its topology file. `lane`: such as `L1/retrying`, "" for dead letters; `actions`: those that
+    its messages allow; `targets`: names that `to` may have; `fair_by`: property of the tenants, None: there are none.
+    """
+
+    ground: str
+    lane: str
+    actions: tuple[LetterAction, ...]
+    targets: tuple[str, ...]
+    fair_by: str | None
+
+    @property
+    def name(self) -> str:
+        """Name of the lane for people."""
+        return self.lane or "dead letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRequest:
+    """Request for a plan on messages of a lane. `topic`: the lane's topic without tenant and namespace; `where`:
+    condition; `to`: level or lane, "" for the usual one; `limit`: most messages of the plan.
+    """
+
+    topology: str
+    topic: str
+    subscription: str
+    action: LetterAction
+    where: str
+    to: str = ""
+    limit: int = _USUAL_LIMIT
+    because: str = ""
+    again: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> LetterRequest:
+        """Reads the fields of a form. Raises UsageError for values that cannot be meant."""
+        limit, action = fields.get("limit", "").strip() or str(_USUAL_LIMIT), fields.get("action", "")
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_LETTERS):
+            detail = f"{limit!r}: from 1 to {MAX_LETTERS:,} in the console; for more of them use `kodoctl recall plan`"
+            raise UsageError(error("K567", "not a number of letters", detail))
+        if action not in set(LetterAction):
+            detail = f"{action!r}: choose one of {', '.join(LetterAction)}"
+            raise UsageError(error("K039", "a form that cannot be used", detail))
+        return cls(
+            topology=fields.get("topology", ""),
+            topic=fields.get("topic", ""),
+            subscription=fields.get("subscription", ""),
+            action=LetterAction(action),
+            where=narrowed(fields.get("where", "").strip() or "true", "tenant", fields.get("tenant", "")),
+            to=fields.get("to", ""),
+            limit=int(limit),
+            because=fields.get("because", "").strip(),
+            again=fields.get("again") == "yes",
+        )
+
+    @property
+    def form(self) -> dict[str, str]:
+        """Query of the form with these values."""
+        return {
+            "topology": self.topology, "topic": self.topic, "subscription": self.subscription,
+            "action": self.action.value, "where": self.where, "to": self.to, "limit": str(self.limit),
+            "because": self.because, "again": "yes" if self.again else "",
+        }  # fmt: skip
+
+    def commands(self, words: CommandWords, lane: LaneFacts, file: str, ledger: Sequence[str], hash_: str) -> list[str]:
+        """Command lines that make the plan in a file, and carry it out. `ledger`: option of the recall ledger; `hash_`:
+        of a plan that discards, "" for others.
+        """
+        group = "waiting" if lane.lane else "recall"
+        plan = f"kodoctl {group} {'discard' if self.action is LetterAction.DISCARD and not lane.lane else 'plan'}"
+        chosen = ["--topic", lane.ground, "--subscription", self.subscription]
+        if lane.lane:
+            chosen += ["--lane", lane.lane, "--action", self.action.value]
+        chosen += ["--where", self.where]
+        chosen += ["--to", self.to] if self.to else []
+        chosen += ["--limit", str(self.limit)] if self.limit != _USUAL_LIMIT else []
+        chosen += ["--again"] if self.again else []
+        chosen += ["--because", self.because] if self.because else []
+        apply = [file, *ledger, *(["--hash", hash_] if hash_ else [])]
+        return [
+            words.line(plan, self.topology, *chosen, *ledger, "--out", file),
+            words.line_of_cluster(f"kodoctl {group} apply", *apply),
+        ]
+
+
+def narrowed(where: str, fact: str, value: str) -> str:
+    """The condition, also for messages alone whose `fact` has this value; "" changes nothing."""
+    if not value:
+        return where
+    part = f"{fact} = {literal(value)}"
+    return part if where == "true" else f"({where}) AND {part}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRequest:
+    """Request for a live order, or to take one back. `details`: fields of `Override` for its subject and value;
+    `lasting`: duration such as `1h`; `why`: reason; `back`: take it back.
+    """
+
+    topology: str
+    ground: str
+    subscription: str
+    what: OverrideKind
+    details: Mapping[str, str]
+    lasting: str = "1h"
+    why: str = ""
+    back: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> OrderRequest:
+        """Reads the fields of a form. Raises UsageError for a kind of order that does not exist."""
+        what = fields.get("what", "")
+        if what not in set(OverrideKind):
+            detail = f"{what!r} is no live order: {', '.join(OverrideKind)}"
+            raise UsageError(error("K039", "a form that cannot be used", detail))
+        details = {name: value for name in _DETAILS if (value := fields.get(name, "").strip())}
+        return cls(
+            topology=fields.get("topology", ""),
+            ground=fields.get("ground", ""),
+            subscription=fields.get("subscription", ""),
+            what=OverrideKind(what),
+            details=details,
+            lasting=fields.get("lasting", "").strip() or "1h",
+            why=fields.get("why", "").strip(),
+            back=fields.get("back") == "yes",
+        )
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Query of the page of the subscription's orders."""
+        return {"topology": self.topology, "ground": self.ground, "subscription": self.subscription}
+
+    def command(self, words: CommandWords, order: Override) -> str:
+        """Command line that gives the order, or takes it back."""
+        chosen = ["--topic", self.ground, "--subscription", self.subscription]
+        subject = [(option, value) for option, value in _subject(order) if value]
+        chosen += [word for pair in subject for word in pair]
+        name = {OverrideKind.SLOTS: "concurrency"}.get(order.what, order.what.value)
+        if order.what is OverrideKind.PAUSE:
+            name = "resume" if self.back else "pause"
+        elif self.back:
+            chosen += ["--back"]
+        else:
+            chosen += ["--to", order.to, *(["--waiting", "stay"] if order.waiting else [])]
+        if not self.back:
+            chosen += ["--for", self.lasting, *(["--why", self.why] if self.why else [])]
+        return words.line(f"kodo-consumer {name}", self.topology, *chosen)
+
+
+_DETAILS: Final = ("lane", "tenant", "limit", "by", "value", "to", "within", "waiting")
+ORDER_WORDS: Final = {
+    OverrideKind.PAUSE: "Pause",
+    OverrideKind.LIMIT: "Change a limit",
+    OverrideKind.MOVE: "Move a tenant",
+    OverrideKind.WEIGHT: "Weight",
+    OverrideKind.SLOTS: "Slots",
+}
+
+
+def order_fields(order: Override) -> dict[str, str]:
+    """Fields of a form that takes an order back."""
+    values = {name: getattr(order, name) for name in _DETAILS}
+    return {"what": order.what.value, "back": "yes", **{name: value for name, value in values.items() if value}}
+
+
+def _subject(order: Override) -> list[tuple[str, str]]:
+    """Options that name the subject of an order, with their values."""
+    match order.what:
+        case OverrideKind.LIMIT:
+            return [("--kind", order.limit), ("--by", order.by), ("--in", order.within), ("--value", order.value)]
+        case OverrideKind.SLOTS:
+            return [("--in", order.within)]
+        case _:
+            return [("--lane", order.lane), ("--tenant", order.tenant)]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRequest:
+    """Request to take an apply back. `apply_id`: its id; `destroy`: addresses that may be destroyed, one a line."""
+
+    topology: str
+    apply_id: str
+    destroy: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> UndoRequest:
+        """Reads the fields of a form."""
+        return cls(fields.get("topology", ""), fields.get("id", "").strip(), tuple(fields.get("destroy", "").split()))
+
+    def command(self, words: CommandWords, namespace: str) -> str:
+        """Command line that does the same."""
+        allowed = [word for one in self.destroy for word in ("--allow-destroy", one)]
+        return words.line_of_cluster("kodoctl undo", self.apply_id, namespace, *allowed)
+
+
+def letter_title(request: LetterRequest, lane: LaneFacts) -> str:
+    """Text about a plan on messages, for lists and headings."""
+    return f"{ACTION_WORDS[request.action].partition(':')[0]}: {lane.ground} / {request.subscription}, {lane.name}"
+
+
+def button_words(action: LetterAction, count: int, noun: str) -> str:
+    """Text of the button that carries a plan out. `noun`: word for one of its messages."""
+    verb = {LetterAction.SEND: "Send"}.get(action, action.value.capitalize())
+    return f"{verb} {many(count, noun)}{' again' if action is LetterAction.SEND else ''}"

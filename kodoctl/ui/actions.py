@@ -1,0 +1,305 @@
+"""Actions of the console: plans that a person makes on a page, reviews, confirms, and lets the console carry out.
+
+An action lives in the console, not in the browser: it has an address, and goes on when its page is closed. Planning
+and carrying out run on threads of their own. Each form of an action has a token that belongs to the plan it shows and
+to one attempt, so that nothing else is carried out, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.text.line import Line
+
+_MOST_AT_ONCE: Final = 4  # that are planned or carried out
+_MOST_KEPT: Final = 40  # plans may have 100,000 letters
+
+
+class ActionStage(StrEnum):
+    """Stage of an action: it is being planned, waits for confirmation, is being carried out, or has ended."""
+
+    PLANNING = "planning"
+    PLANNED = "planned"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Texts that the user typed: the name of a protected context, and the hash of a plan that discards. "": none."""
+
+    context: str = ""
+    hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Watch over an action that is carried out. `stop`: event that ends it in order; `progress`: gets the number of
+    steps that are done, and of all; `tell`: gets lines for people.
+    """
+
+    stop: threading.Event
+    progress: Callable[[int, int], None]
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """Result of an attempt. `lines`: report; `complete`: nothing is left to do; `commands`: command lines that show the
+    record of it, or continue it.
+    """
+
+    lines: tuple[Line, ...]
+    complete: bool
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A part of a plan that can be chosen alone. `kind`: cause or tenant; `where`: condition of the part."""
+
+    kind: str
+    name: str
+    count: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPlan:
+    """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
+    does; `commands`: equal command lines; `verb`: text of the button, "" if there is nothing to carry out; `hash`: that
+    the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
+
+    `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
+    meanwhile; raises KodoctlError.
+    """
+
+    lines: tuple[Line, ...]
+    digest: str
+    commands: tuple[str, ...]
+    verb: str
+    confirm: Callable[[Confirmation], None]
+    carry_out: Callable[[Confirmation, Watch], ActionResult]
+    hash: str = ""
+    findings: tuple[Diagnostic, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+
+@dataclass(slots=True)
+class PlannedAction:
+    """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
+    last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
+    not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
+    attempt failed.
+    """
+
+    id: str
+    title: str
+    back: str
+    began: int
+    stage: ActionStage = ActionStage.PLANNING
+    plan: ActionPlan | None = None
+    result: ActionResult | None = None
+    problems: tuple[Diagnostic, ...] = ()
+    attempt: int = 0
+    done: int = 0
+    total: int = 0
+    notes: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a thread works for it."""
+        return self.stage in (ActionStage.PLANNING, ActionStage.RUNNING)
+
+    @property
+    def is_open(self) -> bool:
+        """True if the plan may be carried out: never was, or the last attempt left something."""
+        if self.plan is None or not self.plan.verb:
+            return False
+        return self.stage is ActionStage.PLANNED or (
+            self.stage is ActionStage.ENDED and (self.result is None or not self.result.complete)
+        )
+
+
+class ActionDesk:
+    """All actions of a console. Methods may be called from any thread. `defect`: makes a finding of an unexpected
+    exception.
+    """
+
+    def __init__(self, defect: Callable[[Exception], Diagnostic]) -> None:
+        self.defect, self._secret = defect, secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._actions: dict[str, PlannedAction] = {}
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self.form_token = self._sign("form")
+
+    def actions(self) -> list[PlannedAction]:
+        """All actions that the console still knows, the newest first."""
+        with self._lock:
+            return [replace(one) for one in reversed(self._actions.values())]
+
+    def get(self, name: str) -> PlannedAction:
+        """A copy of the action of this id, as it is now: a page must not show a plan with the token of another moment.
+        Raises UsageError (K038) if the console does not know it.
+        """
+        with self._lock:
+            return replace(self._known(name))
+
+    def _known(self, name: str) -> PlannedAction:
+        if (found := self._actions.get(name)) is None:
+            detail = "the console was started anew since then, or has made many plans since: nothing of it is lost, open Actions, or plan again"
+            raise UsageError(error("K038", "unknown action", detail))
+        return found
+
+    def token(self, action: PlannedAction) -> str:
+        """Secret of the forms that act on the plan of an action now."""
+        return self._token(action, action.attempt)
+
+    def check_form(self, token: str) -> None:
+        """Raises RefusedError (K039) unless `token` is that of a form of this console."""
+        if not hmac.compare_digest(token.encode(), self.form_token.encode()):
+            raise _no_form()
+
+    def plan(self, title: str, back: str, make: Callable[[], ActionPlan]) -> PlannedAction:
+        """Begins to plan by `make`, and returns the new action. Raises LockedError (K037) if too much is under way."""
+        action = PlannedAction(secrets.token_urlsafe(9), title, back, _now())
+
+        with self._lock:
+            self._check_room()
+            self._actions[action.id] = action
+            self._drop_old()
+            self._start(action, lambda: {"plan": make()}, ActionStage.PLANNED)
+        return action
+
+    def carry_out(self, name: str, token: str, confirmation: Confirmation) -> PlannedAction:
+        """Begins to carry out the plan of an action, and returns the action; does nothing if the form was sent before.
+        Raises RefusedError (K039) for a form that is not of this plan, LockedError (K037), and the errors of the
+        confirmation.
+        """
+        with self._lock:
+            action = self._known(name)
+            plan = action.plan
+            if plan is None or not self._is_form_of(action, token):
+                raise _no_form()
+            if not action.is_open or not hmac.compare_digest(token.encode(), self.token(action).encode()):
+                return action  # sent twice
+            self._check_room()
+            plan.confirm(confirmation)
+            action.attempt, action.stage, action.began = action.attempt + 1, ActionStage.RUNNING, _now()
+            action.result, action.problems, action.done, action.total = None, (), 0, 0
+            action.notes.clear()
+            action.stop.clear()
+
+            def progress(done: int, total: int) -> None:
+                action.done, action.total = done, total
+
+            watch = Watch(action.stop, progress, action.notes.append)
+
+            self._start(action, lambda: {"result": plan.carry_out(confirmation, watch)}, ActionStage.ENDED)
+        return action
+
+    def stop(self, name: str, token: str) -> PlannedAction:
+        """Ends the running attempt of an action in order, and returns the action. Raises RefusedError (K039)."""
+        with self._lock:
+            action = self._known(name)
+            if not self._is_form_of(action, token):
+                raise _no_form()
+            if action.stage is ActionStage.RUNNING:
+                action.stop.set()
+        return action
+
+    def close(self, tell: Callable[[str], None]) -> None:
+        """Ends all attempts in order, and waits until they have ended; nothing begins any more. `tell`: gets lines about
+        what is waited for, and how to continue what is not complete.
+        """
+        with self._lock:
+            self._closed = True
+            running = [one for one in self._actions.values() if one.stage is ActionStage.RUNNING]
+            threads = list(self._threads)
+        for action in running:
+            tell(f"Interrupted: {action.title}; finishing what has begun. Ctrl-C again stops at once.")
+            action.stop.set()
+        if running:
+            for thread in threads:
+                thread.join()
+        for action in running:
+            if action.is_open and action.plan is not None:
+                tell(f"Not complete: {action.title}; {action.plan.commands[-1]} continues.")
+
+    def _check_room(self) -> None:
+        if self._closed:
+            raise LockedError(error("K037", "the console is busy", "it is about to end: start it again"))
+        busy = [one.title for one in self._actions.values() if one.is_busy]
+        if len(busy) >= _MOST_AT_ONCE:
+            raise LockedError(
+                error("K037", "the console is busy", f"{'; '.join(busy)}: wait until one of them has ended")
+            )
+
+    def _drop_old(self) -> None:
+        idle = [name for name, one in self._actions.items() if not one.is_busy]
+        for name in idle[: max(0, len(self._actions) - _MOST_KEPT)]:
+            del self._actions[name]
+
+    def _start(self, action: PlannedAction, work: Callable[[], Mapping[str, Any]], last: ActionStage) -> None:
+        """Runs `work` on a thread, after which the action has the fields that it returns, or its error as problems, and
+        is in the stage `last`.
+        """
+
+        def run() -> None:
+            try:
+                fields = work()
+            except KodoctlError as problem:
+                fields = {"problems": problem.diagnostics}
+            except Exception as problem:  # noqa: BLE001  # a defect must not leave a page that waits for ever
+                fields = {"problems": (self.defect(problem),)}
+            with self._lock:
+                for name, value in fields.items():
+                    setattr(action, name, value)
+                action.began = _now()
+                action.stage = last if action.plan is not None else ActionStage.ENDED
+
+        thread = threading.Thread(target=run, name="kodo-action", daemon=True)
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+
+    def _is_form_of(self, action: PlannedAction, token: str) -> bool:
+        tokens = [self._token(action, attempt) for attempt in range(action.attempt + 1)]
+        return any(hmac.compare_digest(token.encode(), one.encode()) for one in tokens)
+
+    def _token(self, action: PlannedAction, attempt: int) -> str:
+        return self._sign(action.id, action.plan.digest if action.plan else "", str(attempt))
+
+    def _sign(self, *texts: str) -> str:
+        return hmac.new(self._secret, "\0".join(texts).encode(), hashlib.sha256).hexdigest()
+
+
+def _no_form() -> RefusedError:
+    detail = "the form is not of this console and plan, perhaps because the console was started anew: open it again; nothing was done"
+    return RefusedError(error("K039", "a form that cannot be used", detail))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def fields_of(body: bytes) -> Mapping[str, str]:
+    """Fields of a form as browsers send it, the last value of each name. Raises UsageError (K039) for anything else."""
+    from urllib.parse import parse_qsl
+
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50, strict_parsing=bool(body)))
+    except ValueError as problem:
+        raise UsageError(error("K039", "a form that cannot be used", f"not the fields of a form: {problem}")) from None

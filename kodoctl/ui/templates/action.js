@@ -1,0 +1,15 @@
+(() => {
+  const live = document.getElementById("act-live");
+  if (!live) return;
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(live.dataset.from);
+      if (answer.ok) live.innerHTML = await answer.text();
+      if (!answer.ok || live.querySelector("[data-done]")) { clearInterval(timer); location.reload(); }
+    } catch {
+      clearInterval(timer);
+      live.textContent = "kodoctl ui has ended, or cannot be reached. What it had begun is continued by the command below.";
+    }
+  }, 1000);
+})();

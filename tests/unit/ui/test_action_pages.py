@@ -1,0 +1,265 @@
+"""Pages that act: a plan is shown, confirmed and carried out once; other requests do nothing; no name becomes markup."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+import pytest
+
+from kodoctl.errors import ClusterError, error
+from tests.samples.console_actions import SampleActions, desk
+from tests.samples.consoles import Answer, Console, data_of, evil_data, served
+from tests.samples.reports import EVIL
+from tests.services.polling import eventually
+from tests.unit.ui.test_pages import Parsed, words
+
+PLACE = {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"}
+
+
+class Acting:
+    """A console that acts, and forms as its pages have them."""
+
+    def __init__(self, console: Console, maker: SampleActions) -> None:
+        self.console, self.maker = console, maker
+        self.form = token(console.ask(f"/action?{urlencode(PLACE)}"))
+
+    def plan(self, path: str = "/plan-letters", **fields: str) -> str:
+        """Makes a plan, and returns the path of its page once it is made."""
+        given = {"token": self.form, "action": "send", "what": "pause", **PLACE, **fields}
+        answer = self.console.post(path, given)
+        assert answer.status == 303, answer.text
+        page = f"/{answer.headers['location']}"
+        eventually(lambda: "Reads the cluster" not in self.console.ask(page).text)
+        return page
+
+    def confirm(self, page: str, **fields: str) -> Answer:
+        """Sends the form of a plan's page."""
+        name = page.rpartition("=")[2]
+        return self.console.post("/carry-out", {"id": name, "token": token(self.console.ask(page)), **fields})
+
+
+def token(answer: Answer) -> str:
+    found = re.search(r'name="token" value="(\w+)"', answer.text)
+    assert found is not None, answer.text
+    return found[1]
+
+
+@contextmanager
+def acting(maker: SampleActions | None = None) -> Iterator[Acting]:
+    maker, own = maker or SampleActions(), desk()
+    with served(data_of(), (maker, own)) as console:
+        yield Acting(console, maker)
+    maker.go_on.set()
+    own.close(lambda _: None)
+
+
+@pytest.mark.parametrize("path", ["/plan-letters", "/plan-order", "/plan-undo"])
+def test_a_plan_is_shown_confirmed_and_carried_out(path: str) -> None:
+    with acting() as it:
+        page = it.plan(path, id="1234abcd")
+        text = words(it.console.ask(page).text)
+        assert "3 letters to send" in text
+        assert "On the command line" in text
+        assert it.maker.sent == []
+        assert it.confirm(page).status == 303
+        eventually(lambda: "Done: 3 sent" in it.console.ask(page).text)
+        assert "kodoctl history" in words(it.console.ask(page).text)
+        assert "done" in words(it.console.ask("/acts").text)
+    assert len(it.maker.sent) == 1
+
+
+def test_a_form_that_is_sent_again_does_nothing_more() -> None:
+    with acting() as it:
+        it.maker.go_on.clear()
+        page = it.plan()
+        secret = token(it.console.ask(page))
+        fields = {"id": page.rpartition("=")[2], "token": secret}
+        windows = [threading.Thread(target=it.console.post, args=("/carry-out", fields)) for _ in range(5)]
+        for one in windows:
+            one.start()
+        for one in windows:
+            one.join()
+        running = it.console.ask(page).text
+        assert "1 of 3" in words(running)
+        assert "the lane is paused" in running
+        assert 'http-equiv="refresh"' in running, "without scripts as well"
+        it.maker.go_on.set()
+        eventually(lambda: "Done: 3 sent" in it.console.ask(page).text)
+        assert it.console.post("/carry-out", fields).status == 303
+    assert len(it.maker.sent) == 1
+
+
+def test_an_attempt_that_is_not_complete_goes_on_by_a_form_of_its_own() -> None:
+    with acting() as it:
+        it.maker.complete = False
+        page = it.plan()
+        old = token(it.console.ask(page))
+        it.confirm(page)
+        eventually(lambda: ": go on" in it.console.ask(page).text)
+        it.console.post("/carry-out", {"id": page.rpartition("=")[2], "token": old})
+        assert len(it.maker.sent) == 1, "the form of the first attempt"
+        it.maker.complete = True
+        it.confirm(page)
+        eventually(lambda: "Where it is recorded" in it.console.ask(page).text)
+    assert len(it.maker.sent) == 2
+
+
+def test_an_attempt_is_stopped_in_order() -> None:
+    with acting() as it:
+        it.maker.go_on.clear()
+        page = it.plan()
+        it.confirm(page)
+        name = page.rpartition("=")[2]
+        assert it.console.post("/stop", {"id": name, "token": "0"}).status == 403
+        assert it.console.post("/stop", {"id": name, "token": token(it.console.ask(page))}).status == 303
+        eventually(lambda: "Done: 3 sent" in it.console.ask(page).text)
+
+
+def test_a_protected_context_wants_its_name() -> None:
+    with acting(SampleActions(protected="prod")) as it:
+        page = it.plan()
+        assert "Context 'prod' is protected. Type its name" in words(it.console.ask(page).text)
+        refused = it.confirm(page, context="dev")
+        assert refused.status == 403
+        assert "is not the context's name" in html.unescape(refused.text)
+        assert it.maker.sent == []
+        assert it.confirm(page, context="prod").status == 303
+        eventually(lambda: len(it.maker.sent) == 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "headers", "status"),
+    [
+        ("/plan-letters", {}, {"Origin": "http://evil.example"}, 403),
+        ("/plan-letters", {}, {"Origin": None}, 403),
+        ("/plan-letters", {}, {"Origin": "null"}, 403),
+        ("/plan-letters", {}, {"Cookie": None}, 403),
+        ("/plan-letters", {"token": "0"}, {}, 403),
+        ("/plan-letters", {}, {"Content-Type": "application/json"}, 403),
+        ("/plan-letters", {"action": "drop"}, {}, 400),
+        ("/plan-letters", {"action": "move"}, {}, 400),
+        ("/plan-letters", {"because": "x" * 200_000}, {}, 400),
+        ("/plan-order", {"what": "nothing"}, {}, 400),
+        ("/carry-out", {"id": "none"}, {}, 400),
+        ("/stop", {"id": "none"}, {}, 400),
+    ],
+)
+def test_other_requests_are_refused(
+    path: str, fields: dict[str, str], headers: dict[str, str | None], status: int
+) -> None:
+    made: list[int] = []
+    with acting(SampleActions(made=lambda: made.append(1))) as it:
+        given = {"token": it.form, "action": "send", "what": "pause", **PLACE, **fields}
+        sent = {name.replace("-", "_"): value for name, value in headers.items()}
+        own = {"Origin": f"http://127.0.0.1:{it.console.port}", "Content_Type": "application/x-www-form-urlencoded"}
+        answer = it.console.ask(path, "POST", urlencode(given), **{**own, **sent})
+        assert answer.status == status
+        assert "Traceback" not in answer.text
+        assert it.console.ask(path).status == 405, "no write by GET"
+    assert made == []
+
+
+def test_a_plan_is_not_carried_out_by_the_form_of_another() -> None:
+    with acting() as it:
+        first, second = it.plan(), it.plan(where="key = '1'")
+        fields = {"id": first.rpartition("=")[2], "token": token(it.console.ask(second))}
+        answer = it.console.post("/carry-out", fields)
+        assert answer.status == 403
+        assert "K039" in answer.text
+    assert it.maker.sent == []
+
+
+def test_a_plan_that_cannot_be_made_is_a_page_with_the_reason() -> None:
+    def fail() -> None:
+        raise ClusterError(error("K514", "the cluster is gone", "no answer"))
+
+    def break_() -> None:
+        raise ValueError("a defect")
+
+    for made, code in ((fail, "K514"), (break_, "K599")):
+        with acting(SampleActions(made=made)) as it:
+            text = it.console.ask(it.plan()).text
+            assert code in text
+            assert "Back to the form" in text
+            assert "Traceback" not in text
+
+
+def test_too_much_at_a_time_is_told() -> None:
+    until = threading.Event()
+    with acting(SampleActions(made=lambda: until.wait(30))) as it:
+        given = {"token": it.form, "action": "send", **PLACE}
+        answers = [it.console.post("/plan-letters", given) for _ in range(5)]
+        assert [one.status for one in answers] == [303] * 4 + [503]
+        assert "K037" in answers[-1].text
+        until.set()
+
+
+def test_the_end_of_the_console_ends_attempts_in_order_and_says_how_to_continue() -> None:
+    maker, own = SampleActions(), desk()
+    maker.complete = False
+    maker.go_on.clear()
+    with served(data_of(), (maker, own)) as console:
+        it = Acting(console, maker)
+        page = it.plan()
+        it.confirm(page)
+        eventually(lambda: len(maker.sent) == 1)
+        told: list[str] = []
+        own.close(told.append)
+        assert it.console.post("/plan-letters", {"token": it.form, "action": "send", **PLACE}).status == 503
+    assert re.match(r"Interrupted: Send again: orders / billing", told[0])
+    assert told[1].endswith("3 letters to send continues.")
+
+
+def test_old_plans_are_forgotten() -> None:
+    with acting() as it:
+        first = it.plan()
+        for number in range(42):
+            it.plan(where=f"key = '{number}'")
+        assert it.console.ask(first).status == 400
+        assert "K038" in it.console.ask(first).text
+
+
+def test_hostile_names_are_text() -> None:
+    maker, own = SampleActions(EVIL), desk()
+    given = {"topology": EVIL, "topic": EVIL, "subscription": EVIL, "ground": EVIL, "where": EVIL, "because": EVIL}
+    with served(evil_data(), (maker, own)) as console:
+        it = Acting(console, maker)
+        pages = [f"{path}?{urlencode(given)}" for path in ("/action", "/orders", "/undo", "/acts")]
+        page = it.plan(**given, tenant=EVIL, to=EVIL)
+        pages += [page, "/", f"/lane?{urlencode(given)}"]
+        for path in pages:
+            check(console.ask(path))
+        it.confirm(page)
+        eventually(lambda: "Where it is recorded" in console.ask(page).text)
+        check(console.ask(page))
+        check(console.ask(page.replace("act?", "act-state?")), script=0)
+
+
+def check(answer: Answer, script: int = 1) -> None:
+    """No text of others became an element, an attribute or an address."""
+    tags = Acted(answer.text).tags
+    assert not tags & {"img", "style", "iframe", "base"}
+    assert not [one for one in tags if " on" in one or one.endswith(" style")]
+    assert answer.text.count("<script") == script
+    assert "\x1b" not in answer.text
+    assert "\u202e" not in answer.text
+
+
+class Acted(Parsed):
+    """Elements of a page that acts, and its own addresses."""
+
+    own = r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|plans|export)\?.*|acts|plans|data:,)$"
+
+
+def test_a_console_that_only_reads_has_no_way_to_act() -> None:
+    with served(data_of()) as console:
+        assert "changes nothing" in console.ask().text
+        assert "Actions" not in console.ask().text
+        for path in ("/action", "/acts", "/carry-out", "/plan-letters"):
+            assert console.ask(path).status == 404
+            assert console.post(path, {}).status == 404
