@@ -18,7 +18,6 @@ from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, defect, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
 from kodoctl.cli.letters.recall_options import LedgerOption
-from kodoctl.errors import UsageError, error
 from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
