@@ -190,8 +190,8 @@ def _log_ready(policy: Policy, border: BorderStatus) -> None:
     if policy.unread:
         reads, others = (", ".join(lane.name for lane in part) for part in (policy.lanes, policy.unread))
         lanes = f"{len(policy.lanes)} of {lanes} (reads {reads}; other workers have to read {others})"
-    text, name = "ready: %s/%s, %s, %s, %s", (policy.ground, policy.subscription)
-    log.info(text, *name, lanes, slots_text(policy), _fast_text(border, COMPILED))
+    slots, fast = slots_text(policy), _fast_text(border, COMPILED)
+    log.info("ready: %s/%s, %s, %s, %s", policy.ground, policy.subscription, lanes, slots, fast)
 
 
 def _fast_text(border: BorderStatus, core: CoreStatus) -> str:

@@ -173,7 +173,7 @@ def _inject_plain(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], 
 def _lasting_step(
     provider: Provider, lasting: Mapping[Provider, Any], follow: Callable[[_Values], Any]
 ) -> Callable[[_Values], Any]:
-    """Function that adds the value of a lifespan, and calls `follow`, whose coroutine it returns if that is async."""
+    """Function that adds the value of a lifespan, and returns what `follow` returns: a coroutine if `follow` is async."""
 
     def run(values: _Values) -> Any:
         values.append(lasting[provider])
@@ -183,7 +183,7 @@ def _lasting_step(
 
 
 def _plain_step(step: _Step, follow: Callable[[_Values], Any]) -> Callable[[_Values], Any]:
-    """Function that adds the value of a provider, and calls `follow`, for a generator within its context."""
+    """Function that adds the value of a provider, and calls `follow`, within the provider's context if it is a generator."""
     provide = _call_of(step)
 
     def run(values: _Values) -> Any:
@@ -257,7 +257,7 @@ def _async_step(step: _Step, follow: Callable[[_Values], Any]) -> Callable[[_Val
 
 
 def _call_of(step: _Step) -> Callable[[_Values], Any]:
-    """Function that calls a provider with its arguments of the values."""
+    """Function that calls a provider with those of the values that are its arguments."""
     call, arguments = step.call, step.arguments
     return (lambda values: call(**_chosen(values, arguments))) if arguments else lambda _: call()
 

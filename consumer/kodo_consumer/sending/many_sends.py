@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from kodo_consumer.sending.level_senders import PostedMessage
 
 _SHOWN: Final = 10  # failures that the text of the error has
-_OF_ONE: Final = frozenset(
-    {"K716", "K717", "K729", "K730", "K732", "K734"}
-)  # refusals of one message: others may be sent
+# refusals of one message: others may be sent
+_OF_ONE: Final = frozenset({"K716", "K717", "K729", "K730", "K732", "K734"})
 Post = Callable[[Any, OnStored, SendOptions], "PostedMessage"]
 
 

@@ -198,17 +198,19 @@ def _unknown_topology(lsn: int, reading: ProofInputs) -> str:
 
 
 def _deciding(lsn: int, reading: ProofInputs) -> list[Span]:
-    """The spans that cover a change, else the last one before it, and the first one after it if that has another
-    topology: a slot that was moved leaves a gap in which one of the two was used.
+    """The spans that cover a change. In the gap that a moved slot leaves: the last span before it, or the first one after
+    it if only that one has another topology than the present.
     """
     spans = [span for span in reading.spans if span.start]
     if covering := [span for span in spans if span.start <= lsn < span.end]:
         return covering
     before = max((span for span in reading.spans if span.end <= lsn), key=lambda span: span.end, default=None)
     after = min((span for span in spans if span.start > lsn), default=None)
-    if before is None or after is None or after.routing == before.routing:
-        return [span for span in (before,) if span is not None]
-    return [max(before, after, key=lambda span: span.routing != reading.routing)]
+    if before is None:
+        return []
+    if after is None or after.routing == before.routing:
+        return [before]
+    return [after if before.routing == reading.routing else before]
 
 
 def _times(copies: int) -> str:

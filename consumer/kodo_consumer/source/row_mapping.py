@@ -111,7 +111,7 @@ class RowMapping:
 
     @property
     def topic(self) -> str:
-        """Ground topic of the table's rows, which are no outbox's."""
+        """Ground topic of the rows of a table that is not an outbox."""
         return str(self._spec.topic)
 
     def _readers(self, names: Sequence[str], target: SendTarget | None) -> Iterator[tuple[str, tuple[int, Read]]]:

@@ -264,9 +264,12 @@ class SourceSender:
             self._coverage = self._client.open(self._topics.home, name, self._home.ready.target)
 
     def read_coverage(self, start: int, end: int) -> int:
-        """Returns the position up to which marks said that all is stored, which the broker's number of the last mark says
-        where no mark is stored any more; 0: nobody knows. `start`: position of the slot, `end`: of the log now, after
-        `open_coverage`: in between, earlier processes may have stored messages.
+        """Returns the position up to which marks say that everything is stored. If no mark is stored any more, the broker's
+        number of the last mark is that position; 0: neither is known. Call it after `open_coverage`.
+
+        Args:
+            start: Position of the slot.
+            end: Present end of the log. Between the two, earlier processes may have stored messages.
         """
         assert self._coverage is not None
         self._known_end = end

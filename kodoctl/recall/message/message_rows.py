@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.documents.json_form import row_of
 from kodoctl.documents.recall_document import MessageRow
 from kodoctl.errors import UsageError, error
-from kodoctl.recall.message.payload_view import PayloadForm, payload_view
+from kodoctl.recall.message.payload_view import PayloadForm, escape_surrogates, payload_view
 
 if TYPE_CHECKING:
     from kodoctl.recall.message.stored_message import DeadLetter
@@ -85,15 +85,11 @@ def _parquet(rows: Iterable[MessageRow]) -> Iterator[bytes]:
 
 
 def _column(group: list[MessageRow], name: str) -> list[Any]:
-    """Values of a column: of a map as pairs, and of a text without halves of characters, which Parquet refuses."""
+    """Values of a column: maps as pairs, and texts without lone surrogates, which Parquet refuses."""
     values: list[Any] = [dict(row)[name] for row in group]
     if name == "properties":
-        return [[(_whole(key), _whole(value)) for key, value in one.items()] for one in values]
-    return [_whole(one) if isinstance(one, str) else one for one in values]
-
-
-def _whole(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+        return [[(escape_surrogates(key), escape_surrogates(value)) for key, value in one.items()] for one in values]
+    return [escape_surrogates(one) if isinstance(one, str) else one for one in values]
 
 
 class _Sink(io.RawIOBase):

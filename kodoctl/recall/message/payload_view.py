@@ -118,16 +118,16 @@ def _plain(value: Any) -> str:
 
 
 def _redacted(value: Any, form: PayloadForm) -> Any:
-    """The value with its texts redacted, before JSON escapes characters of them; a number that matches is one, too."""
+    """Copy of a value with redacted texts, before JSON escapes characters in them. A number that matches becomes a text."""
     match value:
         case dict():
-            return {_line(name, form): _redacted(one, form) for name, one in value.items()}
+            return {_redact_text(name, form): _redacted(one, form) for name, one in value.items()}
         case list():
             return [_redacted(one, form) for one in value]
         case str():
-            return _line(value, form)
+            return _redact_text(value, form)
         case int() | float() if not isinstance(value, bool):
-            text = _line(str(value), form)
+            text = _redact_text(str(value), form)
             return value if text == str(value) else text
         case _:
             return value
@@ -140,12 +140,16 @@ def _shown(kind: str, lines: list[str], note: str, form: PayloadForm) -> Payload
             return PayloadView(
                 kind, "", _join(note, f"not shown: longer than {MOST_SEARCHED:,} characters, and redacted")
             )
-        lines = [_line(one, form) for one in lines]
-    text = "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # half of a character is no text
-    return PayloadView(kind, text, note)
+        lines = [_redact_text(one, form) for one in lines]
+    return PayloadView(kind, escape_surrogates("\n".join(lines)), note)
 
 
-def _line(text: str, form: PayloadForm) -> str:
+def escape_surrogates(text: str) -> str:
+    """The text with lone surrogates, which UTF-8 cannot encode, replaced by escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _redact_text(text: str, form: PayloadForm) -> str:
     if len(text) > SEARCHED:
         return REDACTED
     for pattern in form.redact:

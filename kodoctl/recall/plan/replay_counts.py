@@ -62,8 +62,8 @@ class ReplayCounts:
         entry is; `expired`: it is older than the time to live of its topic; `stored`: it was stored in the time of the
         replay.
         """
-        is_published = self._span.has(letter.publish_time)
-        if not is_published and not stored:
+        is_in_time = self._span.has(letter.publish_time)
+        if not is_in_time and not stored:
             return False
         receiver = letter.properties.get(FOR, self._subscription)
         if receiver == NOBODY:
@@ -82,7 +82,7 @@ class ReplayCounts:
             return False
         self._lane_seen.add(letter.identity)
         self._counts["expiring"] += expired
-        self._counts["by_place"] += self._span.since is not None and not is_published
+        self._counts["by_place"] += self._span.since is not None and not is_in_time
         self._waiting.append((letter.identity, letter.tenant))
         if len(self._waiting) >= _BUNDLE:
             self._ask()
@@ -115,7 +115,7 @@ class ReplayCounts:
 
 
 def _extend(runs: list[EntryRun], ledger: int, entry: int) -> None:
-    """Adds an entry to runs, to the last one if it follows it, or is in it."""
+    """Adds an entry to the last run if that run has the entry or ends just before it, else as a run of its own."""
     if runs and runs[-1].ledger == ledger and runs[-1].first <= entry <= runs[-1].last + 1:
         runs[-1] = runs[-1]._replace(last=max(entry, runs[-1].last))
     else:

@@ -114,7 +114,8 @@ class LanePause:
         self._plan, self._admin, self._store, self._clock, self._tell = plan, admin, store, clock, tell
         self._who, self._why = who[:MAX_TEXT], f"{_BY}{words.command}{_RUN}{plan.run}"
         self._words = words
-        self._since = 0  # of the order that this attempt gives
+        self.since = 0
+        """Time of the order that this attempt gives, ms since the epoch."""
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
         self.stood: int | None = None
@@ -124,11 +125,6 @@ class LanePause:
     def lane(self) -> str:
         """Name of the lane."""
         return self._plan.lane
-
-    @property
-    def since(self) -> int:
-        """Time of the order that this attempt gave, ms since the epoch."""
-        return self._since
 
     def begin(self, wait: int, sending: int = 0) -> None:
         """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
@@ -165,7 +161,7 @@ class LanePause:
         if not self._is_new:
             return self.keep()
         try:
-            left = self._take_back(lambda order: self._is_of_run(order) and order.since == self._since)
+            left = self._take_back(lambda order: self._is_of_run(order) and order.since == self.since)
         except KodoctlError:  # the failure that is told already is the first one
             return self.keep()
         return self._text(left) if left else ""
@@ -212,7 +208,7 @@ class LanePause:
         """Gives an order that lasts for at least `least` ms. Each try decides by the present order whether the
         pause belongs to this plan.
         """
-        self._since = now = self._clock.now()
+        self.since = now = self._clock.now()
         order = Override(
             OverrideKind.PAUSE,
             now,

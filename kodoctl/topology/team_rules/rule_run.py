@@ -127,23 +127,26 @@ class _View:
             self._tables[kind] = ObjectTable(self.scope, kind)
         return self._tables[kind]
 
-    def files(self, rule: PlacedRule) -> frozenset[str]:
-        """Files that a rule judges: they lie below the folder of the rules file, and are production as the rule says."""
-        key = (rule.folder, rule.named, rule.spec.production)
+    def files(self, rule: PlacedRule, *, production: bool | None) -> frozenset[str]:
+        """Files below the folder of a rule's file that the rule is about. `production`: whether they are production, None:
+        either.
+        """
+        key = (rule.folder, rule.named, production)
         if key not in self._about:
             self._about[key] = frozenset(
                 name
                 for name, (topology, folder) in self._files.items()
                 if (rule.folder is None or folder.is_relative_to(rule.folder))
                 and (rule.named is None or topology.spec.name in rule.named)
-                and rule.spec.production in (None, topology.production)
+                and production in (None, topology.production)
             )
         return self._about[key]
 
     def chosen(self, rule: PlacedRule, kind: str) -> frozenset[int]:
         """Numbers of the objects that a rule judges."""
         table = self.table(kind)
-        found = frozenset[int]().union(*(table.by_file.get(file, ()) for file in self.files(rule)))
+        files = self.files(rule, production=rule.spec.production)
+        found = frozenset[int]().union(*(table.by_file.get(file, ()) for file in files))
         for test in rule.select:
             fitting = (numbers for values, numbers in table.groups((test.path,)) if not test.failure(values[0]))
             found &= frozenset[int]().union(*fitting)
@@ -196,7 +199,7 @@ class EnvironmentJudge:
         if not (rule.select or rule.spec.production is not None) or self._then is None:
             return found
         before = {self._then.table(kind).objects[number].name for number in self._then.chosen(rule, kind)}
-        inside = self._now.files(replace(rule, spec=rule.spec.model_copy(update={"production": None})))
+        inside = self._now.files(rule, production=None)
         objects = self._now.table(kind).objects
         return found | {
             number

@@ -13,7 +13,7 @@ Code = Annotated[
 ]
 
 
-def _is_day(text: str) -> str:
+def _calendar_day(text: str) -> str:
     try:
         date.fromisoformat(text)
     except ValueError:
@@ -27,7 +27,7 @@ Day = Annotated[
         pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
         json_schema_extra={"patternErrorMessage": "Should be a day, such as 2027-01-31."},
     ),
-    AfterValidator(_is_day),
+    AfterValidator(_calendar_day),
 ]
 Kind = Literal["topologies", "topics", "subscriptions", "pulsar_topics"]
 

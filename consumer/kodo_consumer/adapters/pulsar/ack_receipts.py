@@ -1,9 +1,9 @@
 """Receipts of acknowledgements, one for a list of messages: an option and a call of Pulsar's client library that its
 Python binding does not offer.
 
-The binding's call takes one message, and its callback takes the interpreter about ten times: to be made, for each copy
-that the library makes of the callback, and to be called. For a list that happens once, and the copies need no
-interpreter.
+The binding's call takes one message, and its callback acquires the interpreter's lock (the GIL) about ten times: when
+it is made, for each copy that the library makes of it, and when it is called. Here a whole list has one callback, whose
+copies need no lock.
 
 The binding's own objects are reached by pybind11's conduit protocol, which refuses other types and other C++ libraries,
 and the library's exported functions are called. Both are tried before they are used: if a part is missing or another
