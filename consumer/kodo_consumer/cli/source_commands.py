@@ -158,6 +158,7 @@ def _lines(source: ChangeSource, slot: str, found: Verification, verdict: str) -
         yield f"messages that these commits require: {proof.messages:,}; proved up to {lsn_text(found.slot.position)}"
         if proof.strangers:
             names = ", ".join(one_line(name, _MOST_NAME) for name in list(proof.strangers)[:_SHOWN])
+            names += ", …" if len(proof.strangers) > _SHOWN else ""
             count = many(sum(proof.strangers.values()), "message")
             yield f"sent by others with ids of this source, and without effect on the proof: {count}, producer {names}"
     if not found.is_whole:

@@ -104,7 +104,8 @@ def _document_lines(payload: bytes, given: Mapping[str, str], form: PayloadForm)
 
 def _lines(value: Any, form: PayloadForm) -> list[str]:
     """Lines of a document, with masked values, and with the matches in each of its texts replaced."""
-    copy = json.loads(json.dumps(value, default=_plain, skipkeys=True))
+    plain = _plain_searchable if form.redact else _plain
+    copy = json.loads(json.dumps(value, default=plain, skipkeys=True))
     for path in form.mask:
         path.replace(copy, MASK)
     if form.redact:
@@ -115,6 +116,11 @@ def _lines(value: Any, form: PayloadForm) -> list[str]:
 def _plain(value: Any) -> str:
     """Text of an Avro value that JSON does not know: bytes as hexadecimal digits, times and numbers as they print."""
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _plain_searchable(value: Any) -> str:
+    """The same where patterns redact: they find nothing in hexadecimal digits, so bytes are not shown."""
+    return REDACTED if isinstance(value, bytes) else _plain(value)
 
 
 def _redacted(value: Any, form: PayloadForm) -> Any:

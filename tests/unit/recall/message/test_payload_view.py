@@ -79,7 +79,7 @@ def test_a_declared_schema_reads_the_payload_and_says_what_does_not_fit() -> Non
     shown = payload_view(letter(b"\x02", **{"kodo-schema": "L1:3"}), avro)
     assert (shown.kind, shown.note) == ("avro", "")
     assert json.loads(shown.text) == {
-        "raw": "01", "at": "2026-01-01 00:00:00+00:00", "card": "[redacted]", "version": "L1:3",
+        "raw": "[redacted]", "at": "2026-01-01 00:00:00+00:00", "card": "[redacted]", "version": "L1:3",
     }  # fmt: skip
     assert view(b'{"n": 1}', PayloadForm("json", fails)) == PayloadView(
         "json", '{\n  "n": 1\n}', "breaks its schema at $.n"
@@ -108,3 +108,14 @@ def test_a_preview_stays_as_stored_unless_it_is_redacted_or_avro() -> None:
     assert row["preview"] == '{ "card": "[redacted]" }'
     assert row["content"] == {"kind": "json", "text": '{\n  "card": "[redacted]"\n}', "note": ""}
     assert PayloadView("text", "a\n  b" * 9).beginning(5) == "a\n  …"
+
+
+def test_bytes_of_a_document_are_not_shown_where_patterns_redact() -> None:
+    """No pattern finds a card number in hexadecimal digits."""
+
+    def read(_: bytes, __: str) -> Any:
+        return {"card": b"4111111111111111", "n": 1}
+
+    assert "34313131" in view(b"x", PayloadForm("avro", read)).text
+    shown = view(b"x", PayloadForm("avro", read, redact=(re.compile("[0-9]{16}"),))).text
+    assert json.loads(shown) == {"card": "[redacted]", "n": 1}
