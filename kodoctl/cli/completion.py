@@ -164,7 +164,7 @@ _BY_COMMAND: Final[Mapping[tuple[str, str], Source]] = {
     ("history", "--id"): _applies,
     ("undo", "apply_id"): _applies,
     ("replay", "run"): _replays,
-    ("peek", "topics"): lambda _: _full_topics({}),
+    ("peek", "topics"): lambda _: _full_topics({}),  # full names also after --topology
     ("send", "topic"): _full_topics,
 }
 """Sources of parameters that mean something else elsewhere. A key is the first word of the command, and the longest name of the

@@ -47,7 +47,7 @@ def user_name() -> str:
     """Login name of the user of this process: the value of LOGNAME or a similar variable, which the user can set, else
     that in the machine's list of users; `uid NUMBER` without both.
     """
-    import getpass  # with the settings of terminals, which few commands need
+    import getpass  # it imports termios, which few commands need
 
     try:
         return getpass.getuser()

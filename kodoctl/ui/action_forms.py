@@ -76,7 +76,7 @@ class LetterRequest:
         """Reads the fields of a form. Raises UsageError for values that cannot be meant."""
         limit, action = fields.get("limit", "").strip() or str(_USUAL_LIMIT), fields.get("action", "")
         if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_LETTERS):
-            detail = f"{limit!r}: from 1 to {MAX_LETTERS:,} in the console; for more of them use `kodoctl recall plan`"
+            detail = f"{limit!r}: from 1 to {MAX_LETTERS:,} in the console; the command line takes more"
             raise UsageError(error("K567", "not a number of letters", detail))
         if action not in set(LetterAction):
             detail = f"{action!r}: choose one of {', '.join(LetterAction)}"

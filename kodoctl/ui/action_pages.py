@@ -149,7 +149,7 @@ class ActionPages:
 
     def acts(self, _: Request) -> Response:
         """All actions of this console, and plans that are not finished."""
-        values = {"actions": self._desk.actions(), "unfinished": self._maker.unfinished(), "stages": ActionStage}
+        values = {"actions": self._desk.actions(), "unfinished": self._maker.unfinished()}
         return self._page("action_list.html.j2", values)
 
     def act(self, request: Request) -> Response:
@@ -159,7 +159,7 @@ class ActionPages:
     def act_state(self, request: Request) -> Response:
         """Part of an action's page that is read again and again while it is busy."""
         action = self._desk.get(request.query_params.get("id", ""))
-        return self._page("action_state.html.j2", {"action": action, "now": _now(), "stages": ActionStage})
+        return self._page("action_state.html.j2", {"action": action, "now": _now()})
 
     def plan_letters(self, fields: Mapping[str, str]) -> Response:
         """Begins to plan an action on messages."""
@@ -207,12 +207,12 @@ class ActionPages:
     def _act(self, action: PlannedAction, problem: KodoctlError | None = None, status: int = 200) -> Response:
         values = {
             "action": action, "token": self._desk.token(action), "protected": self._maker.protected, "now": _now(),
-            "refusals": problem.diagnostics if problem else (), "stages": ActionStage,
+            "refusals": problem.diagnostics if problem else (),
         }  # fmt: skip
         return self._page("action_plan.html.j2", values, status)
 
     def _page(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-        return self._show(template, {"form_token": self._desk.form_token, **values}, status)
+        return self._show(template, {"form_token": self._desk.form_token, "stages": ActionStage, **values}, status)
 
     def _answering(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
         def made(request: Request) -> Response:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, UsageError, error
 
@@ -237,7 +238,8 @@ class ActionDesk:
                 thread.join()
         for action in running:
             if action.is_open and action.plan is not None:
-                tell(f"Not complete: {action.title}; {action.plan.commands[-1]} continues.")
+                commands = (action.result.commands if action.result else ()) or action.plan.commands
+                tell(f"Not complete: {action.title}. Next: {commands[-1]}")
 
     def _check_room(self) -> None:
         if self._closed:
@@ -297,8 +299,6 @@ def _now() -> int:
 
 def fields_of(body: bytes) -> Mapping[str, str]:
     """Fields of a form as browsers send it, the last value of each name. Raises UsageError (K039) for anything else."""
-    from urllib.parse import parse_qsl
-
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50, strict_parsing=bool(body)))
     except ValueError as problem:

@@ -69,7 +69,8 @@ class MessageLookup(Protocol):
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
     is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit; `read_facts`:
-    returns what was read beside these lanes so far, at once. The others block, and raise KodoctlError.
+    returns what was read beside these lanes so far, at once; `defect`: makes a finding of an unexpected exception. The
+    others block, and raise KodoctlError.
     """
 
     target: str
@@ -80,6 +81,7 @@ class ConsoleData:
     read_facts: Callable[[StatusReading], ScreenFacts]
     messages: MessageLookup
     plans: PlanLookup
+    defect: Callable[[Exception], Diagnostic]
 
 
 class _RecentStatus:
@@ -197,7 +199,7 @@ class _Pages:
 
     def read_ahead(self) -> None:
         """Reads the lanes, and begins to read the facts beside them. A problem is reported by the page."""
-        with suppress(KodoctlError):
+        with suppress(Exception):
             self._data.read_facts(self._status())
 
     def _screen(self) -> dict[str, Any]:
@@ -222,6 +224,8 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
                     return page(request)
             except KodoctlError as problem:
                 return pages.show("problem.html.j2", {"problems": problem.diagnostics}, status_of(problem))
+            except Exception as problem:  # noqa: BLE001  # a page says what to do about a defect as well
+                return pages.show("problem.html.j2", {"problems": [data.defect(problem)]}, 500)
 
         return answer
 

@@ -15,7 +15,7 @@ from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
 from kodoctl.ui.order_badges import is_paused, order_badges
-from kodoctl.ui.rate_history import RateHistory, Sparkline, sparkline
+from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
@@ -249,10 +249,6 @@ def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: Scree
         )
 
 
-def _key(topology: TopologyStatus, lane: LaneStatus) -> LaneKey:
-    return topology.name, lane.topic, *lane.reader
-
-
 def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFacts) -> LaneCell:
     note = ""
     if not lane.there:
@@ -262,7 +258,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
-    found = facts.causes.get(_key(topology, lane))
+    found = facts.causes.get(lane_key(topology.name, lane))
     cause = one_line(found.causes[0][0], 80) if found is not None and found.causes and lane.entries else ""
     return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause)
 
@@ -311,7 +307,7 @@ def _letters(
         means = "No worker takes them again by itself: a recall sends them again or discards them."
         command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
         text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
-        link, found = _link(topology, lane), facts.causes.get(_key(topology, lane))
+        link, found = _link(topology, lane), facts.causes.get(lane_key(topology.name, lane))
         groups = [] if found is None else cause_lines(found)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)
         yield Need("bad", text, means, command, link, lines)

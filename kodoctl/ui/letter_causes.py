@@ -12,8 +12,6 @@ from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kodoctl.documents.recall_document import PeekDocument
 
 NAMED: Final = 12  # causes of a lane that are named
@@ -60,12 +58,8 @@ def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
     """(tenant, letters) of the tenant with half of the letters or more, while others have some as well. None: there is
     none, or there are few letters.
     """
-    total = _total(found.tenants)
+    total = sum(letters for _, letters in found.tenants)
     if len(found.tenants) < 2 or total < _FEW:
         return None
     tenant, count = found.tenants[0]
     return (tenant, count) if count >= total * _MOST else None
-
-
-def _total(counts: Sequence[tuple[str, int]]) -> int:
-    return sum(count for _, count in counts)

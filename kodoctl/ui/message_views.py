@@ -154,8 +154,8 @@ def _shortened(text: str) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
     """Messages that failed in one way. `where`: condition that chooses them of those that are shown, "" for a rest of
-    several causes; `tenants`: (name,
-    messages, condition) of those with most of them; `others`: number of further tenants.
+    several causes; `tenants`: (name, messages, condition) of those with most of them; `others`: number of further
+    tenants.
     """
 
     cause: str

@@ -35,10 +35,7 @@ def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
     one as well.
     """
     for value in dict.fromkeys(lane.steered for lane in lanes if lane.steered):
-        try:
-            active = active_overrides(parse(value), now)
-        except InvalidOverridesError:
-            active = ()
+        active = _active(value, now)
         by_kind: dict[OverrideKind, list[Override]] = {}
         for order in active:
             by_kind.setdefault(order.what, []).append(order)
@@ -53,14 +50,16 @@ def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
 
 def is_paused(lanes: Sequence[LaneStatus], now: int) -> bool:
     """True if an order in force pauses a lane or a tenant of the subscription."""
-    for lane in lanes:
-        try:
-            orders = active_overrides(parse(lane.steered), now) if lane.steered else ()
-        except InvalidOverridesError:
-            orders = ()
-        if any(order.what is OverrideKind.PAUSE for order in orders):
-            return True
-    return False
+    orders = (order for lane in lanes if lane.steered for order in _active(lane.steered, now))
+    return any(order.what is OverrideKind.PAUSE for order in orders)
+
+
+def _active(value: str, now: int) -> tuple[Override, ...]:
+    """Orders in force by the value of a subscription's property; none if workers cannot read the value."""
+    try:
+        return active_overrides(parse(value), now)
+    except InvalidOverridesError:
+        return ()
 
 
 def _badge(order: Override) -> str:

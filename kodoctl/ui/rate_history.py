@@ -24,6 +24,11 @@ ReaderKey = tuple[str, str, str]
 """(topology, ground topic, subscription)."""
 
 
+def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
+    """Key of a lane of the topology with this name."""
+    return topology, lane.topic, *lane.reader
+
+
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
     entries in lanes that have workers.
@@ -62,7 +67,7 @@ class RateHistory:
             by_reader: dict[ReaderKey, list[LaneStatus]] = {}
             for lane in topology.lanes:
                 by_reader.setdefault((topology.name, *lane.reader), []).append(lane)
-                key = (topology.name, lane.topic, *lane.reader)
+                key = lane_key(topology.name, lane)
                 depths[key] = self._depths.get(key) or deque(maxlen=READINGS)
                 depths[key].append((reading.at, lane.entries))
             for reader, lanes in by_reader.items():
@@ -78,7 +83,7 @@ class RateHistory:
         """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
         grew by less than 100 entries or for less than a minute.
         """
-        points = tuple(self._depths.get((topology, lane.topic, *lane.reader), ()))
+        points = tuple(self._depths.get(lane_key(topology, lane), ()))
         if any(later[1] < earlier[1] for earlier, later in pairwise(points)) or len(points) < 2:
             return 0, 0
         span, growth = points[-1][0] - points[0][0], points[-1][1] - points[0][1]

@@ -237,6 +237,7 @@ def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
         read_facts=lambda _: FACTS,
         messages=SampleMessages(),
         plans=SamplePlans(),
+        defect=lambda problem: error("K599", "a defect of kodoctl", str(problem)),
     )
     return replace(made, **values)
 

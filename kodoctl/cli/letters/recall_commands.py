@@ -181,17 +181,21 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     return Edit(patch, declared_schema(loaded, topic))
 
 
+def _print_json(form: Any) -> None:
+    say(json.dumps(form, indent=1))
+
+
 def show_plan(
     made: RecallPlan,
     session: Session,
     out: str | None,
     output: Format,
     apply: str = "recall apply",
-    print_json: Callable[[Any], None] | None = None,
+    print_json: Callable[[Any], None] = _print_json,
 ) -> None:
     """Writes the plan to the file `out` (None: nowhere), the letters of a large plan to a second file beside it, and
-    prints the plan. `apply`: command that carries it out, for the text; `print_json`: receives the plan as JSON if that
-    is the output, None: it is printed.
+    prints the plan. `apply`: command that carries it out, for the text; `print_json`: receives the plan if `output` is
+    JSON.
     """
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.recall.plan.letter_table import SUFFIX
@@ -204,7 +208,7 @@ def show_plan(
     if out is not None:
         write_plan_text(recall_plan_file.dumps(made), out)
     if output is Format.JSON:
-        (print_json or _print_json)(form)
+        print_json(form)
     else:
         show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
     if made.table is not None:
@@ -215,7 +219,3 @@ def show_plan(
         )
     if out is not None:
         tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")
-
-
-def _print_json(form: Any) -> None:
-    say(json.dumps(form, indent=1))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import KodoctlError
 from kodoctl.ui.first_screen import ScreenFacts, StoppedApply
 from kodoctl.ui.message_views import LaneQuestion
+from kodoctl.ui.rate_history import lane_key
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
@@ -40,6 +41,7 @@ class BackgroundFacts:
     ) -> None:
         self._read_causes, self._read_stopped, self._drift = read_causes, read_stopped, drift
         self._thread: threading.Thread | None = None
+        self._begin = threading.Lock()
         self._causes: dict[LaneKey, LetterCauses] = {}
         self._figures: dict[LaneKey, tuple[_Figures, float]] = {}
         self._stopped: tuple[StoppedApply, ...] = ()
@@ -48,36 +50,35 @@ class BackgroundFacts:
     def __call__(self, reading: StatusReading) -> ScreenFacts:
         """Returns the facts, and begins to read changed ones, unless a reading is under way."""
         lanes = [(one, lane) for one in reading.topologies for lane in one.lanes if lane.state == "dead"]
-        if self._thread is None or not self._thread.is_alive():
-            due = [(topology, lane) for topology, lane in lanes if self._is_due(topology, lane)]
-            if due or time.monotonic() > self._stopped_due:
-                self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
-                self._thread.start()
+        with self._begin:
+            if self._thread is None or not self._thread.is_alive():
+                due = [(topology, lane) for topology, lane in lanes if self._is_due(topology, lane)]
+                if due or time.monotonic() > self._stopped_due:
+                    self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
+                    self._thread.start()
         return ScreenFacts(dict(self._causes), self._stopped, self._drift())
 
     def _is_due(self, topology: TopologyStatus, lane: LaneStatus) -> bool:
         """True if the lane holds letters, and others than those that were read."""
-        figures, at = self._figures.get(_key(topology, lane), (_UNKNOWN, 0.0))
+        figures, at = self._figures.get(lane_key(topology.name, lane), (_UNKNOWN, 0.0))
         return (
             lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + _AGAIN_S)
         )
 
     def _read(self, lanes: Iterable[tuple[TopologyStatus, LaneStatus]]) -> None:
         for topology, lane in lanes:
-            key, figures = _key(topology, lane), (lane.entries, lane.oldest)
+            key, figures = lane_key(topology.name, lane), (lane.entries, lane.oldest)
             try:
                 self._causes[key] = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
             except KodoctlError:
                 self._causes.pop(key, None)
                 figures = _UNKNOWN  # it is tried again
+            except Exception:  # noqa: BLE001  # of a defect the lane's own page tells; the other facts are read
+                self._causes.pop(key, None)
             self._figures[key] = figures, time.monotonic()
         if time.monotonic() > self._stopped_due:
             try:
                 self._stopped = self._read_stopped()
-            except KodoctlError:
+            except Exception:  # noqa: BLE001  # the page of plans tells of it
                 self._stopped = ()
             self._stopped_due = time.monotonic() + _STOPPED_S
-
-
-def _key(topology: TopologyStatus, lane: LaneStatus) -> LaneKey:
-    return topology.name, lane.topic, *lane.reader

@@ -9,6 +9,7 @@ from kodoctl.cli.apply.apply_flow import Approval, confirm
 from kodoctl.cli.common.command_target import TargetOptions
 from kodoctl.cli.ui.letter_actions import LetterActions
 from kodoctl.cli.ui.order_actions import OrderActions
+from kodoctl.cli.ui.page_names import lane_topic, of_topology
 from kodoctl.cli.ui.undo_actions import UndoActions
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.recall.plan.destinations import family_of
@@ -52,10 +53,8 @@ class ConsoleActions:
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         """Facts about a lane by its file. Raises UsageError."""
         expansion = self._expansion(topology)
-        found = next((one for one in expansion.topics if one.name.local == topic and one.state), None)
-        ground = expansion.topology.spec.topics.get(found.ground) if found else None
-        if found is None or ground is None:
-            raise UsageError(error("K022", "unknown topic", f"{topic} is no lane of {expansion.name}"))
+        found = lane_topic(expansion, topic)
+        ground = expansion.topology.spec.topics[found.ground]
         if subscription not in ground.subscriptions or found.subscription not in (None, subscription):
             detail = f"{topic} has {', '.join(ground.subscriptions)}, not {subscription!r}"
             raise UsageError(error("K022", "unknown topic", detail))
@@ -101,6 +100,4 @@ class ConsoleActions:
         confirm(self._connection, Approval(auto_approve=True, names=[typed.context]), question="")
 
     def _expansion(self, topology: str) -> Expansion:
-        if (found := self._expansions.get(topology)) is None:
-            raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
-        return found
+        return of_topology(self._expansions, topology)

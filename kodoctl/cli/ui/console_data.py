@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.cli.common.command_target import shown_target
+from kodoctl.cli.common.console import defect
 from kodoctl.cli.ui.background_facts import BackgroundFacts
 from kodoctl.cli.ui.message_reading import MessageReading
 from kodoctl.cli.ui.plan_reading import PlanReading
@@ -54,6 +55,7 @@ def console_data(
         read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news),
         messages=messages,
         plans=plans,
+        defect=defect,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kodoctl.cli.common.extension_points import MESSAGE_HISTORY, load
 from kodoctl.cli.letters.payload_forms import payload_form
 from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
+from kodoctl.cli.ui.page_names import lane_topic, of_topology
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
@@ -191,10 +192,7 @@ class MessageReading:
 
     def _lane(self, question: LaneQuestion) -> tuple[Expansion, FamilyTopic]:
         expansion = self._expansion(question.topology)
-        topic = next((one for one in expansion.topics if one.name.local == question.topic and one.state), None)
-        if topic is None:
-            raise UsageError(error("K022", "unknown topic", f"{question.topic} is no lane of {expansion.name}"))
-        return expansion, topic
+        return expansion, lane_topic(expansion, question.topic)
 
     def find(self, text: str, span: str, topology: str) -> SearchResult:
         """Searches all lanes of the topology, "" for all topologies, for messages that `text` names: see
@@ -262,9 +260,7 @@ class MessageReading:
             yield _Reader(self._admin, client, Unread(self._admin, client))
 
     def _expansion(self, topology: str) -> Expansion:
-        if (found := self._expansions.get(topology)) is None:
-            raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
-        return found
+        return of_topology(self._expansions, topology)
 
 
 def _properties(spec: GroundTopic) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli.common.command_target import TargetOptions, shown_target
 from kodoctl.cli.common.extension_points import LIVE_ORDERS, NEW_ORDER, load
+from kodoctl.cli.ui.page_names import of_topology
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.protocol.overrides import Override, OverrideKind, until_text
 from kodoctl.text.line import Line
@@ -19,8 +21,6 @@ from kodoctl.ui.action_pages import OrdersView
 from kodoctl.ui.actions import ActionPlan, ActionResult, Confirmation, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kodoctl.ui.first_screen import CommandWords
 
 
@@ -50,6 +50,7 @@ class OrderActions:
         """Makes the plan of an order, and stores nothing. Raises KodoctlError."""
         with self._open(**request.place) as book:
             order, standing, notes = self._look(book, request)
+        digest = _digest(request, standing)
         lines = (
             Line(shown_target(self._target.connection()), "bold"),
             Line(f"{ORDER_WORDS[order.what]}: {request.ground} / {request.subscription}", "bold"),
@@ -59,11 +60,11 @@ class OrderActions:
         )
         return ActionPlan(
             lines=lines,
-            digest=_digest(request, standing),
+            digest=digest,
             commands=(request.command(self._words, order),),
             verb="Take it back" if request.back else "Give this order",
             confirm=self._confirm,
-            carry_out=partial(self._carry_out, request, _digest(request, standing)),
+            carry_out=partial(self._carry_out, request, digest),
         )
 
     def _carry_out(self, request: OrderRequest, digest: str, _: Confirmation, watch: Watch) -> ActionResult:
@@ -101,9 +102,7 @@ class OrderActions:
 
     def _open(self, topology: str, ground: str, subscription: str) -> AbstractContextManager[Any]:
         place = {**asdict(self._target), "env": self._env}
-        file = self._words.files.get(topology)
-        if file is None:
-            raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
+        file = of_topology(self._words.files, topology)
         opened: AbstractContextManager[Any] = load(LIVE_ORDERS)(file, ground, subscription, place)
         return opened
 
@@ -129,6 +128,4 @@ def _digest(request: OrderRequest, standing: Override | None) -> str:
 
 
 def _now() -> int:
-    import time
-
     return time.time_ns() // 1_000_000

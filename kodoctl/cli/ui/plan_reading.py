@@ -12,7 +12,8 @@ from kodoctl.cli.apply.history_commands import journal_history
 from kodoctl.cli.common.command_target import shown_target
 from kodoctl.cli.plan.drift_command import drift_document
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.cli.ui.page_names import of_topology
+from kodoctl.errors import KodoctlError
 from kodoctl.plan.drift import split
 from kodoctl.plan.fleet import ONLY
 from kodoctl.plan.history import to_json
@@ -48,8 +49,7 @@ class PlanReading:
 
     def history(self, topology: str) -> NamespaceHistory:
         """Reads the journal of a topology's namespace, and the last changes of its live orders. Raises KodoctlError."""
-        if (expansion := self._expansions.get(topology)) is None:
-            raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
+        expansion = of_topology(self._expansions, topology)
         with BrokerClient(self._connection) as client:
             return self._history(client, expansion, list(self._orders(expansion)))
 

@@ -349,10 +349,8 @@ _OFFLOAD_DEFAULTS: Final[dict[str, Json]] = {
     "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
 }
 _OFFLOAD_FACTS: Final = frozenset({"s3Driver", "gcsDriver", "fileSystemDriver"})  # that follow from the driver
-_READ_FIRST: Final = {
-    "bookkeeper": "BOOKKEEPER_FIRST",
-    "tiered_storage": "TIERED_STORAGE_FIRST",
-}  # others: silently null
+# Pulsar stores null for any other word, and reports no error.
+_READ_FIRST: Final = {"bookkeeper": "BOOKKEEPER_FIRST", "tiered_storage": "TIERED_STORAGE_FIRST"}
 _READ_FIRST_BACK: Final = {wire: word for word, wire in _READ_FIRST.items()}
 _OFFLOAD_NUMBERS: Final = (("after_size", Size, 1), ("after", Duration, 1000), ("delete_after", Duration, 1))
 

@@ -286,10 +286,19 @@ def is_on_the_way(now: PolicyValue | None, before: PolicyValue | None) -> bool:
     quota, or entries of a map.
     """
     if isinstance(before, dict):
-        return all(set(value) <= set(before.get(name, ())) for name, value in (now or {}).items())
+        return now is None or (
+            isinstance(now, dict) and all(_is_part(value, before.get(name)) for name, value in now.items())
+        )
     if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
         return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
     return now is None and isinstance(before, BacklogQuota | Foreign)
+
+
+def _is_part(now: Any, before: Any) -> bool:
+    """True for the same entry, or a list of some of its items."""
+    return now == before or (
+        isinstance(now, list | tuple) and isinstance(before, list | tuple) and set(now) <= set(before)
+    )
 
 
 def read_topic_policies(raw: dict[str, Json]) -> Policies:
@@ -317,10 +326,11 @@ def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
 
 def new_namespace(policies: Policies, cluster: str) -> dict[str, Json]:
     """Body of a PUT that creates a namespace with these policies, in the shape of a namespace's JSON
-    (docs/explanation/pulsar.md). It lacks policies that follow.
+    (docs/explanation/pulsar.md), without the policies that are written later (`follows_creation`).
     """
     body: dict[str, Json] = {}
-    for codec, value in ((BY_NAME[name], value) for name, value in policies.items()):
+    for name, value in policies.items():
+        codec = BY_NAME[name]
         if codec.follows_creation:
             continue
         encoded = codec.shape.encode(value)

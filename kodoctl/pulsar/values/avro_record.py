@@ -4,12 +4,14 @@ need (the extra `avro`).
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads a value from the bytes at a position, and returns it with the position after it."""
+_LONGEST: Final = 63  # bits before the last byte of a number
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -63,7 +65,7 @@ def _named(schema: Mapping[str, Any], namespace: str, named: dict[str, Read]) ->
             symbols = tuple(schema["symbols"])
             named[name] = lambda data, at: _symbol(symbols, data, at)
         case "fixed":
-            size = schema["size"]
+            size = operator.index(schema["size"])
             named[name] = lambda data, at: _slice(data, at, size)
         case _:
             fields: list[tuple[str, Read]] = []
@@ -77,6 +79,8 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     number, at, shift = byte & 0x7F, at + 1, 7
     while byte & 0x80:
+        if shift > _LONGEST:
+            raise InvalidRecordError("not a record of its schema: a number of more than 64 bits")
         byte = data[at]
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -45,7 +45,8 @@ def has_payload(payload: bytes | None, size: int | None, state: str | None = Non
 
 def exclusion_reason(row: Mapping[str, Any]) -> ExclusionReason | None:
     """Reason why a lost message cannot be sent, None if it can. `row`: `why`: its cause in the audit; `landed`: whether
-    the landing has it; `head`, `landed_size`, `payload_state`: its payload there, see has_payload; `readable`.
+    the landing has it; `head`, `landed_size`, `payload_state`: its payload there, see has_payload; `readable`:
+    whether it can be sent on unchanged.
     """
     if row["why"] in _MOVED_ON:
         return ExclusionReason.MOVED_ON

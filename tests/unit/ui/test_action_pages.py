@@ -212,7 +212,7 @@ def test_the_end_of_the_console_ends_attempts_in_order_and_says_how_to_continue(
         own.close(told.append)
         assert it.console.post("/plan-letters", {"token": it.form, "action": "send", **PLACE}).status == 503
     assert re.match(r"Interrupted: Send again: orders / billing", told[0])
-    assert told[1].endswith("3 letters to send continues.")
+    assert told[1].endswith("Next: kodoctl history")
 
 
 def test_old_plans_are_forgotten() -> None:

@@ -82,6 +82,15 @@ def test_a_hostile_problem_of_the_cluster_is_text() -> None:
             assert "kodoctl explain K514" in answer.text
 
 
+def test_a_page_of_a_defect_says_what_to_do() -> None:
+    def fail() -> StatusReading:
+        raise ZeroDivisionError("by zero")
+
+    with served(data_of(read_status=fail)) as console:
+        found = console.ask("/")
+    assert (found.status, "K599" in found.text, "by zero" in found.text) == (500, True, True)
+
+
 def test_several_windows_cost_one_reading() -> None:
     readings: list[float] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -76,3 +77,17 @@ def test_what_cannot_be_read_is_left_out_and_tried_again(monkeypatch: pytest.Mon
     eventually(lambda: facts(letters(3)) == ScreenFacts({}, (), FACTS.drift) and len(cluster.asked) > 1)
     cluster.fails = False
     eventually(lambda: facts(letters(3)).causes == {KEY: CAUSES})
+
+
+def test_a_defect_of_one_lane_leaves_the_facts_of_the_others() -> None:
+    cluster = Cluster()
+
+    def causes(question: LaneQuestion) -> LetterCauses:
+        if question.topology == "broken":
+            raise ZeroDivisionError
+        return cluster.causes(question)
+
+    facts = BackgroundFacts(causes, cluster.stopped, lambda: FACTS.drift)
+    (good,) = letters(3).topologies
+    both = replace(letters(3), topologies=(replace(good, name="broken"), good))
+    eventually(lambda: facts(both) == ScreenFacts({KEY: CAUSES}, (STOPPED,), FACTS.drift))

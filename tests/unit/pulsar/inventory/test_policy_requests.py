@@ -224,3 +224,6 @@ def test_a_map_of_which_only_some_entries_are_left_is_on_its_way() -> None:
     assert is_on_the_way(None, before)
     assert is_on_the_way({"b": "2"}, before)
     assert not is_on_the_way({"a": "1", "c": "3"}, before)
+    assert not is_on_the_way({"a": "cab"}, {"a": "abc", "b": "1"}), "a text is no list of its letters"
+    assert is_on_the_way({"r": ("a",)}, {"r": ("b", "a")})
+    assert not is_on_the_way(Foreign("{}"), before)

@@ -115,3 +115,14 @@ def test_names_without_a_namespace_are_found() -> None:
     }
     value = {"one": {"size": 1, "policy": "hold"}, "two": {"size": 2, "policy": "evict"}}
     assert record_decoder(pair)(encoded(pair, value)) == value
+
+
+def test_a_number_of_more_than_64_bits_is_refused_at_once() -> None:
+    with pytest.raises(InvalidRecordError, match="64 bits"):
+        record_decoder("long")(b"\xff" * 1_000_000)
+    assert record_decoder("long")(b"\xff" * 9 + b"\x01") == -(2**63)
+
+
+def test_a_type_of_no_fixed_size_is_no_schema() -> None:
+    with pytest.raises(InvalidRecordError, match="not an Avro schema"):
+        record_decoder({"type": "fixed", "name": "Id", "size": "3"})
