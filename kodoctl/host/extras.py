@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import Diagnostic, UsageError, error
 
 Extra = Literal["avro", "database", "otel", "postgres", "recall", "spark", "sql", "ui"]
 """Name of an extra that an installation may lack."""
-_MISSING: Final[Mapping[Extra, tuple[str, str, str]]] = {
-    "database": ("K721", "database cannot be used", ""),
-    "recall": ("K556", "the ledger is not installed", ""),
-    "spark": ("K570", "Spark is not installed", " (some 1 GB; Java 17 or 21 as well)"),
-    "sql": ("K812", "DuckDB is not installed", " (some 200 MB, without Spark and Java)"),
-    "ui": ("K035", "the console is not installed", ""),
+_MISSING: Final[Mapping[Extra, Callable[[str], Diagnostic]]] = {
+    "database": lambda detail: error("K721", "database cannot be used", detail),
+    "recall": lambda detail: error("K556", "the ledger is not installed", detail),
+    "spark": lambda detail: error("K570", "Spark is not installed", f"{detail} (some 1 GB; Java 17 or 21 as well)"),
+    "sql": lambda detail: error("K812", "DuckDB is not installed", f"{detail} (some 200 MB, without Spark and Java)"),
+    "ui": lambda detail: error("K035", "the console is not installed", detail),
 }
-"""Extra -> code and summary of the error where it is missing, and text after the command that installs it."""
+"""Extra -> maker of the finding where it is missing, from a text that names the library and how to install it."""
 
 
 def install_command(extra: Extra) -> str:
@@ -31,7 +31,5 @@ def needs_extra(extra: Literal["database", "recall", "spark", "sql", "ui"]) -> I
     try:
         yield
     except ImportError as problem:
-        code, summary, note = _MISSING[extra]
         library = str(problem.name).partition(".")[0]
-        detail = f"{library} is missing: {install_command(extra)}{note}"
-        raise UsageError(error(code, summary, detail)) from None
+        raise UsageError(_MISSING[extra](f"{library} is missing: {install_command(extra)}")) from None

@@ -98,18 +98,13 @@ class _Sink(io.RawIOBase):
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[bytes] = []
-        self._size = 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         self._parts.append(bytes(data))
-        self._size += len(self._parts[-1])
         return len(self._parts[-1])
-
-    def tell(self) -> int:
-        return self._size
 
     def take(self) -> bytes:
         """Returns the bytes that were written since the last call."""

@@ -236,9 +236,7 @@ class EnvironmentJudge:
         """Name of the topology that a finding is about, if it is among these: the one of its file, or one with a topic to
         which that file's policies of the namespace apply. None: it is about another one.
         """
-        if one.finding.where is None:
-            return None
-        file = one.finding.where.file
+        file = one.finding.where.file if one.finding.where else None
         if mine := next((each.name for each in about if each.topology.source.name == file), None):
             return mine
         spaces = {each.namespace for each in self._now.scope.expansions if each.topology.source.name == file}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -20,3 +21,8 @@ def test_an_earlier_version_is_a_schema_whether_or_not_it_can_be_used_now(
     kind: str, definition: Any, found: bool
 ) -> None:
     assert is_schema(kind, definition) is found
+
+
+def test_without_its_library_nothing_of_avro_is_judged_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    assert not is_schema("avro", "string")

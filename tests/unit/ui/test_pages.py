@@ -289,14 +289,15 @@ def test_pages_that_wait_do_not_stop_the_others() -> None:
 def test_an_end_while_pages_wait_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     until, reads = threading.Event(), threading.Event()
 
-    def read() -> StatusReading:
-        reads.set()
-        until.wait(60)
-        return NIGHT
+    class Slow(SampleMessages):
+        def find(self, text: str, span: str, topology: str) -> SearchResult:
+            reads.set()
+            until.wait(60)
+            return super().find(text, span, topology)
 
     answers: list[Answer] = []
-    with served(data_of(read_status=read)) as console:
-        window = threading.Thread(target=lambda: answers.append(console.ask()))
+    with served(data_of(messages=Slow())) as console:
+        window = threading.Thread(target=lambda: answers.append(console.ask("/find?q=1")))
         window.start()
         reads.wait(30)
         threading.Timer(4.0, until.set).start()

@@ -15,7 +15,7 @@ from kodo_consumer.adapters.pulsar.native_border import DELIVERIES
 from kodo_pipeline.source.native_batches import BATCHES
 
 from kodoctl.errors import UsageError
-from kodoctl.pulsar.binary.message_reader import copy_message
+from kodoctl.pulsar.binary.message_reader import ReadMessage, copy_message
 from kodoctl.pulsar.connection.native_border import MESSAGES, BorderLoader, NativeMessage, native_setting, result_of
 
 
@@ -106,4 +106,5 @@ def test_results_have_the_client_librarys_names() -> None:
 def test_a_message_of_the_border_is_copied_as_one_of_the_client() -> None:
     found = NativeMessage((1, 2, 0), "id", b"x", {"a": "b"}, "key", "order", 5, 6, 3, "", "")
     assert found.message_id() == "id"
-    assert copy_message(found, None, (4, 1, 2, 3)) == (None, 4, 1, 2, 3, b"x", {"a": "b"}, "key", "order", 5, 6, "")
+    copy = ReadMessage(None, 4, 1, 2, 3, b"x", {"a": "b"}, "key", "order", 5, 6, "")
+    assert copy_message(found, None, (4, 1, 2, 3)) == copy

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from kodoctl.topology.json_schema.editor_help import add_editor_help
 from kodoctl.topology.json_schema.file_schema import schema_text, topology_schema
 from kodoctl.topology.json_schema.rules_schema import rules_schema
 from tests.unit.topology.topology_files import HEAD
@@ -147,6 +148,12 @@ def test_editors_say_what_a_choice_means_and_what_a_pattern_wants(schema: Callab
     assert not [
         (path, one["enum"]) for path, one in choices.items() if len(one.get("enumDescriptions", ())) != len(one["enum"])
     ]
+
+
+def test_a_choice_that_is_not_known_has_no_meanings() -> None:
+    schema = {"enum": ["a", "b"]}
+    add_editor_help(schema)
+    assert schema == {"enum": ["a", "b"]}
 
 
 def test_titles_are_words() -> None:
