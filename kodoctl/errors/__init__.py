@@ -7,9 +7,8 @@ names the object, the reason and the action to take. Errors carry *all* findings
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-
-from kodoctl.frozen_dataclass import dataclass
 
 
 class Severity(StrEnum):

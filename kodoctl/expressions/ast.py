@@ -5,9 +5,8 @@ Conversions are explicit: if the compiler reads an untyped value as a number, th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-
-from kodoctl.frozen_dataclass import dataclass
 
 
 class ValueKind(StrEnum):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import dataclass
 from typing import Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.frozen_dataclass import dataclass
 
 _SHOWN: Final = 60  # characters of the text around the place
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-
-from kodoctl.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kodoctl.expressions.ast import Value, ValueKind

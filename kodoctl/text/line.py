@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.text.escaping import one_line
 
 _LONGEST: Final = 4_000  # characters of a line; a change's fields take a line each

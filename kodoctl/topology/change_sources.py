@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
-
-from kodoctl.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kodoctl.topology.model.source import Source, SourceTable

@@ -6,10 +6,10 @@ Expand, lint, the consumer and the drawings use them, so that each default is de
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.model.subscription import ErrorText, Isolate, QuotaLimit, RateLimit, Waits
 from kodoctl.topology.model.topology import Audit, DeadLetter, GroundTopic, Subscription, Topology
 from kodoctl.topology.names import WAITING_STATES, Level, State

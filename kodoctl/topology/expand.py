@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, assert_never
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology import defaults
 from kodoctl.topology.change_sources import change_sources, sourced_grounds
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.yaml.nodes import Node, node_at
 
 if TYPE_CHECKING:

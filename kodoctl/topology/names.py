@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
-
-from kodoctl.frozen_dataclass import dataclass
 
 # Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name; and
 # without the two that lead elsewhere in a path of its admin API.

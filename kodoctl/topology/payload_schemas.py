@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_DEPTH, Node
 

@@ -7,10 +7,9 @@ verdicts are cached where a schema contains itself. Numbers are compared as deci
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
-
-from kodoctl.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError

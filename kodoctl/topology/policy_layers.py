@@ -7,10 +7,9 @@ topic.state_policies; dead letters and audit = defaults < topic < derived < thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.model.policies import (
     NAMESPACE_POLICY_NAMES,
     READY_ONLY,

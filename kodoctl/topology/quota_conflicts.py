@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.units import Duration, Size
 
 if TYPE_CHECKING:

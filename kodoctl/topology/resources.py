@@ -6,12 +6,11 @@ Addresses have the form `kind.name`; they are public (files, plans and `allow_de
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import StrictBool, StrictInt
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.json_forms import NamespaceText, Numbers, PolicyForms, TargetText, TextSet, TopicText
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 

@@ -6,12 +6,12 @@ A lane determines a message's level, state and, at dispatch, attempts. All other
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.expressions import ast
 from kodoctl.expressions.evaluator import evaluate
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import RouteCondition
 from kodoctl.topology.names import Level, RouteMoment, State

@@ -7,6 +7,7 @@ There are neither payloads nor a clock: a condition has one value for a message 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,6 @@ from kodoctl.expressions.ast import Node, Value, ValueKind
 from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
 from kodoctl.expressions.parser import parse_expression
 from kodoctl.expressions.vocabulary import Vocabulary
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.names import RESERVED_PREFIX, State
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.defaults import read_levels, read_states
 from kodoctl.topology.model.subscription import HandlerSlots, LimitLanes, SlotRange
 from kodoctl.topology.names import Level, State

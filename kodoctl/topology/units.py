@@ -7,9 +7,8 @@ and hash by value, and `str` gives the shortest exact form that the file accepts
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from kodoctl.frozen_dataclass import dataclass
 
 UNLIMITED: Final = "unlimited"
 LATEST: Final = 253_402_214_399_999

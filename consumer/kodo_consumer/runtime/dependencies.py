@@ -173,7 +173,7 @@ def _inject_plain(function: Callable[..., Any], plan: _Plan) -> Callable[[Any], 
 def _lasting_step(
     provider: Provider, lasting: Mapping[Provider, Any], follow: Callable[[_Values], Any]
 ) -> Callable[[_Values], Any]:
-    """Function that adds the value of a lifespan, and returns what `follow` returns: a coroutine if `follow` is async."""
+    """Function that adds the value of a lifespan, and returns the result of `follow`: a coroutine if `follow` is async."""
 
     def run(values: _Values) -> Any:
         values.append(lasting[provider])

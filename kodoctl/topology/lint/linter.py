@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope, Rule

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, Where
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.policy_layers import value_origins
 from kodoctl.topology.resources import NamespaceResource
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Where, error, warning
-from kodoctl.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kodoctl.topology.yaml.nodes import Node

@@ -7,7 +7,7 @@ They exist so that a wrong value gives *one* finding in our words, not one for e
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
@@ -28,7 +28,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate, UnitError, Unlimited
 
 INT32: Final = 2**31 - 1

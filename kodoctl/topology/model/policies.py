@@ -7,12 +7,12 @@ kodoctl.pulsar.inventory.policy_requests' matter.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter
 
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.field_types import (
     BoundedSeconds,

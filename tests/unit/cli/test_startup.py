@@ -148,22 +148,6 @@ def test_the_collector_of_garbage_is_set_before_a_command_line_is_imported() -> 
     assert ran.stdout.splitlines() == [f"kodoctl {__version__}"]
 
 
-def test_a_frozen_dataclass_that_lint_imports_is_of_the_quick_kind() -> None:
-    program = (
-        "import dataclasses\nmake = dataclasses._process_class\n"
-        "def count(cls, init, repr, eq, *others):\n"
-        "    if eq and cls.__module__.startswith('kodoctl.'): print(cls.__module__, cls.__name__)\n"
-        "    return make(cls, init, repr, eq, *others)\n"
-        "dataclasses._process_class = count\n"
-        "from kodoctl.cli.main import main\nmain()\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "lint", "topologies/shapes/simple.yaml"],
-        env={"PYTHONPATH": PATHS}, cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert ran.stdout.splitlines() == ["1 file, 1 ground topic: no findings."]
-
-
 def test_lint_checks_a_payload_schema_with_the_library_for_it() -> None:
     assert "jsonschema_rs" in imported("kodoctl", "lint", "topologies/trade.yaml")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
-from kodoctl.frozen_dataclass import dataclass
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
