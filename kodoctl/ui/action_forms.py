@@ -153,7 +153,9 @@ class OrderRequest:
         if what not in set(OverrideKind):
             detail = f"{what!r} is no live order: {', '.join(OverrideKind)}"
             raise UsageError(error("K039", "a form that cannot be used", detail))
-        details = {name: value for name in _DETAILS if (value := fields.get(name, "").strip())}
+        back = fields.get("back") == "yes"
+        given = {name: fields.get(name, "") for name in _DETAILS}
+        details = {name: text for name, value in given.items() if (text := value if back else value.strip())}
         return cls(
             topology=fields.get("topology", ""),
             ground=fields.get("ground", ""),
@@ -162,7 +164,7 @@ class OrderRequest:
             details=details,
             lasting=fields.get("lasting", "").strip() or "1h",
             why=fields.get("why", "").strip(),
-            back=fields.get("back") == "yes",
+            back=back,
         )
 
     @property

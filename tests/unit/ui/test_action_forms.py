@@ -120,6 +120,12 @@ def test_an_order_is_taken_back_by_its_subject() -> None:
     assert Override(request.what, 5, 6, "you", **request.details).concerns == order.concerns
 
 
+def test_an_order_is_taken_back_by_the_very_name_of_its_subject() -> None:
+    fields = {"what": "pause", "tenant": " bank\t"}
+    assert OrderRequest.of(fields).details == {"tenant": "bank"}
+    assert OrderRequest.of({**fields, "back": "yes"}).details == {"tenant": " bank\t"}
+
+
 def test_an_unknown_kind_of_order_is_refused() -> None:
     with pytest.raises(UsageError, match="K039"):
         OrderRequest.of({"what": "stop everything"})
