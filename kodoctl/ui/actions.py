@@ -78,8 +78,9 @@ class Choice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPlan:
     """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
-    does; `commands`: equal command lines; `verb`: text of the button, "" if there is nothing to carry out; `hash`: that
-    the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
+    does; `commands`: command lines that make and carry out the same plan anew; `continuing`: command line that goes on
+    with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out;
+    `hash`: that the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
 
     `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
     meanwhile; raises KodoctlError.
@@ -92,6 +93,7 @@ class ActionPlan:
     confirm: Callable[[Confirmation], None]
     carry_out: Callable[[Confirmation, Watch], ActionResult]
     hash: str = ""
+    continuing: str = ""
     findings: tuple[Diagnostic, ...] = ()
     choices: tuple[Choice, ...] = ()
 
@@ -237,7 +239,7 @@ class ActionDesk:
                 thread.join()
         for action in running:
             if action.is_open and action.plan is not None:
-                tell(f"Not complete: {action.title}; {action.plan.commands[-1]} continues.")
+                tell(f"Not complete: {action.title}; {action.plan.continuing or action.plan.commands[-1]} continues.")
 
     def _check_room(self) -> None:
         if self._closed:
