@@ -102,9 +102,9 @@ class LetterRequest:
             "because": self.because, "again": "yes" if self.again else "",
         }  # fmt: skip
 
-    def commands(self, words: CommandWords, lane: LaneFacts, file: str, ledger: Sequence[str], hash_: str) -> list[str]:
-        """Command lines that make the plan in a file, and carry it out. `ledger`: option of the recall ledger; `hash_`:
-        of a plan that discards, "" for others.
+    def commands(self, words: CommandWords, lane: LaneFacts, ledger: Sequence[str]) -> list[str]:
+        """Command lines that make such a plan in a file of its own, and carry it out. `ledger`: option of the recall
+        ledger.
         """
         group = "waiting" if lane.lane else "recall"
         plan = f"kodoctl {group} {'discard' if self.action is LetterAction.DISCARD and not lane.lane else 'plan'}"
@@ -116,10 +116,10 @@ class LetterRequest:
         chosen += ["--limit", str(self.limit)] if self.limit != _USUAL_LIMIT else []
         chosen += ["--again"] if self.again else []
         chosen += ["--because", self.because] if self.because else []
-        apply = [file, *ledger, *(["--hash", hash_] if hash_ else [])]
+        file = f"{group}.json"
         return [
             words.line(plan, self.topology, *chosen, *ledger, "--out", file),
-            words.line_of_cluster(f"kodoctl {group} apply", *apply),
+            words.line_of_cluster(f"kodoctl {group} apply", file, *ledger),
         ]
 
 
@@ -153,7 +153,9 @@ class OrderRequest:
         if what not in set(OverrideKind):
             detail = f"{what!r} is no live order: {', '.join(OverrideKind)}"
             raise UsageError(error("K039", "a form that cannot be used", detail))
-        details = {name: value for name in _DETAILS if (value := fields.get(name, "").strip())}
+        back = fields.get("back") == "yes"
+        given = {name: fields.get(name, "") for name in _DETAILS}
+        details = {name: text for name, value in given.items() if (text := value if back else value.strip())}
         return cls(
             topology=fields.get("topology", ""),
             ground=fields.get("ground", ""),
@@ -162,7 +164,7 @@ class OrderRequest:
             details=details,
             lasting=fields.get("lasting", "").strip() or "1h",
             why=fields.get("why", "").strip(),
-            back=fields.get("back") == "yes",
+            back=back,
         )
 
     @property

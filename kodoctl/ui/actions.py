@@ -79,8 +79,9 @@ class Choice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPlan:
     """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
-    does; `commands`: equal command lines; `verb`: text of the button, "" if there is nothing to carry out; `hash`: that
-    the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
+    does; `commands`: command lines that make and carry out the same plan anew; `continuing`: command line that goes on
+    with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out;
+    `hash`: that the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts of it.
 
     `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
     meanwhile; raises KodoctlError.
@@ -93,6 +94,7 @@ class ActionPlan:
     confirm: Callable[[Confirmation], None]
     carry_out: Callable[[Confirmation, Watch], ActionResult]
     hash: str = ""
+    continuing: str = ""
     findings: tuple[Diagnostic, ...] = ()
     choices: tuple[Choice, ...] = ()
 
@@ -239,7 +241,7 @@ class ActionDesk:
         for action in running:
             if action.is_open and action.plan is not None:
                 commands = (action.result.commands if action.result else ()) or action.plan.commands
-                tell(f"Not complete: {action.title}. Next: {commands[-1]}")
+                tell(f"Not complete: {action.title}. Next: {action.plan.continuing or commands[-1]}")
 
     def _check_room(self) -> None:
         if self._closed:

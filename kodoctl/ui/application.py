@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.applications import Starlette
@@ -110,6 +111,7 @@ class _Pages:
     def __init__(self, data: ConsoleData, *, acting: bool) -> None:
         self._data, self._status, self._acting = data, _RecentStatus(data.read_status), acting
         self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
+        self._templates.filters["exact"] = _exact
 
     def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
         """Answer with a page."""
@@ -248,6 +250,15 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
 def _visible(value: object) -> object:
     """A value as text, with its control characters made visible; HTML of templates stays as it is."""
     return value if hasattr(value, "__html__") else printable(str(value))
+
+
+def _exact(value: object) -> str:
+    """A value for an attribute that a form sends back: control characters as references, because their visible form
+    would be another name.
+    """
+    from jinja2.filters import do_mark_safe
+
+    return do_mark_safe("".join(one if one.isprintable() else f"&#{ord(one)};" for one in escape(str(value))))
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:

@@ -57,11 +57,29 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class StoppedApply:
-    """An apply that did not complete and holds no lease. `text`: id, state and what was done; `namespace`: its own."""
+    """An apply that did not complete and holds no lease. `text`: id, state and what was done; `namespace`: its own;
+    `undo`: it was to take another one back.
+    """
 
     topology: str
     namespace: str
     text: str
+    undo: bool = False
+
+    @property
+    def means(self) -> str:
+        """Sentence about the next step, for people."""
+        if self.undo:
+            return (
+                "The rest is not taken back. Revert the change of the file: then its apply finishes that. An apply of the"
+                " file as it is does the change again."
+            )
+        return "The rest is not done. A new apply of the file plans it and finishes it; the history says what was done."
+
+    @property
+    def command(self) -> str:
+        """Command about the file that comes next."""
+        return "kodoctl plan" if self.undo else "kodoctl apply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +224,7 @@ def first_screen(
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:
     """Needs of plans: applies that stopped, and drift as it was read last."""
     for one in facts.stopped:
-        means = (
-            "The rest is not done. A new apply of the file plans it and finishes it; the history says what was done."
-        )
-        yield Need("bad", f"{one.namespace}: {one.text}", means, words.line("kodoctl apply", one.topology))
+        yield Need("bad", f"{one.namespace}: {one.text}", one.means, words.line(one.command, one.topology))
     if facts.drift is not None and facts.drift.drifted:
         text = f"{facts.drift.text} Read {age_text(max(0, now - facts.drift.at))} ago."
         means = "The cluster is not what the last apply left: the next one puts it back, or cannot."

@@ -70,7 +70,8 @@ def stopped_apply(topology: str, history: NamespaceHistory) -> StoppedApply | No
     if last is None or last["state"] == "complete" or history.holder:
         return None
     done = f"{len(last['done'])} of {many(last['changes'], 'change')} done"
-    return StoppedApply(topology, history.namespace, f"{last['verb']} {last['id']} is {last['state']}: {done}")
+    text = f"{last['verb']} {last['id']} is {last['state']}: {done}"
+    return StoppedApply(topology, history.namespace, text, undo=last["verb"] == "undo")
 
 
 def apply_views(history: NamespaceHistory) -> list[tuple[list[Line], list[Line]]]:

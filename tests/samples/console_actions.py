@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kodoctl.errors import RefusedError, error
+from kodoctl.errors import ClusterError, RefusedError, error
 from kodoctl.protocol.override_history import OverrideChange
 from kodoctl.protocol.overrides import Override, OverrideKind
 from kodoctl.text.line import Line
@@ -30,7 +30,7 @@ class SampleActions:
         self.sent: list[Confirmation] = []
         self.go_on = threading.Event()
         self.go_on.set()
-        self.complete = True
+        self.complete, self.broken = True, False
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         words = (LetterAction.SEND, LetterAction.DISCARD)
@@ -70,6 +70,7 @@ class SampleActions:
         parts = tuple(Choice("cause", self.text or name, 1, f"cause = '{name}'") for name in ("a", "b"))
         return ActionPlan(
             lines=(Line(text, "bold", hang=4), Line(repr(request))), digest="d1" * 32, commands=(text,), verb=text,
+            continuing=self.text or "kodoctl recall apply own.json",
             confirm=self._confirm, carry_out=self._carry_out, choices=parts, findings=(error("K561", text, text),),
         )  # fmt: skip
 
@@ -83,4 +84,6 @@ class SampleActions:
         watch.progress(1, 3)
         while not self.go_on.wait(0.02) and not watch.stop.is_set():
             pass
+        if self.broken:
+            raise ClusterError(error("K514", "no broker answers"))
         return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, (self.text or "kodoctl history",))

@@ -20,6 +20,7 @@ from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
 from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
 from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.terminal import interruptible, show_lines
+from kodoctl.cli.letters.console_plans import forget_plan
 from kodoctl.cli.letters.recall_options import (
     ApplyFlags,
     Output,
@@ -143,6 +144,8 @@ def apply_plan(target: TargetOptions, asked: ApplyFlags, output: Format, paralle
         began = time.monotonic()
         report = approved.send(parallel)
         seconds = time.monotonic() - began
+    if report.complete:
+        forget_plan(Path(asked.plan))
     print_report(report, approved.plan, seconds, output)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, report, tell
 from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
+from kodoctl.cli.letters.console_plans import forget_plan
 from kodoctl.cli.letters.recall_apply import approved_plan, print_report
 from kodoctl.cli.letters.recall_options import Output, WaitingApplyFlags
 from kodoctl.errors import ExitCode, KodoctlError
@@ -36,6 +38,8 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     pace = SendPace.of(asked.wait, asked.rate)
     with approved_plan(target, asked, output, waiting=True) as approved:
         done = send_paused(approved, pace)
+    if done.report.complete and not done.stays_paused:
+        forget_plan(Path(asked.plan))
     print_report(done.report, approved.plan, done.seconds, output)
     if done.stays_paused:
         finish(ExitCode.ERROR)

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.common.command_target import TargetOptions, shown_target
 from kodoctl.cli.common.options import Format
-from kodoctl.cli.common.plan_files import write_plan_text
+from kodoctl.cli.letters.console_plans import PLANS, forget_plan, store_plan, unfinished_plans
 from kodoctl.cli.letters.recall_apply import Background, approved_plan, confirm_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan
 from kodoctl.cli.letters.recall_options import ApplyFlags, RecallFlags, family_in, file_with, ledger_named
 from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import aimed_lane, plan_lane
-from kodoctl.errors import UsageError, error
-from kodoctl.host.private_files import OWN, make_private
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.plan import recall_plan_file
 from kodoctl.recall.plan.recall_plan import RecallAction
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from kodoctl.ui.action_forms import LaneFacts
     from kodoctl.ui.first_screen import CommandWords
 
-PLANS: Final = Path(OWN, "plans")
-"""Folder, in the working folder, of the plans that are not finished."""
 _RATE: Final = "200/s"
 _WAIT: Final = "1m"
 _LANE: Final = re.compile(r'^ "lane": ', re.MULTILINE)  # a key of plans of waiting messages alone
@@ -71,7 +67,8 @@ class LetterActions:
         return ActionPlan(
             lines=tuple(recall_plan_lines(form, shown_target(connection))),
             digest=form.get("seal", ""),
-            commands=tuple(request.commands(self._words, lane, str(file), self._ledger_words, asked)),
+            commands=tuple(request.commands(self._words, lane, self._ledger_words)),
+            continuing=self._continuing(file, waiting=bool(made.lane)),
             verb="" if made.empty else button_words(request.action, made.size, made.kind.noun),
             hash=asked,
             findings=tuple(findings),
@@ -82,8 +79,10 @@ class LetterActions:
 
     def unfinished(self) -> list[str]:
         """Command lines that continue the plans in the folder."""
-        texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in sorted(PLANS.glob("*.json"))}
-        return [self._continuing(file, waiting=_LANE.search(text) is not None) for file, text in texts.items()]
+        return [
+            command or self._continuing(file, waiting=_LANE.search(text) is not None)
+            for file, text, command in unfinished_plans()
+        ]
 
     def _continuing(self, file: Path, *, waiting: bool) -> str:
         group = "waiting" if waiting else "recall"
@@ -112,7 +111,8 @@ class LetterActions:
     ) -> ActionResult:
         """Carries a plan out, as `recall apply` and `waiting apply` do."""
         waiting, background = bool(made.lane), Background(watch.stop, watch.progress, watch.tell)
-        _store(made, file)
+        continuing = self._continuing(file, waiting=waiting)
+        store_plan(recall_plan_file.dumps(made), file, continuing)
         answer = confirmation.hash if made.action is RecallAction.DISCARD else short
         flags = ApplyFlags(str(file), _RATE, self._ledger, hash_=answer, confirm_name=[confirmation.context])
         if waiting:
@@ -128,28 +128,19 @@ class LetterActions:
                     seconds = time.monotonic() - began
         except BaseException:
             if not may_have_sent(made, DeltaLedger(ledger_named(self._ledger))):
-                file.unlink(missing_ok=True)
+                forget_plan(file)
             raise
         complete = report.complete and not stays
         if complete:
-            file.unlink(missing_ok=True)
+            forget_plan(file)
         lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun))
-        return ActionResult(lines, complete, () if complete else (self._continuing(file, waiting=waiting),))
+        return ActionResult(lines, complete, () if complete else (continuing,))
 
 
 def _confirm(connection: Connection, made: RecallPlan, short: str, typed: Confirmation) -> None:
     """Raises KodoctlError unless the typed texts confirm the plan, in the words of the command line."""
     answer = typed.hash if made.action is RecallAction.DISCARD else short
     confirm_plan(connection, made, short, answer, [typed.context])
-
-
-def _store(made: RecallPlan, file: Path) -> None:
-    try:
-        make_private(file.parent)
-    except OSError as problem:
-        detail = f"{file.parent}: {problem.strerror}"
-        raise UsageError(error("K535", "the plan file cannot be written", detail)) from None
-    write_plan_text(recall_plan_file.dumps(made), str(file))
 
 
 def _parts(causes: dict[str, int], tenants: dict[str, int], request: LetterRequest, lane: LaneFacts) -> list[Choice]:

@@ -9,7 +9,7 @@
       if (!answer.ok || live.querySelector("[data-done]")) { clearInterval(timer); location.reload(); }
     } catch {
       clearInterval(timer);
-      live.textContent = "kodoctl ui has ended, or cannot be reached. What it had begun is continued by the command below.";
+      live.textContent = "kodoctl ui has ended, or cannot be reached. This page says below how to go on.";
     }
   }, 1000);
 })();

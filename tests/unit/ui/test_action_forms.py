@@ -59,23 +59,23 @@ def test_a_tenant_narrows_the_condition() -> None:
 
 def test_dead_letters_are_recalled_and_discarded_by_these_commands() -> None:
     request = letters(where="key = '1'", to="L2", limit="5", because="the bank", again="yes")
-    plan, apply = request.commands(WORDS, DEAD, "p.json", ("--ledger", "s3://b/l"), "")
+    plan, apply = request.commands(WORDS, DEAD, ("--ledger", "s3://b/l"))
     assert shlex.split(plan) == [
         *["kodoctl", "recall", "plan", "topologies/trade.yaml", "--topic", "orders", "--subscription", "billing", "--where"], "key = '1'",
         *["--to", "L2", "--limit", "5", "--again", "--because"], "the bank",
-        *["--ledger", "s3://b/l", "--out", "p.json", "--context", "prod"],
+        *["--ledger", "s3://b/l", "--out", "recall.json", "--context", "prod"],
     ]  # fmt: skip
-    assert apply == "kodoctl recall apply p.json --ledger s3://b/l --context prod"
-    plan, apply = letters(action="discard").commands(WORDS, DEAD, "p.json", (), "0123456789ab")
+    assert apply == "kodoctl recall apply recall.json --ledger s3://b/l --context prod"
+    plan, apply = letters(action="discard").commands(WORDS, DEAD, ())
     assert plan.startswith("kodoctl recall discard topologies/trade.yaml --topic")
-    assert apply == "kodoctl recall apply p.json --hash 0123456789ab --context prod"
+    assert apply == "kodoctl recall apply recall.json --context prod"
 
 
 def test_waiting_messages_have_these_commands() -> None:
-    plan, apply = letters(action="discard").commands(WORDS, RETRYING, "p.json", (), "")
+    plan, apply = letters(action="discard").commands(WORDS, RETRYING, ())
     assert "kodoctl waiting plan topologies/trade.yaml --topic orders --subscription billing" in plan
-    assert "--lane L1/retrying --action discard --where true --out p.json" in plan
-    assert apply == "kodoctl waiting apply p.json --context prod"
+    assert "--lane L1/retrying --action discard --where true --out waiting.json" in plan
+    assert apply == "kodoctl waiting apply waiting.json --context prod"
 
 
 def test_titles_and_buttons_name_the_action() -> None:
@@ -118,6 +118,12 @@ def test_an_order_is_taken_back_by_its_subject() -> None:
     assert fields == {"what": "limit", "back": "yes", "limit": "rate", "by": "uid", "to": "5/s"}
     request = OrderRequest.of(fields)
     assert Override(request.what, 5, 6, "you", **request.details).concerns == order.concerns
+
+
+def test_an_order_is_taken_back_by_the_very_name_of_its_subject() -> None:
+    fields = {"what": "pause", "tenant": " bank\t"}
+    assert OrderRequest.of(fields).details == {"tenant": "bank"}
+    assert OrderRequest.of({**fields, "back": "yes"}).details == {"tenant": " bank\t"}
 
 
 def test_an_unknown_kind_of_order_is_refused() -> None:

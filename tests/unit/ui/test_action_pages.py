@@ -212,7 +212,7 @@ def test_the_end_of_the_console_ends_attempts_in_order_and_says_how_to_continue(
         own.close(told.append)
         assert it.console.post("/plan-letters", {"token": it.form, "action": "send", **PLACE}).status == 503
     assert re.match(r"Interrupted: Send again: orders / billing", told[0])
-    assert told[1].endswith("Next: kodoctl history")
+    assert told[1].endswith("Next: kodoctl recall apply own.json")
 
 
 def test_old_plans_are_forgotten() -> None:
@@ -263,3 +263,35 @@ def test_a_console_that_only_reads_has_no_way_to_act() -> None:
         for path in ("/action", "/acts", "/carry-out", "/plan-letters"):
             assert console.ask(path).status == 404
             assert console.post(path, {}).status == 404
+
+
+@pytest.mark.parametrize("tenant", ["u\u202e1", "a\tb", "::x::", "<i>'\"&amp;"])
+def test_forms_send_the_name_of_a_tenant_as_it_is(tenant: str) -> None:
+    with acting(SampleActions(tenant)) as it:
+        page = it.console.ask(f"/orders?{urlencode({**PLACE, 'ground': 'orders', 'tenant': tenant})}").text
+        form = it.console.ask(f"/action?{urlencode({**PLACE, 'tenant': tenant})}").text
+    names = re.findall(r'name="tenant" value="([^"]*)"', page + form)
+    assert [html.unescape(one) for one in names] == [tenant] * 4
+
+
+def test_a_plan_that_has_begun_names_the_command_that_continues_it() -> None:
+    maker = SampleActions()
+    maker.go_on.clear()
+    with acting(maker) as it:
+        page = it.plan()
+        assert "kodoctl recall apply own.json" not in it.console.ask(page).text
+        it.confirm(page)
+        assert "If this console ends" in it.console.ask(page).text
+        assert "kodoctl recall apply own.json" in words(it.console.ask(page).text)
+
+
+def test_an_error_after_a_part_does_not_say_that_nothing_was_done() -> None:
+    maker = SampleActions()
+    maker.broken = True
+    with acting(maker) as it:
+        page = it.plan()
+        it.confirm(page)
+        eventually(lambda: "K514" in it.console.ask(page).text)
+        text = words(it.console.ask(page).text)
+    assert "An error ended it at 1 of 3" in text
+    assert "kodoctl recall apply own.json" in text

@@ -10,7 +10,7 @@ import pytest
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, audit_sentence
+from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, StoppedApply, audit_sentence
 from kodoctl.ui.first_screen import first_screen as make_screen
 from kodoctl.ui.letter_causes import LetterCauses
 from kodoctl.ui.rate_history import RateHistory
@@ -204,3 +204,10 @@ def test_a_command_about_all_files_names_them_as_the_user_did() -> None:
         CommandWords({}, ["--context", "p"], [], ["a b"]).line_of_files("kodoctl drift")
         == "kodoctl drift 'a b' --context p"
     )
+
+
+def test_an_undo_that_stopped_is_not_finished_by_an_apply_of_the_same_file() -> None:
+    stopped = StoppedApply("trade", "kodo/trade", "undo 4f2a is cut off: 3 of 9 changes done", undo=True)
+    (need,) = first_screen(reading(lane(consumers=1)), WORDS, stopped=(stopped,)).needs
+    assert need.command == "kodoctl plan topologies/trade.yaml --context prod"
+    assert need.means.startswith("The rest is not taken back. Revert the change of the file")
