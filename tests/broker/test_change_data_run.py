@@ -131,6 +131,28 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     assert 0 < int(known[1]) <= before, "those that the source had reported do not come"
 
 
+def test_a_file_that_comes_back_sends_no_change_twice(setting: Setting) -> None:
+    """As where a new file is taken back, because its process died: the broker knows the numbers of the file of before,
+    and they say nothing of what another file stored.
+    """
+    before = setting.file.read_text(encoding="utf-8")
+    setting.finish()
+    setting.insert(0, 40)
+    setting.finish()
+    setting.insert(40, 20)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    setting.insert(60, 40)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.file.write_text(before, encoding="utf-8")
+    setting.insert(100, 10)
+    setting.finish()
+    assert setting.rows() == Counter({str(number): 1 for number in range(110)})
+    assert setting.missing_numbers() == 0
+
+
 def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting: Setting) -> None:
     """Where the broker does not know the numbers, the partition says what is stored; not what others say is stored."""
     setting.finish()

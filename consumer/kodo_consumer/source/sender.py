@@ -332,20 +332,31 @@ class SourceSender:
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
         if not position.is_snapshot and position.lsn < self._known_end:
-            if producer.last_stored < 0:
-                log.info("%s: reading what an earlier process stored there", to)
-                copies = self._read(to, lambda found, _: found.first is not None and found.first < position)
-                self._remembered.update(copies.changes)
-            elif producer.is_stored(position.number):
-                self._check_number(producer, to, name)
+            self._remember(producer, to, name, position)
         sending.producers[partition] = group, producer
         return producer
 
-    def _check_number(self, producer: SequencedProducer, partition: str, name: str) -> None:
+    def _remember(self, producer: SequencedProducer, partition: str, name: str, position: Position) -> None:
+        """Takes in what earlier processes stored in a partition from a position on. Those of another topology had other
+        names, so the broker's number of this one does not tell. What they stored later than this name is behind its last
+        message.
+        """
+        log.info("%s: reading what an earlier process stored there", partition)
+        copies = self._read(
+            partition,
+            lambda found, _: (
+                name in found.highest or name in found.impostors or (found.first is not None and found.first < position)
+            ),
+        )
+        if producer.is_stored(position.number):
+            self._check_number(producer, partition, name, copies)
+        self._remembered.update(copies.changes)
+
+    def _check_number(self, producer: SequencedProducer, partition: str, name: str, copies: PartitionCopies) -> None:
         """Raises UsageError if the broker's number of a producer is not that of its last stored message: somebody else
         sent under its name, and changes would be taken for stored. If the partition stores none, nobody can tell.
+        `copies`: its last messages.
         """
-        copies = self._read(partition, lambda found, _: name in found.highest or name in found.impostors)
         last = copies.highest.get(name, -1 if name in copies.impostors else producer.last_stored)
         if last != producer.last_stored:
             detail = (
