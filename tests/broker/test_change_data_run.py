@@ -131,6 +131,52 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     assert 0 < int(known[1]) <= before, "those that the source had reported do not come"
 
 
+def test_a_file_that_comes_back_sends_no_change_twice(setting: Setting) -> None:
+    """As where a new file is taken back, because its process died: the broker knows the numbers of the file of before,
+    and they say nothing of what another file stored.
+    """
+    before = setting.file.read_text(encoding="utf-8")
+    setting.finish()
+    setting.insert(0, 40)
+    setting.finish()
+    setting.insert(40, 20)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    setting.insert(60, 40)
+    with setting.run(KILL_AT="reports", KILL_NTH=str(setting.end_number())) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    setting.file.write_text(before, encoding="utf-8")
+    setting.insert(100, 10)
+    setting.finish()
+    assert setting.rows() == Counter({str(number): 1 for number in range(110)})
+    assert setting.missing_numbers() == 0
+
+
+@pytest.mark.parametrize("how", ["another file", "no snapshot"])
+def test_a_file_that_died_at_once_is_known_to_the_next_one(setting: Setting, how: str) -> None:
+    """It was killed in its first commit, before it could say what is stored."""
+    if how == "another file":
+        setting.finish()
+        setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    else:
+        setting.change_file("SHOP_DATABASE_URL\n", "SHOP_DATABASE_URL\n    snapshot: false\n")
+    with setting.run(KILL_AT="sent.", KILL_NTH="200") as process:
+        eventually(lambda: setting.log.count("changes of") == 1 + (how == "another file"), within=60)
+        setting.verify()
+        setting.insert(0, 500)
+        assert process.wait(60) == -signal.SIGKILL, setting.log
+    assert setting.rows(), "some are stored, and no mark covers them"
+    setting.change_file("    compression: lz4\n", "    message_properties: {bucket: optional, more: optional}\n")
+    if how == "another file":
+        setting.change_file("    message_properties: {bucket: optional}\n", "")
+    setting.finish()
+    assert setting.rows() == Counter({str(number): 1 for number in range(500)})
+    assert setting.missing_numbers() == 0
+    code, said = setting.verify()
+    assert (code, "sent by others" in said) == (0, False)
+
+
 def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting: Setting) -> None:
     """Where the broker does not know the numbers, the partition says what is stored; not what others say is stored."""
     setting.finish()
@@ -313,8 +359,12 @@ def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str)
     assert len(setting.rows()) == 10
     [(position,)] = setting.sql("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", SLOT)
     assert f"--accept-gap {position}" in said
-    with setting.run("--accept-gap", "0/1") as process:
-        assert process.wait(60) == 64, "another position than that of the slot"
+    setting.change_file("partitions: 2", "message_properties: {bucket: optional}\n    partitions: 2")
+    for other in ("0/1", "0/2"):
+        with setting.run("--accept-gap", other) as process:
+            assert process.wait(60) == 64, (
+                "another position than that of the slot, and a start of another file covers nothing"
+            )
     setting.insert(20, 5)
     setting.finish("--accept-gap", position)
     assert set(setting.rows()) == {str(number) for number in [*range(10), *range(20, 25)]}

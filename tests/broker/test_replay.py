@@ -178,7 +178,7 @@ def test_an_undo_takes_back_what_has_not_come_again(replays: Replays) -> None:
     listed = replays.workspace.run("replay", "list", replays.workspace.namespace, "--format", "json").json()
     assert [one["state"] for one in listed["replays"]] == ["undone"]
     assert (
-        "every replay"
+        "undone already"
         in replays.workspace.run("replay", "undo", "last", replays.workspace.namespace, "--auto-approve", code=64).text
     )
     replays.workspace.run("history", replays.workspace.namespace)

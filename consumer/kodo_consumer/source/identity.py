@@ -29,6 +29,7 @@ _FORK: Final = re.compile(r"^\s*([0-9]+)\s+([0-9A-F]+/[0-9A-F]+)", re.ASCII | re
 _SPAN: Final = re.compile(r"([0-9A-F]{1,8}/[0-9A-F]{1,8})\.\.([0-9A-F]{1,8}/[0-9A-F]{1,8})", re.ASCII)
 _MOST_STRANGERS: Final = 100  # names of them that are kept
 _OTHERS: Final = "and others"
+_BEGIN: Final = "-begin"  # end of the name of the producer that says which topology begins
 UNSIGNED: Final = "a message under its name has no valid signature by the keys that are given"
 OUT_OF_ORDER: Final = "somebody else sent under the name of the source's producer: its messages are out of order"
 
@@ -87,6 +88,7 @@ class SourceIdentity:
         self._id = re.compile(re.escape(f"{slot}:{system.id}") + "(?:@([0-9]{1,10}))?:(.+)", re.ASCII)
         self._covering = {self.coverage_producer(timeline): timeline for timeline, _ in system.forks}
         self._covering[self.coverage_producer()] = system.timeline
+        self._covering |= {f"{name}{_BEGIN}": timeline for name, timeline in self._covering.items()}
         self._origins: set[str] = set()
         self.learn([routing])
 
@@ -109,6 +111,10 @@ class SourceIdentity:
     def coverage_producer(self, timeline: int | None = None) -> str:
         """Name of the producer of marks. `timeline`: None: the present one."""
         return f"kodo-source-{self.slot}-{self.system.id}-{timeline or self.system.timeline}-covered"
+
+    def begin_producer(self) -> str:
+        """Name of the producer of marks that name the topology of a process before its first message."""
+        return f"{self.coverage_producer()}{_BEGIN}"
 
     def has_producer(self, name: str) -> bool:
         """True if a producer of changes has this name, now or in an earlier topology."""

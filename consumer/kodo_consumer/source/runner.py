@@ -186,6 +186,9 @@ class Source:
             if position is not None:
                 covered = sender.read_coverage(position, self._database.log_end(queries))
                 self._database.check_position(position, covered)
+                sender.send_begin(position)
+            elif not self._source.spec.snapshot:
+                sender.send_begin(made or 0)
             self._works()
             self._check_published(queries)
             names = ", ".join(table.name for table in self._source.tables)
@@ -373,6 +376,9 @@ class Source:
                 continue
             if token.number is not None:
                 token.sequencer.give_up(token.number)
+            if token.begins:
+                self._life.failure = f"{token.partition}: {receipt.reason}"
+                continue
             if token.position is None:
                 self._life.covering = self._life.covering and not token.covers
                 continue

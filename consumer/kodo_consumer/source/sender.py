@@ -55,7 +55,7 @@ _ALONE: Final = 512 << 10  # bytes from which on a message is sent alone, becaus
 class UnconfirmedMessage:
     """Token of a message on its way. A mark has no transaction, number and position. `mark`: mark of the sequencer that
     the message stores; None: it stores none. `covers`: position up to which everything is stored once this message is;
-    0: the message is no mark of coverage.
+    0: the message is no mark of coverage. `begins`: the message is the mark without which no other may be sent.
     """
 
     sequencer: Sequencer
@@ -65,6 +65,7 @@ class UnconfirmedMessage:
     position: Position | None = None
     covers: int = 0
     mark: ProducerWatermark | None = None
+    begins: bool = False
 
 
 @dataclass(slots=True)
@@ -209,6 +210,7 @@ class SourceSender:
         self._remembered: set[Position] = set()  # stored messages of which the broker has forgotten the numbers
         self._known_end = 0  # position up to which earlier processes may have stored messages
         self._coverage: SequencedProducer | None = None
+        self._is_named = False  # the last mark has the present topology
         try:
             self._topics = SourceTopics(connection, topology, source, system, self._client, signer)
             self._home = self._sending(self._topics.of(self._topics.grounds[0]))
@@ -273,9 +275,13 @@ class SourceSender:
         """
         assert self._coverage is not None
         self._known_end = end
-        marks = self._read(self._topics.home, lambda found, _: any(span.end <= start for span in found.spans))
+        marks = self._read(
+            self._topics.home, lambda found, _: any(span.start < span.end <= start for span in found.spans)
+        )
         self._topics.identity.learn(span.routing for span in marks.spans)
-        return max((span.end for span in marks.spans), default=max(0, self._coverage.last_stored))
+        self._is_named = bool(marks.spans) and marks.spans[-1].routing == self._topics.identity.routing
+        ends = (span.end for span in marks.spans if span.start < span.end)
+        return max(ends, default=max(0, self._coverage.last_stored))
 
     def _read(self, partition: str, is_enough: Callable[[PartitionCopies, int], bool]) -> PartitionCopies:
         with Session(self._connection) as session:
@@ -294,6 +300,21 @@ class SourceSender:
         covered = self._topics.identity.mark_properties(start, end)
         mark = self._home.sequencer.mark_again(0)
         self._post(self._coverage, end, self._mark(self._home.ready, mark, covered), token)
+
+    def send_begin(self, start: int) -> None:
+        """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored; nothing, if the
+        last mark has this topology. Without it a process of another topology would not know the messages of one that was
+        killed before its first mark of coverage. `start`: position of the slot.
+        """
+        if self._is_named:
+            return
+        producer = self._client.open(self._topics.home, self._topics.identity.begin_producer(), self._home.ready.target)
+        token = UnconfirmedMessage(self._home.sequencer, self._topics.home, begins=True)
+        names = self._topics.identity.mark_properties(start, start)
+        mark = self._home.sequencer.mark_again(0)
+        self._post(producer, max(1, producer.last_stored + 1), self._mark(self._home.ready, mark, names), token)
+        self._settle()
+        producer.close()
 
     def _mark(self, ready: ReadyTopic, mark: ProducerWatermark, more: dict[str, str]) -> Outgoing:
         """Message of a mark to its partition, signed if there are keys. `more`: further properties."""
@@ -335,20 +356,31 @@ class SourceSender:
         producer = self._client.open(to, name, sending.ready.target)
         self._check_time(producer, to, group)
         if not position.is_snapshot and position.lsn < self._known_end:
-            if producer.last_stored < 0:
-                log.info("%s: reading what an earlier process stored there", to)
-                copies = self._read(to, lambda found, _: found.first is not None and found.first < position)
-                self._remembered.update(copies.changes)
-            elif producer.is_stored(position.number):
-                self._check_number(producer, to, name)
+            self._remember(producer, to, name, position)
         sending.producers[partition] = group, producer
         return producer
 
-    def _check_number(self, producer: SequencedProducer, partition: str, name: str) -> None:
+    def _remember(self, producer: SequencedProducer, partition: str, name: str, position: Position) -> None:
+        """Takes in what earlier processes stored in a partition from a position on. Those of another topology had other
+        names, so the broker's number of this one does not tell. What they stored later than this name is behind its last
+        message.
+        """
+        log.info("%s: reading what an earlier process stored there", partition)
+        copies = self._read(
+            partition,
+            lambda found, _: (
+                name in found.highest or name in found.impostors or (found.first is not None and found.first < position)
+            ),
+        )
+        if producer.is_stored(position.number):
+            self._check_number(producer, partition, name, copies)
+        self._remembered.update(copies.changes)
+
+    def _check_number(self, producer: SequencedProducer, partition: str, name: str, copies: PartitionCopies) -> None:
         """Raises UsageError if the broker's number of a producer is not that of its last stored message: somebody else
         sent under its name, and changes would be taken for stored. If the partition stores none, nobody can tell.
+        `copies`: its last messages.
         """
-        copies = self._read(partition, lambda found, _: name in found.highest or name in found.impostors)
         last = copies.highest.get(name, -1 if name in copies.impostors else producer.last_stored)
         if last != producer.last_stored:
             detail = (

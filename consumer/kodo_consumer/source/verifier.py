@@ -313,7 +313,7 @@ def _read_topics(session: Session, topics: SourceTopics, start: int, part: _LogP
     if changes := [*expected, *part.silent]:
         before = min(changes).lsn
         marks = read_back(
-            session, topics.home, identity, lambda found, _: any(one.end <= before for one in found.spans)
+            session, topics.home, identity, lambda found, _: any(one.start < one.end <= before for one in found.spans)
         )
         spans = marks.spans
         identity.learn(span.routing for span in spans)

@@ -138,9 +138,8 @@ def undo(
             if record.state == "undone":
                 for pause in work.pauses:
                     pause.finish()  # where only that failed in an earlier attempt
-                raise UsageError(
-                    error("K596", "replay not found", f"{record.run} is undone already; nothing was changed")
-                )
+                detail = f"{record.run} is undone already: no message was touched, and its pauses have ended"
+                raise UsageError(error("K596", "replay not found", f"{detail}. Name an earlier replay by its run"))
             return undo_replay(work, record)
 
         report = _under_lease(session, space, f"undo {chosen.run}", locks, carry_out)

@@ -162,18 +162,17 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
 
 
 def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) -> ReplayRecord:
-    """The replay whose run begins with `name`; for `last` the latest that is not undone. Raises UsageError (K596) if
-    none fits, or several do, and if a later replay of the same subscription is not undone: that one is undone first.
+    """The replay whose run begins with `name`; for `last` the latest, even if it is undone, so that a repeated command takes
+    back no earlier one. Raises UsageError (K596) if none fits, or several do, and if a later replay of the same
+    subscription is not undone: that one is undone first.
     """
     known = list(found.values())
     open_ = [one for one in known if one.state != "undone"]
-    fitting = open_[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
+    fitting = known[-1:] if name == "last" else [one for one in known if one.run.startswith(name)]
     if len(fitting) != 1:
         begin = "several replays begin" if fitting else "no replay begins"
         latest = ", ".join(one.run for one in known[-5:])
         detail = f"{begin} with {name!r}; the latest: {latest}" if known else f"there was no replay in {namespace} yet"
-        if name == "last" and known:
-            detail = f"every replay in {namespace} is undone"
         raise UsageError(error("K596", "replay not found", detail))
     chosen = fitting[0]
     if chosen in open_ and (later := later_run(found, chosen)):

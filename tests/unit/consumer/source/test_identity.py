@@ -131,6 +131,8 @@ def test_marks_are_those_of_its_own_producer() -> None:
     assert copies(message(properties, other.coverage_producer())).spans == [], "of another source on the topic"
     assert source.span_of(message({"kodo-covered": "0/0..0/x"}, source.coverage_producer()), PARTITION) is None
     assert source.span_of(message({"kodo-covered": "0/1..0/2"}, source.coverage_producer()), PARTITION) == Span(1, 2)
+    begin = message(source.mark_properties(0x20, 0x20), source.begin_producer())
+    assert source.span_of(begin, PARTITION) == Span(0x20, 0x20, "r1"), "it covers nothing, and names a topology"
 
 
 def test_names_of_earlier_topologies_are_learned_from_marks() -> None:

@@ -114,24 +114,21 @@ def test_positions_that_no_entry_takes_are_refused_before_anything_is_written() 
 def test_a_replay_is_found_by_the_begin_of_its_run_and_the_latest_by_last() -> None:
     entries = [begin("20271126-a"), begin("20271127-b", topic="bills"), begin("20271128-c", subscription="shipping")]
     found = read_replays([*entries, phase_entry("20271128-c", Phase.UNDONE, NOW)], SPACE)
-    assert find_replay(found, "last", SPACE).run == "20271127-b"
+    assert find_replay(found, "last", SPACE).run == "20271128-c", "an undo that is repeated takes back no earlier one"
     assert find_replay(found, "20271126", SPACE).run == "20271126-a"
     assert find_replay(found, "20271128", SPACE).run == "20271128-c"
 
 
 @pytest.mark.parametrize(
-    ("runs", "undone", "name", "problem"),
+    ("runs", "name", "problem"),
     [
-        ((), (), "last", "no replay in kodo/trade yet"),
-        (("20271126-a",), ("20271126-a",), "last", "every replay in kodo/trade is undone"),
-        (("20271126-a",), (), "x", "no replay begins with 'x'; the latest: 20271126-a"),
-        (("20271126-a", "20271127-b"), (), "2027", "several replays begin"),
-        (("20271126-a", "20271127-b"), (), "20271126", "20271127-b is a later replay"),
+        ((), "last", "no replay in kodo/trade yet"),
+        (("20271126-a",), "x", "no replay begins with 'x'; the latest: 20271126-a"),
+        (("20271126-a", "20271127-b"), "2027", "several replays begin"),
+        (("20271126-a", "20271127-b"), "20271126", "20271127-b is a later replay"),
     ],
 )
-def test_a_name_that_fits_none_or_several_is_refused(
-    runs: tuple[str, ...], undone: tuple[str, ...], name: str, problem: str
-) -> None:
-    found = read_replays([*map(begin, runs), *(phase_entry(run, Phase.UNDONE, NOW) for run in undone)], SPACE)
+def test_a_name_that_fits_none_or_several_is_refused(runs: tuple[str, ...], name: str, problem: str) -> None:
+    found = read_replays(map(begin, runs), SPACE)
     with pytest.raises(UsageError, match=problem):
         find_replay(found, name, SPACE)
