@@ -183,6 +183,7 @@ def test_a_message_on_another_topic_is_not_that_of_the_change(
 
 def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:
     assert "there was no slot" in setting.verify("--end")[1]
+    assert '"dropped": false' in setting.verify("--end", "--format", "json")[1]
     setting.verify()
     assert len(setting.sql("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")) == 2
     code, said = setting.verify("--end")

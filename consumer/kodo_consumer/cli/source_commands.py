@@ -117,7 +117,12 @@ def verify(
     verifier = SourceVerifier(loaded, chosen, surroundings.connection(), surroundings.environ, signer)
     if end:
         is_gone = verifier.end()
-        say(f"slot {verifier.slot} is dropped" if is_gone else f"there was no slot {verifier.slot}: nothing to drop")
+        if output is Format.JSON:
+            say(json.dumps({"source": chosen.name, "slot": verifier.slot, "dropped": is_gone}, indent=2))
+        else:
+            say(
+                f"slot {verifier.slot} is dropped" if is_gone else f"there was no slot {verifier.slot}: nothing to drop"
+            )
         return
     found = verifier.verify(wait, accepted)
     verdict, code = _verdict(found)
