@@ -257,6 +257,8 @@ def normalize(value: PolicyValue | None) -> PolicyValue | None:
             return frozenset(value)
         case dict():
             return {name: normalize(member) for name, member in value.items()}
+        case BacklogQuota(size=None, when_old=str() as when_old):  # Pulsar keeps the one action, that of the age
+            return value.model_copy(update={"when_full": when_old, "when_old": None})
         case BacklogQuota(when_full=when_full, when_old=when_old) if when_full == when_old:
             return value.model_copy(update={"when_old": None})
         case AutoTopicCreation(type="non-partitioned"):

@@ -235,6 +235,8 @@ def test_values_with_the_same_meaning_are_equal_however_they_are_written() -> No
     both = {"size": "1GiB", "time": "1d", "when_full": "evict"}
     assert form("backlog_quota", {**both, "when_old": "evict"}) == form("backlog_quota", both)
     assert form("backlog_quota", {**both, "when_old": "hold_producers"}) != form("backlog_quota", both)
+    by_age = form("backlog_quota", {"time": "1d", "when_full": "evict", "when_old": "fail_producers"})
+    assert by_age == form("backlog_quota", {"time": "1d", "when_full": "fail_producers"})
     assert form("subscription_roles", {"s": ["a", "b"]}) == form("subscription_roles", {"s": ["b", "a"]})
 
 
