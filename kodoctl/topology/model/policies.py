@@ -429,6 +429,10 @@ def what_is_missing(value: PolicyValue) -> str | None:
             return "after is missing: how long the topic must have been inactive"
         case InactiveTopic(delete="never", after=after) if after is not None:
             return "after means nothing with `delete: never`: remove it"
+        case dict():
+            rates = ((name, rate) for name, rate in value.items() if isinstance(rate, DispatchRate))
+            free = next((name for name, rate in rates if rate.messages == rate.size == UNLIMITED), None)
+            return free and f"{free}: Pulsar keeps no unlimited rate of one subscription: set messages or size"
         case _:
             return None
 
