@@ -138,6 +138,19 @@ def test_a_plan_says_that_a_topic_with_a_schema_refuses_producers_without_one(gr
     ]
 
 
+def test_a_plan_says_so_too_where_the_namespace_alone_begins_to_validate(workspace: Workspace) -> None:
+    space = workspace
+    topics = "orders: {subscriptions: {billing: {states: [], dead_letter: false}}}"
+    file = space.topology(topics, "namespace_policies: {ttl: unlimited}\n")
+    space.run("apply", str(file), "--auto-approve")
+    with space.client() as client:
+        client.create_producer(space.full("orders"), schema=JsonSchema(Order)).close()
+    space.topology(topics, "namespace_policies: {ttl: unlimited, schema_validation: true}\n")
+    plan = space.plan_json()
+    assert [change["address"] for change in plan["changes"]] == [f"namespace.{space.namespace}"]
+    assert [finding["code"] for finding in plan["findings"]] == ["K443"]
+
+
 def test_a_plan_warns_where_a_topic_forbids_the_type_of_its_workers(grown: Workspace) -> None:
     types = "policies: {subscription_types: [failover]}"
     grown.topology(
