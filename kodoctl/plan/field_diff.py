@@ -13,10 +13,12 @@ from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.text.formatting import many
 from kodoctl.topology.model.policies import (
     AT_CREATION,
+    OFFLOAD_DEFAULTS,
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
     AutoTopicCreation,
     BacklogQuota,
+    Offload,
     Policies,
     PolicyValue,
 )
@@ -257,8 +259,13 @@ def normalize(value: PolicyValue | None) -> PolicyValue | None:
             return frozenset(value)
         case dict():
             return {name: normalize(member) for name, member in value.items()}
+        case BacklogQuota(size=None, when_old=str() as when_old):  # Pulsar keeps the one action, that of the age
+            return value.model_copy(update={"when_full": when_old, "when_old": None})
         case BacklogQuota(when_full=when_full, when_old=when_old) if when_full == when_old:
             return value.model_copy(update={"when_old": None})
+        case Offload(settings=dict() as settings):  # Pulsar shows numbers, and its defaults whoever set them
+            kept = {name: str(one) for name, one in settings.items() if str(one) != str(OFFLOAD_DEFAULTS.get(name))}
+            return value.model_copy(update={"settings": kept or None})
         case AutoTopicCreation(type="non-partitioned"):
             return True
         case AutoTopicCreation(partitions=None):

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from kodoctl.host.extras import install_command
@@ -23,10 +24,10 @@ def why_unusable(kind: str, definition: Any) -> str:
 
 def is_schema(kind: str, definition: Any) -> bool:
     """True if a definition is valid JSON Schema or Avro, even if `why_unusable` refuses it: an earlier version of
-    kodoctl may have accepted it.
+    kodoctl may have accepted it. Avro counts as valid where the extra `avro` is missing, and nobody can judge it.
     """
     if kind == "avro":
-        return not _why_no_avro(definition)
+        return find_spec("fastavro") is None or not _why_no_avro(definition)
     return is_json_schema(definition)
 
 

@@ -96,13 +96,25 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
     assert actions == {"adopt", "create"}, "the holder of the dead letters alone is created"
 
 
+def test_an_imported_namespace_is_adopted_with_a_policy_that_is_read_by_a_request_of_its_own(
+    grown: Workspace,
+) -> None:
+    file = grown.folder / "bare.yaml"
+    grown.run("import", f"{grown.tenant}/bare", "--out", str(file))
+    assert "anti_affinity_group: apart" in file.read_text(encoding="utf-8")
+    grown.run("apply", str(file), "--auto-approve")
+    assert grown.run("plan", str(file)).summary.startswith("No changes")
+
+
 def test_a_plan_that_needs_a_topic_which_cannot_be_loaded_says_so_at_once_and_how_to_go_on(grown: Workspace) -> None:
     path = grown.topology("{old: {}}", namespace="cold")
     refused = grown.plan(code=1)
+    old = f"persistent://{grown.tenant}/cold/old"
     assert "No offloader found for driver 'filesystem'" in refused.err
     assert (
-        "waiting does not mend this; the broker's log says more `plan`, `apply` and `destroy` go on without it by"
-        f" --exclude topic.persistent://{grown.tenant}/cold/old" in " ".join(refused.err.split())
+        f"take the policy off the topic by `pulsar-admin topicPolicies remove-offload-policies {old}` `plan`, `apply` and"
+        f" `destroy` go on without it by --exclude topic.persistent://{grown.tenant}/cold/old"
+        in " ".join(refused.err.split())
     )
     assert "Waiting for the cluster" not in refused.err
     grown.run("plan", str(path), "--exclude", f"topic.persistent://{grown.tenant}/cold/old*")
@@ -124,6 +136,19 @@ def test_a_plan_says_that_a_topic_with_a_schema_refuses_producers_without_one(gr
     assert [one["detail"] for one in plan["findings"] if one["code"] == "K443"] == [
         f"{grown.full('orders')} has a schema and validates: it refuses producers without one, as those of this file are"
     ]
+
+
+def test_a_plan_says_so_too_where_the_namespace_alone_begins_to_validate(workspace: Workspace) -> None:
+    space = workspace
+    topics = "orders: {subscriptions: {billing: {states: [], dead_letter: false}}}"
+    file = space.topology(topics, "namespace_policies: {ttl: unlimited}\n")
+    space.run("apply", str(file), "--auto-approve")
+    with space.client() as client:
+        client.create_producer(space.full("orders"), schema=JsonSchema(Order)).close()
+    space.topology(topics, "namespace_policies: {ttl: unlimited, schema_validation: true}\n")
+    plan = space.plan_json()
+    assert [change["address"] for change in plan["changes"]] == [f"namespace.{space.namespace}"]
+    assert [finding["code"] for finding in plan["findings"]] == ["K443"]
 
 
 def test_a_plan_warns_where_a_topic_forbids_the_type_of_its_workers(grown: Workspace) -> None:

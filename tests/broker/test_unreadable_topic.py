@@ -35,7 +35,8 @@ def test_plan_and_apply_name_it_and_go_on_without_it(broken: tuple[Workspace, Pa
     out = f"topic.persistent://{space.namespace}/orders"
     refused = " ".join(space.run("plan", str(file), code=1).err.split())
     assert ANSWER in refused
-    assert "waiting does not mend this" in refused
+    topic = f"persistent://{space.namespace}/orders"
+    assert f"`pulsar-admin topicPolicies remove-offload-policies {topic}`" in refused
     assert f"`plan`, `apply` and `destroy` go on without it by --exclude {out}" in refused
     assert "strange" not in refused
     space.topology(TOPICS.format(2))

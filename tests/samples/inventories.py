@@ -177,6 +177,10 @@ def _dispatch() -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({**amounts, "relative": st.booleans()})
 
 
+def _is_limited(rate: dict[str, Any]) -> bool:
+    return {rate["messages"], rate["size"]} != {"unlimited"}
+
+
 def _names(*values: str) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(values), min_size=1, unique=True).map(sorted)
 
@@ -235,7 +239,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "replication": st.just(["standalone"]),
     "auto_topic_creation": _AUTO_TOPIC,
     "encryption_required": st.booleans(),
-    "subscription_rates": st.dictionaries(st.sampled_from(["s", "t"]), _dispatch(), min_size=1),
+    "subscription_rates": st.dictionaries(st.sampled_from(["s", "t"]), _dispatch().filter(_is_limited), min_size=1),
     "shadow_topics": st.just(["persistent://acme/copies/orders"]),
     "offload": st.fixed_dictionaries(
         {"driver": st.just("aws-s3")},

@@ -35,6 +35,7 @@ from kodoctl.cli.letters.recall_options import (
     ledger_named,
 )
 from kodoctl.errors import Diagnostic, UsageError, Where, error, warning
+from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -140,7 +141,7 @@ def open_done_store(store: str | None, subscription: str, *, again: bool = False
     `kodo/trade/orders:billing`.
 
     The context has None if neither names a store, if `again` is set, or if the variable is `memory`: no other process
-    can read the workers' own memory. Raises KodoctlError.
+    can read the workers' own memory. Raises KodoctlError, a UsageError (K721) where the extra `database` is missing.
     """
     from kodoctl.pulsar.connection.secret import Secret
 
@@ -149,7 +150,8 @@ def open_done_store(store: str | None, subscription: str, *, again: bool = False
     if again or not text:
         yield None
         return
-    opened: Callable[[Secret, str], AbstractContextManager[Done]] = load(DONE_STORE)
+    with needs_extra("database"):
+        opened: Callable[[Secret, str], AbstractContextManager[Done]] = load(DONE_STORE)
     with opened(Secret(text), subscription) as done:
         done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
         yield done

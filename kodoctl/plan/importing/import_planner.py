@@ -240,9 +240,9 @@ def _hanging(
             case GrantResource(target=TopicName() as name):
                 reason = "a grant on a topic; the format declares roles that produce, work and recall"
             case SchemaResource(topic=name):
-                reason = (
-                    f"a schema ({found.resource.definition.partition(':')[0]}); declare it as `payload` of the topic"
-                )
+                kind = found.resource.definition.partition(":")[0]  # of Avro the text begins with its JSON
+                shown = kind if kind.isidentifier() else found.resource.type
+                reason = f"a schema ({shown}); declare it as `payload` of the topic"
             case _:
                 continue
         if name.namespace == namespace and address not in planned and claim(address, found, live).owner is None:

@@ -137,8 +137,11 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
 
 
 def _named_policies(resources: Iterable[Resource | None]) -> frozenset[str]:
-    """The policies that a file names for a namespace among the resources."""
-    return frozenset(name for r in resources if isinstance(r, NamespaceResource) for name in r.managed or ())
+    """The policies that a file names for a namespace among the resources, and those that were read of a live one: an
+    adoption has no other resource.
+    """
+    spaces = [r for r in resources if isinstance(r, NamespaceResource)]
+    return frozenset(name for space in spaces for name in (*(space.managed or ()), *space.policies))
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, warning
+from kodoctl.errors import Diagnostic, Where, warning
 from kodoctl.plan.changes import Adopt, Update
 from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.inventory.live_inventory import read_schema
 from kodoctl.pulsar.inventory.undeclarable import terminated_partitions
 from kodoctl.topology.names import State
-from kodoctl.topology.resources import SchemaResource, TopicResource
+from kodoctl.topology.resources import SchemaResource, TopicResource, topic_address
 
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Change
@@ -29,14 +29,18 @@ if TYPE_CHECKING:
 def topic_state_findings(admin: Admin, desired: Desired, live: Live, plan: Plan) -> Iterator[Diagnostic]:
     """Yields a warning for each topic that takes no more messages (K442), or refuses producers without a schema though
     the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for each
-    such topic with schema validation.
+    such topic with schema validation, also where the plan turns that on for the namespace.
     """
     topics = [change for change in plan.changes if _is_live_topic(change)]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="state") as pool:
         yield from filter(None, pool.map(lambda change: _terminated(admin, change), topics))
-        unfit = _without_schema(desired, live, plan)
-        wanted = [change for change in topics if _name(change) in unfit]
-        yield from filter(None, pool.map(lambda change: _refusing(admin, change), wanted))
+        places = {_name(change): change.about.where for change in topics}
+        wanted = [
+            (topic, places.get(topic, where))
+            for topic, (where, is_new) in _without_schema(desired, live, plan).items()
+            if topic in places or (is_new and topic_address(topic) in live.objects)
+        ]
+        yield from filter(None, pool.map(lambda one: _refusing(admin, *one), wanted))
 
 
 def _is_live_topic(change: Change) -> bool:
@@ -60,24 +64,28 @@ def _terminated(admin: Admin, change: Change) -> Diagnostic | None:
     return warning("K442", "a terminated topic", detail, change.about.where)
 
 
-def _without_schema(desired: Desired, live: Live, plan: Plan) -> frozenset[TopicName]:
-    """Ready topics whose schema validation is on after the plan, and for which the file declares no schema."""
+def _without_schema(desired: Desired, live: Live, plan: Plan) -> dict[TopicName, tuple[Where | None, bool]]:
+    """Ready topics whose schema validation is on after the plan, and for which the file declares no schema: name ->
+    (place in the file, whether the plan turns the validation on, be it by a policy of the namespace).
+    """
     declared = {one.resource.topic for one in desired.objects.values() if isinstance(one.resource, SchemaResource)}
     set_by_plan = namespace_changes(plan.changes)
-    found = set()
+    found = {}
     for expansion in desired.expansions:
         levels = levels_of(expansion.namespace, live, set_by_plan)
         for topic in expansion.topics:
             own = topic.resource.policies.get("schema_validation")
-            enforced = levels.effective("schema_validation", own, after=True).value is True
-            if enforced and topic.state is State.READY and topic.name not in declared:
-                found.add(topic.name)
-    return frozenset(found)
+            before, after = (
+                levels.effective("schema_validation", own, after=late).value is True for late in (False, True)
+            )
+            if after and topic.state is State.READY and topic.name not in declared:
+                wanted = desired.objects.get(topic_address(topic.name))
+                found[topic.name] = (wanted.where if wanted else None, not before)
+    return found
 
 
-def _refusing(admin: Admin, change: Change) -> Diagnostic | None:
-    topic = _name(change)
+def _refusing(admin: Admin, topic: TopicName, where: Where | None) -> Diagnostic | None:
     if read_schema(admin, topic) is None:
         return None
     detail = f"{topic} has a schema and validates: it refuses producers without one, as those of this file are"
-    return warning("K443", "a topic that refuses producers without a schema", detail, change.about.where)
+    return warning("K443", "a topic that refuses producers without a schema", detail, where)

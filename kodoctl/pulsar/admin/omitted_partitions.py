@@ -28,6 +28,11 @@ _ADVICE: Final = (
     "a broker has ended, or part of the namespace moves to another one: try again in a minute; if it stays so, the broker"
     " cannot load the topic, and its log says why"
 )
+_NO_DRIVER: Final = "No offloader found"
+_MEND_DRIVER: Final = (
+    "waiting does not mend this: install the driver on each broker, or take the policy off the topic by `pulsar-admin"
+    " topicPolicies remove-offload-policies {}`"
+)
 
 
 class UnknownPartitionsError(ClusterError):
@@ -37,7 +42,10 @@ class UnknownPartitionsError(ClusterError):
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
         self.topic, self.reason = topic, f"nothing is known of {_which(numbers)}: {why}"
-        advice = "waiting does not mend this; the broker's log says more" if lasting else _ADVICE
+        if lasting and _NO_DRIVER in why:
+            advice = _MEND_DRIVER.format(topic)
+        else:
+            advice = "waiting does not mend this; the broker's log says more" if lasting else _ADVICE
         super().__init__(error("K580", "part of a topic cannot be read", f"{topic}: {self.reason}; {advice}"))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kodoctl.topology.model.policies import (
+    OFFLOAD_DEFAULTS,
     OFFLOAD_MEMBERS,
     OFFLOAD_SECRETS,
     AutoTopicCreation,
@@ -335,19 +336,6 @@ def _read_bookies(raw: Json) -> PolicyValue:
     return BookieAffinity(primary=primary, secondary=secondary or None) if primary else _foreign(raw)
 
 
-# What Pulsar adds to each offload policy, whoever set it.
-_OFFLOAD_DEFAULTS: Final[dict[str, Json]] = {
-    "offloadersDirectory": "./offloaders",
-    "managedLedgerOffloadMaxThreads": 2,
-    "managedLedgerOffloadReadThreads": 2,
-    "managedLedgerOffloadPrefetchRounds": 1,
-    "managedLedgerExtraConfigurations": {},
-    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 64 << 20,
-    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
-    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
-    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
-    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
-}
 _OFFLOAD_FACTS: Final = frozenset({"s3Driver", "gcsDriver", "fileSystemDriver"})  # that follow from the driver
 # Pulsar stores null for any other word, and reports no error.
 _READ_FIRST: Final = {"bookkeeper": "BOOKKEEPER_FIRST", "tiered_storage": "TIERED_STORAGE_FIRST"}
@@ -370,7 +358,7 @@ def _read_offload(raw: Json) -> PolicyValue | None:
     kept = {
         name: "(hidden)" if name in OFFLOAD_SECRETS else value
         for name, value in raw.items()
-        if value is not None and name not in _OFFLOAD_FACTS and value != _OFFLOAD_DEFAULTS.get(name)
+        if value is not None and name not in _OFFLOAD_FACTS and value != OFFLOAD_DEFAULTS.get(name)
     }
     members: dict[str, Any] = {name: kept.pop(wire) for name, wire in OFFLOAD_MEMBERS.items() if wire in kept}
     if not members and not kept:

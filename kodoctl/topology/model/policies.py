@@ -54,6 +54,19 @@ OFFLOAD_MEMBERS: Final = {
     "read_first": "managedLedgerOffloadedReadPriority",
 }
 """Member of `offload` -> its name in Pulsar."""
+OFFLOAD_DEFAULTS: Final[dict[str, Any]] = {
+    "offloadersDirectory": "./offloaders",
+    "managedLedgerOffloadMaxThreads": 2,
+    "managedLedgerOffloadReadThreads": 2,
+    "managedLedgerOffloadPrefetchRounds": 1,
+    "managedLedgerExtraConfigurations": {},
+    "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 64 << 20,
+    "s3ManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+    "s3ManagedLedgerOffloadRoleSessionName": "pulsar-s3-offload",
+    "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
+    "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
+}
+"""What Pulsar adds to each offload policy, whoever set it, by its names."""
 OFFLOAD_SECRETS: Final = frozenset({"s3ManagedLedgerOffloadCredentialId", "s3ManagedLedgerOffloadCredentialSecret"})
 
 
@@ -429,6 +442,10 @@ def what_is_missing(value: PolicyValue) -> str | None:
             return "after is missing: how long the topic must have been inactive"
         case InactiveTopic(delete="never", after=after) if after is not None:
             return "after means nothing with `delete: never`: remove it"
+        case dict():
+            rates = ((name, rate) for name, rate in value.items() if isinstance(rate, DispatchRate))
+            free = next((name for name, rate in rates if rate.messages == rate.size == UNLIMITED), None)
+            return free and f"{free}: Pulsar keeps no unlimited rate of one subscription: set messages or size"
         case _:
             return None
 

@@ -235,6 +235,12 @@ def test_values_with_the_same_meaning_are_equal_however_they_are_written() -> No
     both = {"size": "1GiB", "time": "1d", "when_full": "evict"}
     assert form("backlog_quota", {**both, "when_old": "evict"}) == form("backlog_quota", both)
     assert form("backlog_quota", {**both, "when_old": "hold_producers"}) != form("backlog_quota", both)
+    by_age = form("backlog_quota", {"time": "1d", "when_full": "evict", "when_old": "fail_producers"})
+    assert by_age == form("backlog_quota", {"time": "1d", "when_full": "fail_producers"})
+    threads, rounds = "managedLedgerOffloadMaxThreads", "managedLedgerOffloadPrefetchRounds"
+    offload = form("offload", {"driver": "aws-s3", "settings": {threads: 2, rounds: "3"}})
+    assert offload == form("offload", {"driver": "aws-s3", "settings": {rounds: 3}}), "2 threads are Pulsar's default"
+    assert form("offload", {"driver": "aws-s3", "settings": {threads: "2"}}) == form("offload", {"driver": "aws-s3"})
     assert form("subscription_roles", {"s": ["a", "b"]}) == form("subscription_roles", {"s": ["b", "a"]})
 
 

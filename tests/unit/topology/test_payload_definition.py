@@ -23,6 +23,7 @@ def test_an_earlier_version_is_a_schema_whether_or_not_it_can_be_used_now(
     assert is_schema(kind, definition) is found
 
 
-def test_without_its_library_nothing_of_avro_is_judged_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_earlier_avro_schema_counts_where_nobody_can_judge_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else lint lets the type of a topic's payloads change on a machine without the extra, and refuses it on others."""
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    assert not is_schema("avro", "string")
+    assert is_schema("avro", "string")

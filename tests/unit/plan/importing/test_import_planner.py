@@ -271,14 +271,16 @@ def test_roles_that_produce_to_every_level_are_producers_and_other_grants_are_li
 
 
 def test_schemas_and_odd_subscriptions_are_listed_with_their_reason() -> None:
-    topics = {"J": (1, {"s", "shop/front", "jobs-DLQ"}), "J-s-DLQ": (1, {HOLDER, "people"})}
-    schema = LiveObject(SchemaResource(TopicName(HERE, "J"), "AVRO", "JSON: {}"))
-    left_out = dict(_imported(changed(_by_hand(topics), schema))[0].left_out)
+    topics = {"J": (1, {"s", "shop/front", "jobs-DLQ"}), "J-s-DLQ": (1, {HOLDER, "people"}), "K": (1, set[str]())}
+    json_one = LiveObject(SchemaResource(TopicName(HERE, "J"), "AVRO", "JSON: {}"))
+    avro_one = LiveObject(SchemaResource(TopicName(HERE, "K"), "AVRO", '{"fields":[],"name":"O","type":"record"}'))
+    left_out = dict(_imported(changed(_by_hand(topics), json_one, avro_one))[0].left_out)
     prefix = "subscription.persistent://acme/ns"
     assert left_out[f"{prefix}/J/shop/front"].startswith("its name: ")
     assert left_out[f"{prefix}/J/jobs-DLQ"] == "its name ends in -DLQ, which marks topics of a family"
     assert left_out[f"{prefix}/J-s-DLQ/people"].startswith("it reads a -DLQ topic")
     assert left_out["schema.persistent://acme/ns/J"] == "a schema (JSON); declare it as `payload` of the topic"
+    assert left_out["schema.persistent://acme/ns/K"] == "a schema (AVRO); declare it as `payload` of the topic"
 
 
 def test_many_objects_with_one_reason_are_counted_and_each_is_named() -> None:

@@ -121,6 +121,13 @@ def test_one_that_gives_no_answer_is_unknown_and_that_refuses(said: Answer) -> N
     assert advice in finding.detail
 
 
+def test_a_driver_that_no_broker_has_is_told_with_the_way_out() -> None:
+    said = answer_json({"reason": "No offloader found for driver 'aws-s3'."}, 500)
+    with admin_of(Cluster({1: said})) as admin, pytest.raises(UnknownPartitionsError) as caught:
+        read_topic(admin, TOPIC)
+    assert f"`pulsar-admin topicPolicies remove-offload-policies {TOPIC}`" in caught.value.diagnostics[0].detail
+
+
 def test_those_that_answered_are_not_among_the_unknown() -> None:
     with (
         admin_of(Cluster({0: answer_json(part()), 2: UNKNOWN["moves"]})) as admin,

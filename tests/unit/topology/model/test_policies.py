@@ -10,6 +10,7 @@ from kodoctl.topology.model.policies import (
     TOPIC_POLICY_NAMES,
     BacklogQuota,
     BookieAffinity,
+    DispatchRate,
     Foreign,
     InactiveTopic,
     Offload,
@@ -159,6 +160,9 @@ def test_what_is_no_value_of_a_policy_is_refused(name: str, value: Any, why: str
         (InactiveTopic(delete="caught_up"), "after is missing"),
         (InactiveTopic(delete="never", after=DAY), "after means nothing"),
         (InactiveTopic(delete="never"), None),
+        ({"s": DispatchRate(relative=True)}, "s: Pulsar keeps no unlimited rate"),
+        ({"s": DispatchRate(messages=5)}, None),
+        ({"team": "billing"}, None),
         (5, None),
     ],
 )

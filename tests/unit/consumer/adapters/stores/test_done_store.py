@@ -80,6 +80,20 @@ def test_a_driver_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyte
     assert "canary" not in str(caught.value)
 
 
+def test_a_plan_without_the_extra_of_stores_says_how_to_install_it() -> None:
+    program = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"
+        "from kodoctl.cli.letters.recall_commands import open_done_store\n"
+        "from kodoctl.errors import UsageError\n"
+        "try: open_done_store('sqlite:///kodo.db', 'kodo/trade/orders:billing').__enter__()\n"
+        "except UsageError as problem: print(problem)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("K721 error database cannot be used: sqlalchemy is missing: pip install"), (
+        shown.stdout
+    )
+
+
 def test_the_stores_are_imported_when_one_is_asked() -> None:
     program = (
         "import sys, kodoctl.cli.letters.recall_commands, kodoctl.cli.common.extension_points; "
