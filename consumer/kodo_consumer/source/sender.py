@@ -201,7 +201,7 @@ class SourceSender:
         settle: Callable[[], None],
         keep_alive: Callable[[], None],
     ) -> None:
-        self._connection, self._system = connection, system
+        self._connection = connection
         self._numbering, self._signer, self._out = numbering, signer, out
         self._on_answer, self._settle = on_answer, settle
         self._keep_alive = keep_alive
@@ -302,9 +302,9 @@ class SourceSender:
         self._post(self._coverage, end, self._mark(self._home.ready, mark, covered), token)
 
     def send_begin(self, start: int) -> None:
-        """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored; nothing, if the
-        last mark has this topology. Without it a process of another topology would not know the messages of one that was
-        killed before its first mark of coverage. `start`: position of the slot.
+        """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored; nothing, if
+        the last mark has this topology. Without it a process of another topology would not know the messages of one that
+        was killed before its first mark of coverage. `start`: position of the slot.
         """
         if self._is_named:
             return
@@ -361,9 +361,9 @@ class SourceSender:
         return producer
 
     def _remember(self, producer: SequencedProducer, partition: str, name: str, position: Position) -> None:
-        """Takes in what earlier processes stored in a partition from a position on. Those of another topology had other
-        names, so the broker's number of this one does not tell. What they stored later than this name is behind its last
-        message.
+        """Reads the messages that earlier processes stored in a partition from a position on. Those of another topology
+        had other names, so the broker's number for this name does not count them. Messages that they stored later stand
+        behind the last one of this name.
         """
         log.info("%s: reading what an earlier process stored there", partition)
         copies = self._read(
@@ -392,7 +392,7 @@ class SourceSender:
 
     def _check_time(self, producer: SequencedProducer, partition: str, group: str) -> None:
         """Raises UsageError if the broker has changes that the database does not have yet: it would drop new ones."""
-        end = Position(self._system.end, 0)
+        end = Position(self._topics.identity.system.end, 0)
         if group == end.group and producer.last_stored > end.number:
             detail = (
                 f"{partition} has changes after {lsn_text(end.lsn)}, the end of the database's log: the server was"
