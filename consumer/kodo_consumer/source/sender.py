@@ -303,8 +303,8 @@ class SourceSender:
 
     def send_begin(self, start: int) -> None:
         """Sends a mark with the topology of this process, which covers nothing, and waits until it is stored; nothing, if
-        the last mark has this topology. Without it a process of another topology would not know the messages of one that
-        was killed before its first mark of coverage. `start`: position of the slot.
+        the last mark has this topology. Without it a process of another topology would not know the messages of one
+        that was killed before its first mark of coverage. `start`: position of the slot.
         """
         if self._is_named:
             return
