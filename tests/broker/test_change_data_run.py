@@ -90,7 +90,14 @@ def test_rows_of_before_and_changes_become_messages(setting: Setting) -> None:
 
 @pytest.mark.parametrize(
     ("step", "nth"),
-    [("sent.", 700), ("received", 4), ("event.", 900), ("confirm", 2), ("confirmed.", 2)],
+    [
+        ("sent.", 700),
+        ("received", 4),
+        *(
+            pytest.param(step, nth, marks=pytest.mark.full)
+            for step, nth in (("event.", 900), ("confirm", 2), ("confirmed.", 2))
+        ),
+    ],
 )
 def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step: str, nth: int) -> None:
     setting.finish()
@@ -105,7 +112,7 @@ def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step:
     assert setting.missing_numbers() == 0
 
 
-@pytest.mark.parametrize("how", ["forgot", "new names"])
+@pytest.mark.parametrize("how", ["forgot", pytest.param("new names", marks=pytest.mark.full)])
 def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: Setting, how: str) -> None:
     """It forgets them if nobody runs the source for six hours: here, because deduplication is off for a moment. And
     another file, as of other routes, gives the producers other names.
@@ -153,7 +160,7 @@ def test_a_file_that_comes_back_sends_no_change_twice(setting: Setting) -> None:
     assert setting.missing_numbers() == 0
 
 
-@pytest.mark.parametrize("how", ["another file", "no snapshot"])
+@pytest.mark.parametrize("how", ["another file", pytest.param("no snapshot", marks=pytest.mark.full)])
 def test_a_file_that_died_at_once_is_known_to_the_next_one(setting: Setting, how: str) -> None:
     """It was killed in its first commit, before it could say what is stored."""
     if how == "another file":
@@ -194,7 +201,10 @@ def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting:
     assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in range(11))
 
 
-@pytest.mark.parametrize("keys", ["", "0123456789abcdef"], ids=["without keys", "with keys"])
+@pytest.mark.parametrize(
+    "keys",
+    [pytest.param("", id="without keys", marks=pytest.mark.full), pytest.param("0123456789abcdef", id="with keys")],
+)
 def test_a_number_that_others_raised_loses_no_change(setting: Setting, keys: str) -> None:
     """Who takes the name of a producer while the source is away makes the broker drop the changes that follow."""
     signing = {"KODO_CONSUMER_SIGNING_KEYS": keys} if keys else {}
@@ -234,6 +244,7 @@ def test_a_slot_that_was_moved_is_found_after_the_broker_forgot_the_position(set
     assert "would not show" not in setting.log
 
 
+@pytest.mark.full
 def test_the_connection_is_kept_while_a_partition_is_read(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:
@@ -320,7 +331,9 @@ def test_a_snapshot_without_room_for_its_slots_sends_nothing(
         eventually(setting.has_slot, within=60)
 
 
-@pytest.mark.parametrize("step", ["sent.", "snapshot-sent", "slot-made."])
+@pytest.mark.parametrize(
+    "step", ["sent.", *(pytest.param(step, marks=pytest.mark.full) for step in ("snapshot-sent", "slot-made."))]
+)
 def test_a_snapshot_that_is_killed_begins_anew(setting: Setting, step: str) -> None:
     setting.insert(0, 300)
     with setting.run(KILL_AT=step, KILL_NTH="150" if step == "sent." else "1") as process:
@@ -340,7 +353,7 @@ def test_a_commit_that_was_skipped_is_missed_by_its_number(setting: Setting) -> 
     assert setting.missing_numbers() == 1
 
 
-@pytest.mark.parametrize("how", ["advanced", "made anew"])
+@pytest.mark.parametrize("how", ["advanced", pytest.param("made anew", marks=pytest.mark.full)])
 def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str) -> None:
     setting.finish()
     setting.insert(0, 10)

@@ -49,6 +49,7 @@ def setting(broker: Broker, tenant: str, tmp_path: Path, logical_url: str) -> Se
     return Setting(broker, tenant, tmp_path, logical_url)
 
 
+@pytest.mark.full
 def test_topics_without_partitions_get_every_commit_once(
     broker: Broker, tenant: str, tmp_path: Path, logical_url: str
 ) -> None:

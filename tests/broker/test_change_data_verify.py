@@ -107,7 +107,7 @@ def test_a_topology_that_changed_makes_no_change_missing(setting: Setting) -> No
     assert (code, "commits: 3 stored once" in said) == (0, True), "as the finding says, by the file of before"
 
 
-@pytest.mark.parametrize("seconds", ["1200", "-1200"])
+@pytest.mark.parametrize("seconds", [pytest.param("1200", marks=pytest.mark.full), "-1200"])
 def test_clocks_decide_nothing(setting: Setting, seconds: str) -> None:
     """The database's clock is 20 minutes before or after that of the source."""
     clock = {"KILL_AT": "clock", "KILL_NTH": seconds}
@@ -122,7 +122,10 @@ def test_clocks_decide_nothing(setting: Setting, seconds: str) -> None:
     assert (code, "1 missing" in said) == (5, True)
 
 
-@pytest.mark.parametrize("keys", ["", "0123456789abcdef"], ids=["without keys", "with keys"])
+@pytest.mark.parametrize(
+    "keys",
+    [pytest.param("", id="without keys", marks=pytest.mark.full), pytest.param("0123456789abcdef", id="with keys")],
+)
 def test_nothing_that_others_send_proves_a_change(setting: Setting, keys: str) -> None:
     """A change that was left out stays missing, whoever sends a message under its id; and one that is stored is not
     stored twice because of them.

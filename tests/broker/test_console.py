@@ -121,7 +121,8 @@ def lanes_are_read(ui: Console) -> None:
     letters = ui.get("/lane", 200, **LANE)
     assert "2 of 2 messages meet the condition." in letters
     assert re.search(
-        r"Causes and tenants Messages Cause Tenants 2 ValueError: card of order # was refused u\d 1", letters
+        r"Causes and tenants Messages Cause Tenants 2 ValueError: card of order # was refused · send again u\d 1",
+        letters,
     )
     chosen = ui.get("/lane", 200, **LANE, where="properties['order'] = '4711'")
     assert "1 of 2 messages meet the condition." in chosen

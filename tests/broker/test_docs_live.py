@@ -89,6 +89,7 @@ def test_pages_stay_as_they_are_when_no_broker_answers(workspace: Workspace) -> 
     assert {path: path.read_bytes() for path in pages.rglob("*.*")} == before
 
 
+@pytest.mark.full
 def test_pages_stay_as_they_are_when_the_broker_stops_answering(workspace: Workspace, proxy: Proxy) -> None:
     workspace.topology(TOPICS)
     workspace.apply()

@@ -384,6 +384,7 @@ def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.full
 def test_an_undo_without_a_topic_that_is_gone_is_complete_and_leaves_no_pause(workspace: Workspace) -> None:
     replays = Replays(workspace, TOPICS.replace("  fair_by: uid", "  fair_by: uid\n  levels: double"))
     replays.send(range(6))
@@ -560,6 +561,7 @@ def test_what_came_again_before_a_replay_went_on_does_not_come_a_third_time(
     assert replays.undo()["again_done"] == 20
 
 
+@pytest.mark.full
 def test_a_cursor_that_moved_while_nobody_knew_does_not_move_again(
     replays: Replays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,7 +584,7 @@ def test_a_cursor_that_moved_while_nobody_knew_does_not_move_again(
     assert replays.take() == Counter(set(range(20)) - set(first))
 
 
-@pytest.mark.parametrize("name", ["_move", "_acknowledge"])
+@pytest.mark.parametrize("name", ["_move", pytest.param("_acknowledge", marks=pytest.mark.full)])
 def test_a_lane_that_stayed_paused_is_replayed_to_the_end(
     replays: Replays, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -617,6 +619,7 @@ def test_an_undo_that_was_killed_is_ended_by_undo_only(replays: Replays, monkeyp
     assert replays.take() == Counter()
 
 
+@pytest.mark.full
 def test_a_killed_undo_of_a_complete_replay_keeps_its_pause_and_its_count(
     replays: Replays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,6 +637,7 @@ def test_a_killed_undo_of_a_complete_replay_keeps_its_pause_and_its_count(
     assert replays.take() == Counter()
 
 
+@pytest.mark.full
 def test_a_replay_is_not_continued_behind_a_later_one(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would acknowledge what the later one has come again."""
     replays.send(range(10))
@@ -651,7 +655,7 @@ def test_a_replay_is_not_continued_behind_a_later_one(replays: Replays, monkeypa
     assert replays.take() == Counter(range(10))
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize("native", ["true", pytest.param("false", marks=pytest.mark.full)])
 @pytest.mark.parametrize("choice", ["--from", "--message"])
 def test_a_message_in_chunks_comes_again_whole(
     replays: Replays, monkeypatch: pytest.MonkeyPatch, native: str, choice: str

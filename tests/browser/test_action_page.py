@@ -59,6 +59,7 @@ def test_everything_can_be_read_in_any_light(opened: Opened, scheme: Scheme) -> 
     opened.page.emulate_media(color_scheme=scheme)
     with acting(opened.page) as (own, maker):
         for name in pages(opened.page, own, maker):
+            opened.page.wait_for_load_state()  # a selector may be there before the style sheet is
             opened.page.evaluate(UNFOLD)
             worst, text = opened.page.evaluate(CONTRAST)[0]
             assert worst >= LEAST, f"{name}: {text!r}: {worst:.2f}"

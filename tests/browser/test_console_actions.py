@@ -401,6 +401,7 @@ def test_a_plan_is_carried_out_once_however_often_its_form_is_sent(workspace: Wo
     assert set(recalls.arrived().values()) == {1}
 
 
+@pytest.mark.full
 def test_an_end_of_the_console_leaves_a_plan_that_the_command_line_continues(
     workspace: Workspace, opened: Opened
 ) -> None:
@@ -501,6 +502,7 @@ def test_a_console_that_only_reads_has_no_form(workspace: Workspace, opened: Ope
             assert answer.status == 404
 
 
+@pytest.mark.full
 def test_two_consoles_send_each_letter_once(workspace: Workspace, opened: Opened, browser: Browser) -> None:
     recalls = Recalls(workspace)
     recalls.die(range(400))
@@ -518,6 +520,7 @@ def test_two_consoles_send_each_letter_once(workspace: Workspace, opened: Opened
     assert len(recalls.arrived()) == 400
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_gone_meanwhile_is_told_and_asked_again(workspace: Workspace, opened: Opened) -> None:
     recalls = Recalls(workspace)
     recalls.die(range(2))
