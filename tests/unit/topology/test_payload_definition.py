@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.topology.payload_definition import is_schema
+from kodoctl.topology.payload_definition import is_schema, why_unusable
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,4 @@ def test_an_earlier_avro_schema_counts_where_nobody_can_judge_it(monkeypatch: py
     """Else lint lets the type of a topic's payloads change on a machine without the extra, and refuses it on others."""
     monkeypatch.setitem(sys.modules, "fastavro", None)
     assert is_schema("avro", "string")
+    assert why_unusable("avro", "string").startswith("Avro needs fastavro: pip install")
