@@ -67,6 +67,9 @@ def test_every_hop_of_one_message_is_shown_by_any_of_its_names(
     assert missing.endswith("a position such as 7:1:0:-1; `kodoctl peek TOPIC` shows both")
     assert f"{ground}-billing-AUDIT" in missing
     assert "K785" in console.run("why", "order-17", "--since", "long", code=64)
+    letters = f"{ground.replace('://', '/')}-billing-DLQ/subscription/kodo-hold/skip_all"
+    assert workspace.broker.admin("POST", letters).ok, "as a recall does once a letter is sent again"
+    assert "is here now" not in console.run("why", "order-17")
     assert workspace.broker.admin("GET", f"{ground.replace('://', '/')}/subscriptions").json() == ["billing"]
 
 

@@ -14,7 +14,7 @@ from kodo_consumer.policy_builder import policy_of
 from kodoctl.errors import ClusterError, UsageError
 from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
 from kodoctl.pulsar.control.override_store import OverrideStore
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import HOLDER, TopicName
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy
@@ -75,9 +75,10 @@ class HistoryReader:
             return False
 
     def _messages(self, searched: SearchedTopic, subscription: str) -> Iterator[FoundMessage]:
+        reader = HOLDER if searched.name == DEAD_LETTERS else subscription  # recalls acknowledge letters there
         for part in partitions_of(self.admin, TopicName.parse(searched.topic)):
             facts = read_facts(self.admin, part)
-            cursor = facts.cursors.get(subscription)
+            cursor = facts.cursors.get(reader)
             for found in read_all(self.client, facts, self.unread, since=self.since):
                 position = f"{found.ledger}:{found.entry}:{facts.partition}:{found.batch}"
                 gone = cursor is not None and cursor.has((found.ledger, found.entry))
