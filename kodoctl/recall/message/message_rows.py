@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.documents.json_form import row_of
 from kodoctl.documents.recall_document import MessageRow
 from kodoctl.errors import UsageError, error
+from kodoctl.host.extras import install_command
 from kodoctl.recall.message.payload_view import PayloadForm, escape_surrogates, payload_view
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def encoder_of(suffix: str) -> Encoder:
     try:
         from pyarrow import parquet  # noqa: F401
     except ImportError:
-        detail = f"pyarrow is missing: pip install '.[recall]' in a clone of kodoctl, or choose .{JSON_LINES}"
+        detail = f"pyarrow is missing: {install_command('recall')}, or choose .{JSON_LINES}"
         raise UsageError(error("K585", "messages cannot be written", detail)) from None
     return _parquet
 

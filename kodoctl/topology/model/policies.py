@@ -66,7 +66,7 @@ OFFLOAD_DEFAULTS: Final[dict[str, Any]] = {
     "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 128 << 20,
     "gcsManagedLedgerOffloadReadBufferSizeInBytes": 1 << 20,
 }
-"""What Pulsar adds to each offload policy, whoever set it, by its names."""
+"""Members that Pulsar adds to each offload policy, whoever set it, under its own names."""
 OFFLOAD_SECRETS: Final = frozenset({"s3ManagedLedgerOffloadCredentialId", "s3ManagedLedgerOffloadCredentialSecret"})
 
 
@@ -293,7 +293,7 @@ class SharedPolicies(FileModel):
     replication: OrInherit[ClusterList] | None = optional_like(["east", "west"])
     """Clusters the messages are replicated to; managed only where named."""
     offload: OrInherit[Offload] | None = optional_like({"driver": "aws-s3", "bucket": "cold", "after_size": "10GiB"})
-    """Where and when the broker moves old data to other storage."""
+    """Storage to which the broker moves old data, and when."""
     replicator_dispatch_rate: OrInherit[DispatchRate] | None = optional_like({"messages": 1000, "period": "1s"})
     """How fast messages are sent to each other cluster."""
     subscription_types: OrInherit[NotEmpty[SubscriptionType]] | None = optional_like(["failover", "exclusive"])
