@@ -50,6 +50,11 @@ def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
                 yield RuleMatch(
                     expansion.topology.where_key("namespace_policies", policy), f"{namespace.name}: {policy}: {reason}"
                 )
+        allowed, replicated = (namespace.policies.get(name, ()) for name in ("allowed_clusters", "replication"))
+        if allowed and (barred := sorted(set(replicated) - set(allowed))):
+            where = expansion.topology.where_key("namespace_policies", "allowed_clusters")
+            detail = f"allowed_clusters: {', '.join(barred)} is missing, a cluster of `replication`"
+            yield RuleMatch(where, f"{namespace.name}: {detail}")
 
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")
