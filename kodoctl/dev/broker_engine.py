@@ -54,7 +54,7 @@ class BrokerEngine(Protocol):
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
         """Ends the broker, by force after `patience` seconds; returns when it has ended. Does nothing if it does not
-        run.
+        run. Raises KodoctlError if even force does not end it.
         """
         ...
 

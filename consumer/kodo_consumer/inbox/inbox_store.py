@@ -51,8 +51,9 @@ class InboxStore:
         self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
     ) -> Mapping[str, str]:
         """Stores received messages of a topic (one at least) in one transaction, except repeats of stored ones. All may
-        be acknowledged afterwards. Returns the names of their rows by position. `tenant_of`: tenant by properties and
-        key. `ordered`: the order of each key is to be kept. Raises SQLAlchemyError.
+        be acknowledged afterwards. Returns the name of each message's row by position, for repeats that of the stored
+        one. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept. Raises
+        SQLAlchemyError.
         """
         names = {one.position: name_of_row(topic, one) for one in deliveries}
         rows = [

@@ -81,8 +81,8 @@ class Lifespans:
         return tuple(f"{getattr(one, '__module__', '')}.{_name(one)}" for one in self._managers)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raises UsageError if one of `names` is missing here, as for a lifespan that the module of a handler in a
-        process does not declare.
+        """Raises UsageError if one of `names` (as the property `names` has them) is missing here, as for a lifespan
+        that the module of a handler in a process does not declare.
         """
         if missing := sorted(set(names) - set(self.names)):
             raise _invalid(f"{', '.join(missing)}: declare it in the module of the handler, which its process imports")

@@ -157,8 +157,9 @@ class Worker:
         self._connections.close()
 
     def handler_load(self) -> HandlerLoad:
-        """Number of handlers at work, and of their runs since the start, and the tenants with most of the work. It needs
-        no lock, and looks at 10,000 tenants of a lane at most.
+        """Number of handlers at work, number of their runs since the start, the tenant with most of the waiting
+        messages, and the tenant with most of the handlers. It needs no lock, and counts what waits of 10,000 tenants of
+        a lane at most.
         """
         working = Counter(message.tenant for message in list(self.engine.runs.running))
         waiting: Counter[str] = Counter()
@@ -212,7 +213,9 @@ class Worker:
             self.engine.start_until(index, moment)
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages of a lane (`index`) that have not started: see ClaimSink."""
+        """Drops those messages of a lane (`index`) that have not started. Returns the tokens of those that have: see
+        ClaimSink.
+        """
         with self._or_broken(), self._lock:
             if tokens:
                 return self.engine.withdraw(index, tokens)

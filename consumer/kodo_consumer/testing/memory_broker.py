@@ -109,8 +109,9 @@ class MemoryBroker:
         return list(self._topic(topic).messages)
 
     def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
-        """Messages that a subscription has not acknowledged, those that a worker has and delayed ones among them.
-        Raises KeyError for an unknown subscription.
+        """Messages that a subscription has not acknowledged, in the order in which they were stored; those that a
+        worker has and delayed ones are among them. Raises KeyError for an unknown subscription, ClusterError for an
+        unknown topic.
         """
         acknowledged = self._topic(topic).subscriptions[subscription].acknowledged
         return [stored for stored in self._topic(topic).messages if stored.number not in acknowledged]

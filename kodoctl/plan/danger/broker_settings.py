@@ -27,8 +27,8 @@ K207: Final = "a value Pulsar accepts but cannot handle well"
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
-    deletion, an ensemble larger than the cluster, stalled delivery; and for each offload driver that is new to an object.
-    A value that is unknown causes none.
+    deletion, an ensemble larger than the cluster, stalled delivery; and one for each offload driver that is new to an
+    object. A value that is unknown causes none.
     """
     set_by_plan = namespace_changes(changes)
     subscribed = {

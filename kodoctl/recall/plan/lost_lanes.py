@@ -94,8 +94,9 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """Finds one lane by its name. If the subscription has RETRYING lanes, its `own` is None unless that topic stores
-    each message exactly once. `deduplicates`: returns whether a topic drops repeated messages. Raises UsageError.
+    """Finds one lane by its name. If the subscription has RETRYING lanes that accept messages, `own` is None where the
+    lane's topic may store a message twice (`deduplicates` returns False for it) or checks Avro schemas. Raises
+    UsageError for a name that the file lacks, and whatever `deduplicates` raises.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -180,7 +180,9 @@ class RateLimit(FileModel):
 
 
 class ConcurrencyLimit(FileModel):
-    """Limit of handlers that run at once. At the limit, the scheduler passes over the tenant."""
+    """Limit of handlers that run at once. Messages over the limit wait in memory, and the scheduler passes over them. A
+    deferred message counts until it ends.
+    """
 
     kind: Literal["concurrency"]
     """concurrency"""

@@ -138,7 +138,9 @@ class AuditState:
 
     @property
     def is_small(self) -> bool:
-        """True if the state is small enough for one commit: `totals.meant` has at most `_MOST` items."""
+        """True if the state is small enough for one commit: `totals.meant` has at most 10,000 items (producers choose
+        their names). A larger state is not committed.
+        """
         return len(self.totals.meant) <= _MOST
 
 

@@ -120,10 +120,11 @@ class Landing:
         return sorted(found, key=lambda one: one.number)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
-        """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, or files or rows
-        that they name, are missing in the logs of the tables; whether the files exist is not checked
-        (LandingTable.damage does). `former`: see `commits`.
+        """Commits, and files of these tables, as of one commit. The tables are read before the commits, which are then
+        at least as new, and name the files that a table does not have yet. Raises KodoctlError: K573 if commits, or
+        files of commits, are missing in the logs, or if one of TABLES has another number of rows than were committed;
+        K584 as `commits` does. Whether the files exist is not checked (LandingTable.damage does). `former`: see
+        `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):

@@ -67,8 +67,9 @@ def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
 
 def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
     """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic: removes their payloads if
-    `keep` is 0, else masks them, and removes a payload that is not exactly one JSON document. A longer `keep` has no
-    effect here. Without a policy, or on an audit topic, returns the rows unchanged.
+    `keep` is 0; else, if it has a `mask`, masks them, and removes a payload that is not exactly one JSON document (an
+    empty one stays). A longer `keep` has no effect here. Without a policy, or on an audit topic, returns the rows
+    unchanged.
     """
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows

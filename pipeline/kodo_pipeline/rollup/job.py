@@ -80,8 +80,9 @@ class RollupState:
 
 @dataclass(frozen=True, slots=True)
 class RollupScope:
-    """Work of a run. `window`: width in ms; `fresh`: number of batches to count; `anew`: all batches are counted again,
-    because windows have another width, or (`is_upgrade`) because an older kodoctl counted less.
+    """Work of a run, as it is reported before it begins. `window`: width in ms; `fresh`: number of batches to count;
+    `anew`: batches that were counted before are counted again, because windows have another width, or (`is_upgrade`)
+    because an older kodoctl counted less. Days whose rows were removed stay as they were counted.
     """
 
     window: int

@@ -75,8 +75,8 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer `key` announces; None: no schema, or one that is not Avro. Raises ClusterError if a
-        version cannot be read.
+        """Schema that the producer `key` announces; None: no schema, or a version that does not exist or is not Avro. A
+        version that is new here is requested from the cluster, which blocks. Raises ClusterError if it cannot be read.
         """
         if key.version is None:
             return None

@@ -301,8 +301,8 @@ class SqlStore:
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns those of `names` that are recorded as done, by workers or by `message.once`. Marks nothing, so
-        callers need not be workers.
+        """Returns those of `names` that are recorded as done for this subscription, by workers or by `message.once`.
+        Marks nothing, so callers need not be workers. Raises StoreDownError.
         """
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]

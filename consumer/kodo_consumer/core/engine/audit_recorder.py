@@ -36,7 +36,7 @@ _EVENTS: Final = {
 
 
 def event_of(rule: Rule) -> Event:
-    """How a message ended in its lane by this rule."""
+    """Event of a message that ended in its lane by this rule: MOVED, unless the rule has an event of its own."""
     return _EVENTS.get(rule, Event.MOVED)
 
 

@@ -86,7 +86,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.burst = max(1, self.terms.burst // grant.sharers)
 
     def revoke(self, now: float) -> None:
-        """Drops all tokens; from now on the rate divided by the workers applies."""
+        """Drops all tokens and promises, because the store cannot be reached; until its next grant the rate divided by
+        the workers applies.
+        """
         self._pool.empty()
         self.request_at = self.ring_at = -NEVER
         self.interval, self.burst = self.divided

@@ -51,11 +51,12 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 
 
 class SlotReservation:
-    """Slots of one worker. Times in seconds.
+    """Handler slots of one worker: takes the next message that may start (`take`) so that slow tenants leave slots to
+    quick ones. Times in seconds.
 
-    `headroom`: those of the `total` slots that are kept for quick messages. `slow_after`: duration from which a handler
-    is slow. `slow_running`: running messages whose handler is slow, or that started as a slow tenant's. `breakers`:
-    those of the slow tenants, one a lane.
+    `headroom`: how many of the `total` slots are kept for quick messages, 0 if there is one slot. `slow_after`:
+    duration from which a handler is slow. `slow_running`: the running messages whose handler is slow, or that started
+    as a slow tenant's. `breakers`: circuit breakers of the slow tenants, one for each lane.
     """
 
     __slots__ = (

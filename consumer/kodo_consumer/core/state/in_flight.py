@@ -26,7 +26,9 @@ _MAX_COUNTED: Final = 60
 
 
 class Stage(Enum):
-    """Stage of an in-flight message. Every unacknowledged message is in exactly one, or it would be lost."""
+    """Stage of a message from its receipt to its end (RELEASED). Every unacknowledged message is in exactly one, or it
+    would be lost.
+    """
 
     __hash__ = object.__hash__  # by identity: an Enum's own is a Python function, and six are taken for each message
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes

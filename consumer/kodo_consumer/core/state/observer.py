@@ -38,7 +38,9 @@ class AcknowledgementObserver(Protocol):
         """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
 
     def close(self) -> None:
-        """Calls no more hooks."""
+        """Drops the messages that still wait for hooks; their `called` is never called. May wait a moment for the hooks
+        of messages that are under way, which can go on after that.
+        """
 
 
 @dataclass(frozen=True, slots=True)

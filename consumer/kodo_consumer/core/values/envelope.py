@@ -319,8 +319,9 @@ class Envelope:
 
 
 class Outgoing(NamedTuple):
-    """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
-    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: see Delivery.
+    """A message to publish, of a worker or of a producer. `payload` None: a tombstone. `deliver_at`: ms since the
+    epoch, None = at once; `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: version
+    of the payload's schema, as in Delivery; empty: the one declared for the topic, if any.
     """
 
     topic: str

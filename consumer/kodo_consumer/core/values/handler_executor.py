@@ -35,7 +35,9 @@ class HandlerExecutor(Protocol):
     """Runs handlers: at most as many at once as it has slots."""
 
     def start(self, source: WorkSource) -> None:
-        """Begins to fetch messages from `source` and to run their handlers, on threads of its own."""
+        """Begins to fetch messages from `source`, on a thread of its own, and to have their handlers run. Raises
+        KodoctlError if it needs a store that is down. Call it once.
+        """
 
     def wake(self) -> None:
         """Reports that `source` may have a message. Called often, from any thread; returns at once."""

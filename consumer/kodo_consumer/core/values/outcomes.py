@@ -164,7 +164,9 @@ class OverRate:
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """A quota has no room before `slot` (ms since the epoch), set aside for this message unless it is far away."""
+    """A quota holds the message up until `slot` (ms since the epoch), when all its limits have room. The slot is set
+    aside for it, unless it would be back from another topic before: then it asks again.
+    """
 
     slot: int
 
