@@ -135,7 +135,7 @@ class LaneBreaker:
         return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
 
     def text(self) -> str:
-        """Text for people about the slow tenants in `noticed`."""
+        """Text for people about the slow tenants in `noticed`, which must not be None."""
         found = self.noticed
         assert found is not None
         names = ", ".join(found.tenants[:_NAMED])

@@ -26,7 +26,9 @@ _MAX_COUNTED: Final = 60
 
 
 class Stage(Enum):
-    """Stage of an in-flight message. Every unacknowledged message is in exactly one, or it would be lost."""
+    """Stage of an in-flight message: its wait or its work. A message is in exactly one at a time; in none it would
+    never be handled or acknowledged. RELEASED ends the record.
+    """
 
     __hash__ = object.__hash__  # by identity: an Enum's own is a Python function, and six are taken for each message
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes

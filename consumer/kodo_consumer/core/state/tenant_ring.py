@@ -295,7 +295,9 @@ class DeficitRoundRobin(Generic[T]):
             passed.append(queue)
 
     def readmit_newcomer(self) -> None:
-        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang)."""
+        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang).
+        There must be a newcomer.
+        """
         queue, _ = self.newcomers.popitem(last=self.slow.count > 0)
         self._list(queue, slow=bool(queue.slow))
 

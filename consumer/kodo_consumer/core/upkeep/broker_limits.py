@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message by topic. Topics whose
-    limits this role may not read are missing.
+    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message, by topic with a limit
+    of its own. Topics whose limits this role may not read are missing.
     """
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)

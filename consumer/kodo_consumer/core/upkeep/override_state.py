@@ -54,7 +54,9 @@ def why_not_followed(order: Override, policy: Policy) -> str:
 
 
 def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
-    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy."""
+    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy.
+    `orders`: those in force; of two about the same value the later one in the sequence counts.
+    """
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_apply_orders(limit, orders) for limit in policy.limits)
     return replace(

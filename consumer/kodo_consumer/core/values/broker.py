@@ -57,8 +57,8 @@ class LaneRequest:
 
     `confirms`: acknowledgements have tickets, and their results come to `LaneSink.on_acknowledged`.
 
-    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: number that the broker allows one
-    consumer, 0: unknown. A lane that needs more is read by several consumers.
+    `max_unacked`: most messages of the lane that the worker has unacknowledged at a time; `limit`: number that the
+    broker allows one consumer, 0: unknown. A shared lane that may need more is read by several consumers.
     """
 
     topic: str
@@ -108,8 +108,8 @@ class ClaimSink(LaneSink, Protocol):
         """
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those of delivered messages that have not started, because others have them. Returns the tokens of the
-        others that are unacknowledged: they have started.
+        """Drops the messages with these tokens whose handlers have not started, because other workers are to handle
+        them. Returns the tokens of the messages that it keeps: they have started and are not acknowledged yet.
         """
 
 
@@ -278,7 +278,9 @@ class UnackedLimits:
 
 
 class Cluster(Protocol):
-    """Requests of a worker to the admin API. Each call blocks for one request or two, and may raise ClusterError."""
+    """Requests of a worker to the admin API. Each call but `close` blocks for one request or two, and may raise
+    ClusterError.
+    """
 
     def partitions(self, topic: str) -> int | None:
         """Number of partitions of a topic, 0 of a plain one; None: there is no topic of this name."""

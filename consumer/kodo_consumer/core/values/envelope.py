@@ -141,7 +141,7 @@ class Headers:
         return new
 
     def with_attempt(self, state: State, by: int = 1) -> Headers:
-        """A copy with `by` more attempts of a waiting state."""
+        """A copy with `by` more attempts of a waiting state. Any other state is a defect (AssertionError)."""
         new = self.copy()
         match state:
             case State.RETRYING:
@@ -320,7 +320,8 @@ class Envelope:
 
 class Outgoing(NamedTuple):
     """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
-    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: see Delivery.
+    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: version of the payload's schema,
+    such as `L1:3`; "" = none.
     """
 
     topic: str

@@ -227,8 +227,8 @@ class Policy:
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """Due time (ms since the epoch) of a message that claims `due`: never later than the longest wait that is
-        declared; 0, at once, on a ready lane above B1, where no worker ever makes one wait. The publish time is from
-        the sender as well, `received` from this worker.
+        declared; 0, at once, on a ready lane of no backup level, where no worker ever makes one wait. The publish time
+        is from the sender as well, `received` from this worker.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
@@ -332,14 +332,16 @@ class Policy:
 
     @property
     def max_early(self) -> int:
-        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on
-        ready lanes and on those of waiting states.
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead for all
+        ready lanes together, and as many for all lanes of waiting states.
         """
         return max(1, self.lookahead_messages // 5)
 
     @property
     def max_early_bytes(self) -> int:
-        """Bytes of payload that may wait in memory as they came early: 20 % of the look-ahead, and one message more."""
+        """Bytes of payload that may wait in memory as they came early, for each of the two kinds of lanes in
+        `max_early`: 20 % of the look-ahead, and one message more.
+        """
         return max(1, self.lookahead_bytes // 5)
 
     @property

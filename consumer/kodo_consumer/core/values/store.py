@@ -50,8 +50,8 @@ class StoreAnswer:
 
 class Store(Protocol):
     """Port of a store, which remembers for one worker which messages are done and which have started. It sees the
-    records of the subscription's other workers. Calls block, may come from several threads, and may raise
-    StoreDownError.
+    records of the subscription's other workers. Calls but `interrupt` and `close` block and may raise StoreDownError;
+    any of them may come from several threads.
     """
 
     run: str
