@@ -71,7 +71,7 @@ class AsyncExecutor:
         asyncio.run_coroutine_threadsafe(self._enter(lifespans), self._loop).result()
 
     def start(self, source: WorkSource) -> None:
-        """Starts the thread of the event loop, whose slots take messages from `source`."""
+        """Starts the thread of the event loop, unless `enter` has; after `wake` its slots take messages from `source`."""
         self._source = source
         if self._thread is None:
             self._begin_loop()
