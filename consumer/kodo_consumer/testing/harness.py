@@ -314,8 +314,8 @@ class Harness:
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:
-        """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing, other
-        calls raise UsageError then.
+        """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing. Calls
+        that send, run handlers or move the clock raise UsageError then.
         """
         if self._use.end():
             self.worker.drain()
