@@ -215,7 +215,7 @@ class Scheduler:
 
     @property
     def any_shut(self) -> bool:
-        """True if messages wait that time alone may let start: at limiters, or where slots are reserved in any queue."""
+        """True if messages wait that time alone may let start: at limiters or, with a slot reservation, in any queue."""
         return bool(self.shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property

@@ -235,8 +235,8 @@ class LaneState:
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Returns the record of the entry of a received message: the existing one while one of its messages is in
-        flight, and for a minute after its last acknowledgement; else a new one. A copy that comes later was sent
-        because somebody rewound the subscription.
+        flight, and for a minute after its last acknowledgement (for less if more than 10,000 entries end meanwhile);
+        else a new one. A copy that comes later was sent because somebody rewound the subscription.
         """
         entry = self.active_entries.get(key)
         if entry is None:

@@ -121,8 +121,8 @@ class OverrideListener:
     """Listener of stats that reads the live orders in a property of the ground topic's subscription. It calls `adopt`,
     with its lock, whenever other orders are in force.
 
-    Orders end by the worker's clock, even while nothing can be read (`drop_expired`). An unreadable message changes
-    nothing. Each policy says which orders it can follow. Thread-safe.
+    Orders end by the worker's clock, even while nothing can be read (`drop_expired`). If the property cannot be read,
+    the orders before stay. Orders that the present policy cannot follow have no effect. Thread-safe.
     """
 
     def __init__(

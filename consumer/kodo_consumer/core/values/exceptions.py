@@ -228,8 +228,8 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """Reports that a dependency is down: the message waits in memory, from 1 s up to 30 s, until its handler runs
-    again. No attempt counts, however often.
+    """Reports that a dependency is down: the message waits in memory, from about 1 s up to about 30 s, until its
+    handler runs again. No attempt counts, however often.
     """
 
     def __init__(self, dependency: str) -> None:

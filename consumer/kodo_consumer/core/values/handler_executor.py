@@ -28,7 +28,7 @@ class WorkSource(Protocol):
         """
 
     def fail(self, problem: BaseException) -> None:
-        """Reports that the worker itself has failed, with `problem`: it ends."""
+        """Reports that the executor has failed with `problem`: the worker ends."""
 
 
 class HandlerExecutor(Protocol):
