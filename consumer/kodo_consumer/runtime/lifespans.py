@@ -99,7 +99,7 @@ class Lifespans:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Context in which all lifespans are entered, in the order of their declaration; they are left in the reverse
-        order. Raises KodoctlError if one fails at its begin.
+        order. Raises KodoctlError if one fails at its begin, and an error at its end as it is.
         """
         failed: KodoctlError | None = None
         try:

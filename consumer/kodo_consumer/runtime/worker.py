@@ -111,7 +111,9 @@ class Worker:
         return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
-        """Ends receiving and starting messages; running handlers, acknowledgements and reroutes continue."""
+        """Ends receiving and starting messages, and releases those that have not started; running handlers,
+        acknowledgements and reroutes continue.
+        """
         self._connections.stop()
         with self._lock:
             self.engine.drain()
