@@ -291,8 +291,8 @@ class Harness:
             self.run()
 
     def leap(self, end: float = float("inf")) -> None:
-        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`). Runs no
-        handler.
+        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`; without it
+        something must be due). Runs no handler.
         """
         self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]

@@ -122,8 +122,8 @@ class MemoryBroker:
 
     def fail_sends(self, topic: str, *receipts: Receipt) -> None:
         """Sets the receipts of the next messages that publishers send to a topic, one for each, after those that were
-        set before; later sends succeed. A message with the receipt Unconfirmed is stored all the same. `send` is not
-        concerned.
+        set before; later sends succeed. A message with the receipt Unconfirmed is stored all the same, one with
+        Rejected is not. `send` is not concerned.
         """
         self._faults.setdefault(topic, []).extend(receipts)
 
@@ -248,7 +248,9 @@ class MemoryBroker:
         )
 
     def next_due_of(self, topic: str) -> int | None:
-        """Due time of the first delayed message of a topic (ms since the epoch); None without any."""
+        """Due time of the first delayed message of a topic (ms since the epoch); None without any. Raises KeyError for
+        an unknown topic.
+        """
         return self._next_due(self._topics[topic], self._now)
 
     @staticmethod
@@ -327,7 +329,7 @@ class MemoryPublisher:
         return not (self.moves and fits_compressed(message.payload, size, largest))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Stores the messages at once, in their order."""
+        """Stores the messages at once, in their order, except those that it rejects."""
         for ticket, message in messages:
             self._broker.take(self, ticket, message)
 
