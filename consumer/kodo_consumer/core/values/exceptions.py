@@ -192,7 +192,8 @@ class Postpone(HandlerSignal):
 
 class Transfer(HandlerSignal):
     """Requests a new message on another ground; this one is acknowledged once that is stored. The run failed if the
-    ground is not in the subscription's `produces`.
+    ground is not in the subscription's `produces`, or if the message does not fit the schema and the required
+    properties that the file declares for it.
 
     Payload (bytes), key and properties are the old ones unless given; `properties` replace old ones of their names, as
     texts (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.

@@ -130,7 +130,9 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class OtherSubscription:
-    """The message is meant for another subscription that reads the same topic: it is acknowledged."""
+    """The message is meant for another subscription that reads the same topic, or is a producer's mark, which nobody
+    handles: it is acknowledged.
+    """
 
 
 @dataclass(frozen=True, slots=True)
