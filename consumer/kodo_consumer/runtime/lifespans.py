@@ -28,13 +28,15 @@ DECLARED: Final = "__kodo_declared__"
 
 
 def lifespans_of(function: Callable[..., Any]) -> Lifespans:
-    """Lifespans of the consumer that the function was declared on as a handler; none without such a declaration."""
+    """Lifespans of the consumer that the function was declared on as a handler; empty Lifespans without such a
+    declaration.
+    """
     lifespans = getattr(getattr(function, DECLARED, None), "lifespans", None)
     return lifespans if isinstance(lifespans, Lifespans) else Lifespans()
 
 
 class Lifespans:
-    """The lifespans of one consumer. `values`: what each has yielded, by its function; None before it is entered."""
+    """The lifespans of one consumer. `values`: what each has yielded, by its function; None while it is not entered."""
 
     def __init__(self) -> None:
         self.values: dict[Provider, Any] = {}
@@ -97,7 +99,7 @@ class Lifespans:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Context in which all lifespans are entered, in the order of their declaration; they are left in the reverse
-        order. Raises KodoctlError if one fails at its begin.
+        order. Raises KodoctlError if one fails at its begin, and an error at its end as it is.
         """
         failed: KodoctlError | None = None
         try:

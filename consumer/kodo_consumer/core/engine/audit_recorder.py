@@ -36,7 +36,9 @@ _EVENTS: Final = {
 
 
 def event_of(rule: Rule) -> Event:
-    """Event of a message that ended in its lane by this rule: MOVED, unless the rule has an event of its own."""
+    """Event of the audit record for a message that ended in its lane by `rule`; MOVED for each rule without an event of
+    its own, such as a reroute.
+    """
     return _EVENTS.get(rule, Event.MOVED)
 
 

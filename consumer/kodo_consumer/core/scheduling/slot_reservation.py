@@ -51,12 +51,12 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 
 
 class SlotReservation:
-    """Handler slots of one worker: takes the next message that may start (`take`) so that slow tenants leave slots to
-    quick ones. Times in seconds.
+    """Handler slots of one worker: it chooses the next message and tracks which tenants are slow. Times in seconds.
 
-    `headroom`: how many of the `total` slots are kept for quick messages, 0 if there is one slot. `slow_after`:
-    duration from which a handler is slow. `slow_running`: the running messages whose handler is slow, or that started
-    as a slow tenant's. `breakers`: circuit breakers of the slow tenants, one for each lane.
+    `headroom`: number of the `total` slots that slow tenants leave free for quick messages; the module docstring names
+    the exceptions. `slow_after`: duration from which a handler is slow. `slow_running`: set of the running messages
+    whose handler is slow, or that started as a slow tenant's. `breakers`: circuit breakers of the slow tenants, one a
+    lane.
     """
 
     __slots__ = (

@@ -38,8 +38,8 @@ class AcknowledgementObserver(Protocol):
         """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
 
     def close(self) -> None:
-        """Drops the messages that still wait for hooks; their `called` is never called. May wait a moment for the hooks
-        of messages that are under way, which can go on after that.
+        """Takes no more messages and drops those that wait. Hooks still run for the messages of the call that has
+        begun.
         """
 
 
