@@ -168,10 +168,10 @@ class Consumer:
         """Sets the function that handles messages, as a decorator, in place of one that was set before: a plain
         function runs on threads, an async one on one event loop.
 
-        With `process=True` a plain function runs in processes, one for each core, or as many as the number. A time-out
-        or crash there costs only the process and the one message in it. With `inbox` (kodo_consumer.inbox.Inbox)
-        messages are stored in the application's database, acknowledged, and handled from there. Raises UsageError with
-        all reasons why the function cannot run.
+        With `process=True` a plain function runs in processes, one for each core but no more than there are slots; a
+        number asks for so many. A time-out or crash there costs only the process and the one message in it. With
+        `inbox` (kodo_consumer.inbox.Inbox) messages are stored in the application's database, acknowledged, and handled
+        from there. Raises UsageError with all reasons why the function cannot run, and if the consumer runs.
         """
 
         def take(function: H) -> H:
@@ -372,7 +372,9 @@ class Consumer:
         return lane_lines(self.policy)
 
     def slots(self) -> str:
-        """Returns the number of messages, or batches, that its handler may work on at once, such as `32 slots`."""
+        """Returns a text with the number of messages, or batches, that its handler may work on at once, such as `32
+        slots`, or `up to 64 slots` if the worker adapts the number. Raises UsageError without a handler.
+        """
         return slots_text(_policy_for_handler(self.handling, self._hooks, self.settings.workers, self.policy))
 
     def start(self) -> None:

@@ -1,4 +1,6 @@
-"""`Producer`: sends messages to one ready topic of a topology, and refuses those that the topology does not allow."""
+"""`Producer`: sends messages to the ready topics of one ground topic, and refuses those that the topology does not
+allow.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +128,9 @@ class Producer:
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes. `encoded`: payloads are bytes that the target's rules have
-        encoded. `reloader_of`: makes the reader of the routes. Raises KodoctlError.
+        ground topic; None: the producer follows no routes, and `reload` and `watch` do nothing. `encoded`: payloads are
+        bytes that the target's rules have encoded. `reloader_of`: makes the reader of the topology file for `reload`
+        and `watch`; None: there is no file. Raises KodoctlError, also if no broker answers.
         """
         enable_loggers()
         routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
@@ -179,10 +182,10 @@ class Producer:
         when it was sent and has none ("failed"; a message that is refused before has no such call). Hooks of a moment
         are called in the order in which they were added. Raises UsageError for a hook that cannot be called so.
 
-        send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller; async hooks count
-        for `send_async` alone. It may change payload and options, or return another Draft; None: the draft goes on as
-        it is. To send nothing, raise Veto with a reason: the caller gets UsageError (K734). Other exceptions of a hook
-        reach the caller, and nothing is sent.
+        send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller. Only `send_async`
+        takes async hooks; the other calls raise UsageError for one. A hook may change payload and options, or return
+        another Draft; None: the draft goes on as it is. To send nothing, raise Veto with a reason: the caller gets
+        UsageError (K734). Other exceptions of a hook reach the caller, and nothing is sent.
 
         sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both are
         called on a thread that delivers receipts, so they must be quick; their exceptions are logged.
