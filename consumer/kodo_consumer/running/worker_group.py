@@ -137,7 +137,8 @@ class WorkerGroup:
 
     def run(self) -> int:
         """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, after half a second or
-        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group.
+        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group: 0 if all
+        drained, else that of the first worker that failed, or `ExitCode.INTERRUPTED` after a second signal.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():
