@@ -121,8 +121,9 @@ class InboxStore:
         return lost
 
     def renew(self, claims: Collection[str], ordered: Collection[str] = ()) -> set[int]:
-        """Lets claims last anew. Returns the rows that they have. `ordered`: topics on which the order of each key is
-        kept: there no other worker claims rows meanwhile.
+        """Lets claims last anew, also lapsed ones. Returns the ids of the rows that they have, without those that other
+        claims took over. `ordered`: topics on which the order of each key is kept: there no other worker claims rows
+        meanwhile.
         """
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
         change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
