@@ -287,7 +287,9 @@ class Event(NamedTuple):
 
 
 class Replication:
-    """Connection for replication. `must_answer`: the server waits for a `confirm`. Not thread-safe."""
+    """Connection for replication. `must_answer`: the server waits for a `confirm`. Methods raise DatabaseError. Not
+    thread-safe.
+    """
 
     def __init__(self, connection: Any, source: ChangeSource) -> None:
         self._connection, self._source = connection, source
@@ -295,7 +297,7 @@ class Replication:
         self.must_answer = False
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a command of replication, or SQL. Returns its rows as texts."""
+        """Runs a command of replication, or SQL. Returns its rows as texts, None for NULL."""
         result = self._pg.exec_(statement.encode())
         self._check(result)
         return [
@@ -344,7 +346,9 @@ class Replication:
         self._pg.nonblocking = 1
 
     def events(self, seconds: float, most: int) -> list[Event]:
-        """Waits at most `seconds` for messages of the stream; returns at most `most`."""
+        """Waits at most `seconds` for messages of the stream; returns at most `most`, none if the time ran out. Raises
+        DatabaseError if the server has ended the stream.
+        """
         found: list[Event] = []
         while len(found) < most:
             count, data = self._pg.get_copy_data(1)
