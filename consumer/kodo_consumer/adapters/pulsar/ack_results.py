@@ -49,7 +49,9 @@ class BindingResults:
         self._queue.put((number, tickets, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
-        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; none after `wake`."""
+        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; empty if none came or
+        `wake` was called.
+        """
         found: list[tuple[int, Sequence[int], int] | None] = []
         with suppress(Empty):
             found.append(self._queue.get(timeout=wait_ms / 1000))

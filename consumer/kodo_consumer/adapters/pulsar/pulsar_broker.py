@@ -104,9 +104,9 @@ class PulsarBroker:
         self._on_broken, self._on_alarm = on_broken, on_alarm
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
-        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Waits 5 s, once
-        for all lanes, for partitions that no broker serves. Raises ClusterError where the broker refuses, or if
-        acknowledgements are to be confirmed and cannot be.
+        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Waits for
+        partitions that no broker serves: 5 s for all lanes together, then 1 s for each lane. Raises ClusterError where
+        the broker refuses, or if acknowledgements are to be confirmed and cannot be.
         """
         _warn_of_other_log()
         if request.confirms:

@@ -37,7 +37,9 @@ DROPPED: Final = Unconfirmed("the broker took it for one that it has")
 
 
 class SequencedClient:
-    """Client for producers with fixed names. Every call may raise ClusterError."""
+    """Client for producers with fixed names. The constructor, which checks that a broker answers, `partitions` and
+    `open` raise ClusterError.
+    """
 
     def __init__(self, connection: Connection) -> None:
         knock(connection)
