@@ -1,6 +1,6 @@
 # adapter: reads the broker and sends to it
-"""Access of a recall to its cluster: it reads, holds subscriptions, and sends. The only module of the package that
-reaches the binary port.
+"""Access of a recall to its cluster: it reads, holds subscriptions, and sends. All readers, consumers and producers of
+the package are opened here.
 """
 
 from __future__ import annotations

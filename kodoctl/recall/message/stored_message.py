@@ -77,7 +77,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the failure, as the worker wrote it."""
+        """The reason of the failure, as the worker wrote it; None: no worker wrote one."""
         return self.properties.get(headers.REASON)
 
     @property
@@ -87,8 +87,8 @@ class DeadLetter:
 
     @property
     def cause(self) -> str | None:
-        """Reason and error, without the parts that differ between messages: letters of one cause failed in the
-        same way.
+        """Reason and error, without the parts that differ between messages: letters of one cause failed in the same
+        way. None: it has neither.
         """
         return cause_of(self.reason, self.error)
 

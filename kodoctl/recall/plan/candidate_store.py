@@ -55,7 +55,9 @@ class StoredCandidate(NamedTuple):
 
 
 class CandidateStore:
-    """Rows with their numbers, in the order of adding. Not for several threads. The `with` block's end drops them."""
+    """Rows with their numbers, in the order of adding. `rows`: number of all rows; `chosen`: number of those of the
+    kind CHOSEN. Not for several threads. The `with` block's end drops them.
+    """
 
     def __init__(self) -> None:
         self._base = sqlite3.connect("", isolation_level=None)

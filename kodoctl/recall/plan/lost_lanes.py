@@ -35,8 +35,8 @@ class LostLane(RecallSource):
     """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
 
     `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which name the one they died in; `own`: the
-    topic itself as a target, None if it accepts no messages, or by `lost_lane` none exactly once; `retrying`: other
-    lanes to which they may be sent, by level.
+    topic itself as a target, None if it accepts no messages, or if `lost_lane` found that it does not store each
+    exactly once; `retrying`: other lanes to which they may be sent, by level.
     """
 
     kind = LOST

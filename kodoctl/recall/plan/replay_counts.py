@@ -100,7 +100,9 @@ class ReplayCounts:
         self._waiting.clear()
 
     def summary(self) -> ReplaySummary:
-        """Numbers of the messages that were added."""
+        """Numbers of the messages that were added; asks the workers' store about those it was not asked about yet.
+        `by_tenant` has the 20 tenants with most messages to come again, and all others as "".
+        """
         self._ask()
         tenants = dict(self._tenants.most_common(_TENANTS))
         if rest := self._tenants.total() - sum(tenants.values()):
@@ -186,6 +188,8 @@ class PartitionCounts:
 
 
 def duration_of(messages: int, rate: float | None, *, measured: bool, arriving: float) -> ReplayDuration:
-    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second come."""
+    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second
+    come. Its `ms` is None if the rate is unknown or not above `arriving`.
+    """
     ms = round(messages / (rate - arriving) * 1000) if rate is not None and rate > arriving else None
     return {"rate": rate, "measured": measured, "arriving": round(arriving, 1), "ms": ms}
