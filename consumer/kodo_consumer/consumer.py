@@ -316,8 +316,8 @@ class Consumer:
         inject(handling.function, lifespans.values, batches=handling.batching is not None)
 
     def handler_function(self, lifespans: Lifespans | None = None) -> Callable[[Any], Any]:
-        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values the
-        handler gets; None: those of the consumer. Raises UsageError without a handler.
+        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values
+        the handler gets; None: those of the consumer. Raises as `check_handler`.
         """
         self.check_handler()
         return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts, lifespans=lifespans)
@@ -353,7 +353,9 @@ class Consumer:
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
     def observers_with(self, acknowledged: Callable[[Hooks], AcknowledgementObserver]) -> Observers:
-        """The same, with an observer from `acknowledged` if there are hooks for acknowledged messages."""
+        """Returns `observers`, with an observer that `acknowledged` makes of the hooks if any of them is for
+        acknowledged messages.
+        """
         hooks = self._hooks
         return replace(self.observers, acknowledged=acknowledged(hooks)) if hooks.any_acknowledged else self.observers
 

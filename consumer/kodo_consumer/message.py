@@ -121,8 +121,8 @@ class Message(Generic[T]):
         """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
         of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
 
-        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes: unless the handler catches it, the
-        message goes to the dead letters. Raises Unavailable as `json` does.
+        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes or text: unless the handler catches
+        it, the message goes to the dead letters. Raises Unavailable as `json` does.
         """
         try:
             return self._value

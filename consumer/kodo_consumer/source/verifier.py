@@ -57,8 +57,8 @@ _LEFT_OUT: Final = (
 
 
 class SlotState(NamedTuple):
-    """State of the verifier's slot. `position`: up to where each commit is proved; `kept`: bytes of log that the server
-    keeps because of it; `is_lost`: the server has removed log that the slot needs.
+    """State of the verifier's slot. `position`: up to where each commit is proved or accepted; `kept`: bytes of log
+    that the server keeps because of it; `is_lost`: the server has removed log that the slot needs.
     """
 
     position: int
