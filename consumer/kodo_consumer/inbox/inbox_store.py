@@ -25,7 +25,7 @@ TenantOf = Callable[[Mapping[str, str], str], str]
 
 
 def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
-    """Tenant of every message where nobody is to know tenants."""
+    """Returns "": a TenantOf for inboxes that keep no tenants."""
     return ""
 
 
@@ -141,7 +141,9 @@ class InboxStore:
                 connection.execute(select(func.pg_advisory_xact_lock(key)))
 
     def give_back(self, tokens: Collection[InboxToken]) -> None:
-        """Ends the claims of these rows, as far as they last: other workers may claim the rows at once."""
+        """Ends the claims of these rows, but for rows that another worker has claimed by now: other workers may claim
+        the rows at once.
+        """
         c = TABLE.c
         mine = and_(
             c.id.in_([token.row for token in tokens]), c.claimed_by.in_({token.claim for token in tokens}), _TO_DO

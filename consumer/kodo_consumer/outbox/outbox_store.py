@@ -374,8 +374,8 @@ def _earlier(now: int) -> ColumnElement[bool]:
 
 
 def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
-    """Returns the outbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
-    the table cannot be used.
+    """Returns the outbox of the database at a URL, after a check of its table. `scope`: see OutboxStore. Raises
+    KodoctlError if the database or the table cannot be used.
     """
     store = OutboxStore(existing_engine(url), scope)
     try:

@@ -84,7 +84,7 @@ class AckResults:
         self._threads: list[threading.Thread] = []
 
     def add(self, sink: LaneSink) -> int:
-        """Number of a new sink, which gets results from now on, on a thread of this object."""
+        """Adds a sink, which gets results from now on, on a thread of this object. Returns its number."""
         self._sinks.append(sink)
         if not self._threads:
             sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]

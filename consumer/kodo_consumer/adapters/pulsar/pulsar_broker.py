@@ -128,8 +128,9 @@ class PulsarBroker:
         *,
         moves: bool = False,
     ) -> PulsarPublisher:
-        """A publisher with a client of its own, which the caller closes. While brokers fail over it is tried again, for
-        60 s at most. Raises ClusterError.
+        """A publisher with a client of its own, which the caller closes. `largest`: size limits in bytes by topic, in
+        place of this broker's own for these topics; `moves`: see ProducerOptions. While brokers fail over it is tried
+        again, for 60 s at most. Raises ClusterError.
         """
         options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()
