@@ -107,7 +107,7 @@ class RecallCluster:
 
     def check_identity(self, planned: str | None, tenant: str) -> None:
         """Raises RefusedError for a plan of another cluster, if both identities are known. `planned`: identity in the
-        plan.
+        plan, None: not known; `tenant`: Pulsar tenant whose identity is read.
         """
         found = self.identity(tenant)
         if planned is not None and found is not None and planned != found:

@@ -150,14 +150,16 @@ def digest(payload: bytes | None) -> str:
 
 
 def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
-    """Tenant of a message, as the consumer finds it: the property `by`, or the key if `by` is "key"; else NOBODY."""
+    """Tenant of a message, as the consumer finds it: the property `by`, or the key if `by` is "key"; NOBODY, which is
+    `(none)`, if that is missing or empty, or `by` is None.
+    """
     if by is None:
         return NOBODY
     return (key if by == "key" else properties.get(by)) or NOBODY
 
 
 def parse_json(text: str | None) -> Any:
-    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError."""
+    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError, also for None."""
     if text is None:
         raise NotJsonError("it is no text")
     try:

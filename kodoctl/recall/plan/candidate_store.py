@@ -125,7 +125,7 @@ class CandidateStore:
 
     def stored(self, share: int | None = None) -> Iterator[StoredCandidate]:
         """Yields all rows in the order of their positions. `share`: yields first so many of each partition, then as
-        many again, so that every part of the rows has letters of all partitions.
+        many again, so that every part of the rows has letters of all partitions; None: partition by partition.
         """
         for row in self._base.execute(_ROWS, (share or self.rows + 1,)):
             seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]

@@ -144,8 +144,9 @@ class PartitionCounts:
         self._last = 0
 
     def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
-        """Adds the next stored message. Of a message in chunks, which stands at its last one, all chunks are chosen:
-        entries from its `first_chunk` on that are acknowledged and no message of their own.
+        """Adds the next stored message. `first_chunk`: first entry of a message in chunks, which stands at its last
+        one, None: it has no chunks. All chunks are chosen: entries from there on that are acknowledged and no message
+        of their own.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
         _extend(self._met, ledger, entry)

@@ -148,7 +148,7 @@ class LanePause:
         return self.finish()
 
     def finish(self) -> str:
-        """Ends the order, because nothing is left to do. Raises KodoctlError."""
+        """Ends the order, because nothing is left to do. Returns "". Raises KodoctlError."""
         self._take_back(self._is_of_run)
         return ""
 
