@@ -61,8 +61,9 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message to `topic`. `version`: schema version with which the message came; "": none. Each
-        version needs a producer, and senders choose versions: those after the first 100 count as none.
+        """`Key.version` for a message to `topic`; None: the topic has no schema. `version`: schema version with which
+        the message came; "": none. Each version needs a producer, and senders choose versions: those after the first
+        100 count as none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):

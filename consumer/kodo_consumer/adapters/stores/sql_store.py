@@ -166,8 +166,8 @@ class SqlStore:
 
     def exchange(self, request: Exchange) -> StoreAnswer:
         """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones, in
-        one transaction. Returns which starting messages are done, and the marks that others have from an earlier start,
-        of this run or another. Repeated once after a deadlock, or if the connection was lost.
+        one transaction. Returns which starting messages are done, and the marks of those that an earlier start has
+        marked, of this run or another. Repeated once after a deadlock, or if the connection was lost.
         """
 
         def exchange() -> StoreAnswer:
