@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 class AuditReason(TypedDict):
     """One reason of the verdict. `kind`: a word for programs; `text`: a sentence for people; `proves`: the verdict that
-    this reason alone would give.
+    this reason alone would give, `loss` or `inconclusive`.
     """
 
     kind: str
