@@ -43,9 +43,7 @@ class CheckpointBatch:
 
 
 def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | None:
-    """Parses a batch from the texts of its two files; None if they have another format than that of Spark's version
-    `_VERSION`.
-    """
+    """Parses a batch from the texts of its two files; None if they have another format than Spark's version `v1`."""
     version, *lines = offsets.split("\n")
     if version != _VERSION or len(lines) != 2 or commit.partition("\n")[0] != _VERSION:
         return None

@@ -60,8 +60,9 @@ class RunProgress(Protocol):
 class RunRequest:
     """Request of a run of one topology. `run`: id of the run; `counted`: a second Landing of the same place, for the
     rollup, which runs in another thread than the audit; `ledger`: address of the recall ledger; `keys`: keys with which
-    producers sign; `max_bytes`, `accept_holes`, `maintain_every`: see kodo_pipeline.ingest.job.IngestRequest;
-    `is_report_wanted`: gather the facts of a report; `window`: see kodo_pipeline.rollup.job.count.
+    producers sign, None if none are known here; `max_bytes`, `accept_holes`, `maintain_every`: see
+    kodo_pipeline.ingest.job.IngestRequest; `is_report_wanted`: gather the facts of a report; `window`: see
+    kodo_pipeline.rollup.job.count.
     """
 
     run: str
@@ -81,9 +82,9 @@ class RunRequest:
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """Result of a run. `facts`: facts of the report, None if none is wanted, or if a step after the audit raised
-    `failure`; `landed`: batches; `seconds`: duration by stage (rollup and audit run at the same time); `took`: duration
-    of the run in seconds; `read_at`: start time of the last complete ingest, ms since the epoch; `holes`: error that
-    names partitions left unread, None if there are none.
+    `failure`; `landed`: batches; `seconds`: duration of each stage that was completed, in the order of STAGES (rollup
+    and audit run at the same time); `took`: duration of the run in seconds; `read_at`: start time of the last complete
+    ingest, ms since the epoch; `holes`: error that names partitions left unread, None if there are none.
     """
 
     audit: AuditDocument

@@ -63,7 +63,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
 
 
 def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[int, Any] | None]:
-    """`internal_stats` of each topic, in the same order, several topics at a time."""
+    """`internal_stats` of each topic, in the same order, eight topics at a time; None for a topic that does not exist."""
     return map_concurrently(partial(internal_stats, admin), topics)
 
 
