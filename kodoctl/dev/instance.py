@@ -204,7 +204,7 @@ def write(folder: Folder, instance: Instance) -> Instance:
 
 
 def forget(folder: Folder) -> None:
-    """Deletes the record of an instance that never ran, and its folder if that is empty then."""
+    """Deletes the record of an instance, which must never have run, and its folder if that is empty then."""
     folder.record.unlink(missing_ok=True)
     with suppress(OSError):
         folder.path.rmdir()
