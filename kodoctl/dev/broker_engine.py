@@ -55,7 +55,7 @@ class BrokerEngine(Protocol):
         ...
 
     def died(self, instance: Instance) -> bool:
-        """True if the broker, or a whole cluster, does not run and has not been stopped by `dev down`."""
+        """True if nothing of the instance runs, and it ended otherwise than by an orderly stop such as `dev down`."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:

@@ -200,8 +200,8 @@ def last_batch(commits: Iterable[LandingCommit]) -> int:
 
 
 def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
-    """Number of landed rows of `events` and of `transitions`, by table name. The audit judges the rows of these two
-    tables once.
+    """Number of rows of `events` and of `transitions` that ever landed, by table name; rows that were removed since
+    count. The audit judges the rows of these two tables once.
     """
     return {table.name: rows_of(commits, table) for table in JUDGED}
 

@@ -63,7 +63,9 @@ class StreamCheckpoint:
         self._offsets, self._commits = folder / "offsets", folder / "commits"
 
     def last(self) -> CheckpointBatch | None:
-        """The last batch, if it is complete. None if there is none, or if only Spark can continue."""
+        """The last batch, if it is complete. None if there is none, or if only Spark can continue: the batch is not
+        complete, or its files have a format that `parse_batch` does not know.
+        """
         latest, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
         if latest < 0 or latest != complete:
             return None

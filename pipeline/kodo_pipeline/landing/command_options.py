@@ -75,7 +75,7 @@ class LandedFlags:
 
     @property
     def typed(self) -> str:
-        """The arguments as text for a shell, for hints that name another command."""
+        """The topology file, `--env` and `--landing` as text for a shell, for hints that name another command."""
         return command_line(self.topology, self.env, self.landing)
 
     def settings(self) -> SparkSettings:

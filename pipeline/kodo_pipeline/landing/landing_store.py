@@ -411,8 +411,8 @@ def _is_old(name: str) -> bool:
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a mistyped
-    --landing or --env must not look like an empty cluster. `typed`: result of
+    """Raises UsageError (K801) if no ingest has ended by itself; with `messages`, if no message has landed, whether or
+    not an ingest has ended: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
     kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder.
     """
     commits = landing.commits()

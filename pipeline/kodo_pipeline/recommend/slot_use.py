@@ -88,7 +88,9 @@ class SubscriptionSlots:
     slices: Sequence[SlotWindow]
 
     def recent(self) -> list[SlotWindow]:
-        """The newest windows, oldest first: those that begin within RECENT widths of the newest one."""
+        """The newest windows, oldest first: those that begin within RECENT (12) widths up to and including the newest
+        one.
+        """
         if not self.slices:
             return []
         since = max(one.at for one in self.slices) - (RECENT - 1) * self.width

@@ -101,8 +101,8 @@ def _spare_collecting() -> None:
 
 
 def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) yields none, because the planner
-    accepted it.
+    """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) it yields none and only writes
+    the coverage record, because the planner accepted the hole.
     """
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 

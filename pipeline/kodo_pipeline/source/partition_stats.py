@@ -27,7 +27,7 @@ Part = tuple[TopicName, int]
 
 class PartitionMetadata(NamedTuple):
     """Metadata of a partition. `created`: creation time; `rewrites`: number of writes of its metadata, less the number
-    of its ledgers, which grows if ledgers are deleted. None: the broker does not report it.
+    of its ledgers; this difference grows if ledgers are deleted. None: the broker does not report it.
     """
 
     created: datetime | None = None
