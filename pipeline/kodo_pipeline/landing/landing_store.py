@@ -123,8 +123,8 @@ class Landing:
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits were lost, or if a
-        table lacks files, or one of TABLES has another number of rows, than were committed to it; whether the files
+        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits were lost, if a
+        table lacks files that were committed to it, or if one of TABLES has another number of rows; whether the files
         exist is not checked (LandingTable.damage does). `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}

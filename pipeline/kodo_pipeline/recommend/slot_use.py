@@ -126,7 +126,7 @@ class SettingChange:
     `who`: the lanes or the tenant that used the slots; `busy`: how many of the `total` slots of one worker they used,
     on average over `windows` (starts of windows in ms); `needed`: slots that the others need. `late`, `late_else`:
     shares of the others' runs that began later than the goal, in these windows and in all others. `by`: property of a
-    limit.
+    limit, "" for other actions.
     """
 
     topic: str
