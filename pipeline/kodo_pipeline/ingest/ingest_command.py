@@ -91,8 +91,8 @@ class IngestProgress(PipelineProgress):
     """
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints how many topics will be read, and how many do not exist; JSON names them. Raises ClusterError if there
-        is none to read.
+        """Prints how many topics will be read, and how many do not exist; JSON has their names. Raises ClusterError if
+        there is none to read.
         """
         if not topics:
             detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
