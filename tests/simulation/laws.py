@@ -70,9 +70,10 @@ def may_start(book: Book, process: Process, lane: Lane, work: Work) -> None:
     wall = process.clock.wall()
     if wall < due and wall < work.wall + policy.horizon and not process.jumped and not _hurried(process, lane):
         fail("I5 early", f"{work.case} starts {due - wall} ms before it is due")
-    if not work.refused and wall >= due:  # one that is started before it is due has not waited
+    last = min(int(properties.get(names.DUE, 0)), policy.latest(work.stored.publish_time, work.wall))
+    if not work.refused and wall >= last:  # one that is started before it is due has not waited
         route = _route(policy, lane, work)
-        if route is not None and not (work.wall < due and _hurried(process, lane)):  # queued before it was due
+        if route is not None and not (work.wall < last and _hurried(process, lane)):  # queued before it was due
             fail("routes", f"{work.case} runs on {lane.name}, a route sends it to {route}; {dict(properties)} {work}")
 
 

@@ -20,8 +20,10 @@ unacknowledged messages come again. Each partition is judged alone: an answer le
 A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
 handled again: else they would be taken for messages that the broker sends to its new active consumer. They are out when
 the library was seen empty of the partition, or when as many messages came as it can contain: at any rate of arrival one
-of the two is soon true. If neither is at the end of the hand-over, the partition is read anew. No other partition waits
-for these leftovers.
+of the two is soon true. Leftovers that came out are kept like other messages, and go when the broker's first redelivered
+message comes. So kept messages also wait until one came behind the leftovers, or until the library was seen empty after the
+broker began to send to this worker. If all that is not so at the end of the hand-over, the partition is read anew. No other
+partition waits for it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ VALID: Final = 2.0  # seconds
 HAND_OVER: Final = VALID + ASK_EVERY
 RESTS_AT_MOST: Final = 5.0  # seconds, documented: from when the broker names this worker until it handles the partition
 SETTLED: Final = 1.0  # seconds: what the broker sent before it named another consumer has come to the client by then
+BEGUN: Final = 2.0  # seconds: what the broker sends first to a consumer that it named has come to the client by then
 _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also into a queue that is full
 
 
@@ -58,16 +61,21 @@ class _Partition:
     """State of one partition. `since`: when the first of the answers came that all named this worker, None if the last
     one did not. `until`: when the last answer lapses. `lapsed`: no answer was valid for a time. `anew`: it has to be
     read anew. `lost_at`: when an answer last named another worker. `kept`: messages that may not be handled yet, each
-    with its time, in order.
+    with its time, in order; `may_be_left`: all of them may be leftovers.
     """
 
-    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "since", "until")
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "lost_at", "may_be_left", "since", "until")
 
     def __init__(self) -> None:
-        self.is_ours = self.lapsed = self.anew = False
+        self.is_ours = self.lapsed = self.anew = self.may_be_left = False
         self.until = self.lost_at = float("-inf")
         self.since: float | None = None
         self.kept: list[tuple[float, Delivery]] = []
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if this worker is to have the partition, and all that is kept of it may be leftovers."""
+        return self.may_be_left and bool(self.kept) and self.since is not None
 
     def keep(self, delivery: Delivery, now: float) -> None:
         """Keeps one more message. If its position is before that of the last one, the broker redelivers: the kept messages
@@ -95,6 +103,7 @@ class ActivePartitions:
         self._leftovers: dict[str, int] = {}  # by partition that was lost: messages at most that are still to come out
         self._most, self._most_bytes = policy.max_held, policy.max_held_bytes // 2
         self._count = self._bytes = 0  # kept
+        self._is_mixed = False  # `may_be_left` of a partition that this worker is to have
 
     # ---- messages
 
@@ -108,7 +117,10 @@ class ActivePartitions:
             if partition.is_ours:
                 ours.append(delivery)
                 continue
-            self._came_out(delivery.partition)
+            if delivery.partition in self._leftovers:
+                self._came_out(delivery.partition)
+            else:
+                partition.may_be_left = False
             if not (partition.lapsed or partition.anew):
                 partition.keep(delivery, now)
         if len(ours) < len(deliveries):
@@ -117,10 +129,11 @@ class ActivePartitions:
 
     def room(self, room: int, in_flight: int) -> int:
         """Number of further messages that the topic may bring. `room`: number without kept ones; `in_flight`: messages
-        of the topic in flight. Leftovers of a lost partition have to come out even where the look-ahead is full.
+        of the topic in flight. Leftovers of a lost partition, and the first message behind them, have to come out even
+        where the look-ahead is full.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
-        if self._leftovers and in_flight < 2 * self._most + self._in_client:
+        if (self._leftovers or self._is_mixed) and in_flight < 2 * self._most + self._in_client:
             room = max(1, room)
         return room
 
@@ -147,6 +160,9 @@ class ActivePartitions:
         """
         for number in [number for number in self._leftovers if self._is_empty(number, emptied)]:
             del self._leftovers[number]
+        for number, one in self._partitions.items():
+            if one.since is not None and emptied.get(number, float("-inf")) >= one.since + BEGUN:
+                one.may_be_left = False
         self._last_until = asked + VALID
         lost, gained, anew = list[str](), list[str](), list[str]()
         for number, name in named.items():
@@ -156,6 +172,7 @@ class ActivePartitions:
                 if partition.since is not None:
                     lost.append(number)
                     self._leftovers[number], partition.lost_at = self._in_client, now
+                    partition.may_be_left = True
                 partition.since, partition.is_ours = None, False
                 # It came when this worker was the active one before: it comes again to the present one.
                 partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
@@ -175,7 +192,7 @@ class ActivePartitions:
         """
         for number, one in self._partitions.items():
             if partition in (None, number):
-                one.anew = one.lapsed = False
+                one.anew = one.lapsed = one.may_be_left = False
                 one.kept.clear()
                 if self._leftovers.pop(number, None) is not None:
                     one.since = None  # else an answer that names another while it is opened would count as a loss
@@ -225,11 +242,10 @@ class ActivePartitions:
         return emptied.get(number, float("-inf")) >= self._partitions[number].lost_at + SETTLED
 
     def _came_out(self, number: str) -> None:
-        """Counts that the client contains one message less of a partition."""
-        if number in self._leftovers:
-            self._leftovers[number] -= 1
-            if not self._leftovers[number]:
-                del self._leftovers[number]
+        """Counts that the client contains one leftover less of a partition."""
+        self._leftovers[number] -= 1
+        if not self._leftovers[number]:
+            del self._leftovers[number]
 
     def _ready(self, gained: list[str], anew: list[str], now: float) -> list[Delivery]:
         ready: list[Delivery] = []
@@ -238,12 +254,12 @@ class ActivePartitions:
                 continue
             if partition.anew:
                 continue
-            if number in self._leftovers:
+            if number in self._leftovers or partition.is_mixed:
                 partition.anew = True
                 partition.kept.clear()
                 anew.append(number)
                 continue
-            partition.is_ours = True
+            partition.is_ours, partition.may_be_left = True, False
             gained.append(number)
             ready += [delivery for _, delivery in partition.kept]
             partition.kept = []
@@ -260,6 +276,7 @@ class ActivePartitions:
         self._count, self._bytes = len(kept), sum(len(delivery.payload or b"") for delivery in kept)
         ours = (one.until for one in self._partitions.values() if one.since is not None)
         self.starts_until = min(ours, default=float("inf"))
+        self._is_mixed = any(one.is_mixed for one in self._partitions.values())
 
 
 def _place(delivery: Delivery) -> tuple[Any, int]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.state.failover_partitions import (
     ASK_EVERY,
+    BEGUN,
     HAND_OVER,
     RESTS_AT_MOST,
     SETTLED,
@@ -136,8 +137,7 @@ def test_what_was_let_go_is_handled_in_order_when_the_partition_is_regained_and_
         *(at(0, number) for number in range(2, 8))
     )  # regained: the broker begins anew with what is not acknowledged
     assert bench.take_all() == []
-    bench.answer(BOTH)
-    bench.later(SETTLED)
+    bench.answers(BOTH, BEGUN)
     bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == [f"7:{number}:0:-1" for number in range(2, 8)]
@@ -151,8 +151,7 @@ def test_what_came_before_an_answer_that_names_another_is_let_go_and_what_came_a
     bench.later(0.2)
     bench.give(at(0, 7))
     bench.answer({"0": OTHER, "1": WE}, ago=0.1)
-    bench.answer(BOTH)
-    bench.later(SETTLED)
+    bench.answers(BOTH, BEGUN)
     bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:7:0:-1"]
@@ -167,8 +166,7 @@ def test_what_comes_while_the_answer_is_on_its_way_may_have_been_sent_after_the_
     bench.give(at(0, 2), at(0, 3))  # the broker sends 2 again: acknowledged was up to 1
     bench.answer({"0": OTHER, "1": WE}, ago=0.1)
     assert bench.take_all() == []
-    bench.answer(BOTH)
-    bench.later(SETTLED)
+    bench.answers(BOTH, BEGUN)
     bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:2:0:-1", "7:3:0:-1"]
@@ -257,7 +255,7 @@ def test_what_the_client_holds_comes_out_before_a_partition_is_regained_however_
     while bench.engine.room(0):  # the client is never empty of the partition
         bench.give(at(0, number))
         number += 1
-    assert number == 1_000 + 2 * of.queue + 1_000
+    assert number == 1_000 + 2 * of.queue + 1_000 + 1, "leftovers, and one that the broker sent after them"
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
     assert bench.engine.context.effects.anew == []
@@ -288,6 +286,37 @@ def test_a_partition_that_comes_back_is_handled_again_in_time_at_any_rate_of_arr
     assert started[0] == "7:0:0:-1", "what came first"
 
 
+def test_leftovers_that_came_out_start_before_nothing_that_comes_again() -> None:
+    """The look-ahead is full of another partition's messages: what the broker sends again stays in the client at first."""
+    bench = Failover(policy((L1,), (), ordered=True, subscription_type="failover", lookahead_messages=100))
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(0, number) for number in range(2)), *(at(1, number) for number in range(98)))
+    bench.answer({"0": OTHER, "1": WE})
+    bench.give(at(0, 2))  # was in the client's queue
+    bench.later(SETTLED)
+    bench.empty("0")
+    bench.give(*(at(1, number) for number in range(98, 100)))
+    bench.answer(BOTH)
+    assert bench.engine.room(0) == 1, "for what may come again"
+    bench.give(at(0, 0))
+    assert bench.engine.room(0) == 0
+    bench.answers(BOTH, HAND_OVER)
+    assert [name for name in bench.handled() if name.endswith(":0:-1")] == ["7:0:0:-1"], "2 comes again behind 0 and 1"
+    assert bench.engine.context.effects.anew == []
+
+
+def test_leftovers_behind_which_nothing_comes_and_that_may_hide_it_are_read_anew() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answer({"0": OTHER, "1": WE})
+    bench.give(at(0, 2))
+    bench.later(SETTLED)
+    bench.empty("0")  # and never again
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == []
+    assert bench.engine.context.effects.anew == [(0, "0")]
+
+
 def test_a_partition_waits_for_no_other_ones_leftovers() -> None:
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
@@ -295,6 +324,7 @@ def test_a_partition_waits_for_no_other_ones_leftovers() -> None:
     bench.answer(BOTH)
     bench.later(SETTLED)
     bench.empty("1")
+    bench.answer(BOTH)
     bench.give(at(0, 1), at(1, 2))
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:2:1:-1"]
@@ -336,8 +366,7 @@ def test_the_only_reader_misses_nothing_of_what_another_read_while_it_was_active
     bench.answers(BOTH, HAND_OVER)
     bench.give(*(_numbered(number) for number in (1, 2)))
     bench.answers({"0": OTHER, "1": WE}, ASK_EVERY)  # which reads number 3
-    bench.answer(BOTH)
-    bench.later(SETTLED)
+    bench.answers(BOTH, BEGUN)
     bench.empty("0")
     bench.answers(BOTH, HAND_OVER)
     bench.give(_numbered(4))
