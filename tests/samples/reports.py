@@ -25,7 +25,8 @@ def audited(lost: int = 0, short: bool = False, **fates: int) -> Any:
     counts = {MessageStatus[name.upper()]: number for name, number in fates.items()} | (
         {MessageStatus.LOST: lost} if lost else {}
     )
-    parts = (PartitionCoverage(READY, 0, 1_402, 1_402), PartitionCoverage(READY, 1, 1_388, 1_380 if short else 1_388))
+    partial = PartitionCoverage(READY, 1, 1_388, 1_380, ("entries 7:0 to 7:99: timeout, 92 of 100 seen",))
+    parts = (PartitionCoverage(READY, 0, 1_402, 1_402), partial if short else PartitionCoverage(READY, 1, 1_388, 1_388))
     found: Any = [
         {
             "fate": "lost",

@@ -31,8 +31,8 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries in the
-    ranges that were read in full; `problems`: texts for people, one for each range that was not, and others.
+    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries in all
+    ranges that were read; `problems`: texts for people, one for each range that was not read in full, and others.
     `from_creation`: no message was deleted before the first ingest read the partition; always true for topics that no
     producer writes to.
     """

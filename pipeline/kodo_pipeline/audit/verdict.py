@@ -101,11 +101,6 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
             continue
         for problem in part.problems:
             yield _doubt("coverage", f"{part.name}: {problem}")
-        if part.entries_planned != part.entries_seen:
-            yield _doubt(
-                "coverage",
-                f"{part.name}: {part.entries_seen:,} of {many(part.entries_planned, 'entry', 'entries')} seen",
-            )
         if part.left:
             text = (
                 f"{part.name} was not read by the last ingest: {part.left}. `kodoctl pipeline ingest --accept-holes` goes on, and "

@@ -179,12 +179,11 @@ def _part(
     looks = reading.looks
     there = reading.at(looks[-1]) if looks else {}
     names = {_cursor_name(topic, name) for name in _answering(expansion, topic)} if topic.state is not None else set()
-    full = [one for one in reading.ranges if one.full]
     found = PartitionCoverage(
         topic=topic.name.full,
         partition=number,
-        entries_planned=sum(one.planned for one in full),
-        entries_seen=sum(one.seen for one in full),
+        entries_planned=sum(one.planned for one in reading.ranges),
+        entries_seen=sum(one.seen for one in reading.ranges),
         problems=short + (apart if ready else ()),
         read=bool(reading.ranges or reading.marks or reading.holed),
         from_creation=not ready or _whole(reading),

@@ -226,6 +226,7 @@ def test_audit_records_that_were_not_all_read_prove_nothing(expansion):
     found = audit_scope(expansion, read_tables(short, holder_named(cursors), {}))
     part = next(one for one in found.parts if one.topic == audit)
     assert part.problems == ("entries 7:0 to 7:9: timeout, 3 of 10 seen",)
+    assert (part.entries_planned, part.entries_seen) == (10, 3)
     assert not any(lane["proved"] for lane in found.lanes)
 
 
