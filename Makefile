@@ -54,7 +54,7 @@ UPGRADE := --upgrade
 COMPILE = $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock"
 NEEDS = sed -n 's/.*"\($(1)[<>=][^"]*\)".*/\1/p' pyproject.toml
 
-.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled test-spark programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled test-spark programs mutants site test-broker test-cluster soak-pipeline simulate faults chaos hostile release-check native-sanitize native-leaks check style house format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,12 +75,12 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs check ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: some seventeen minutes on two cores
+test: $(READY) programs style ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: some seventeen minutes on two cores
 	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
-	{ env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory test-compiled && \
-	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	{ { env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory house test-compiled || { echo "make check or make test-compiled fails; why, comes at the end" >&3; false; }; } && \
+	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } 3>&1 >$(COSTS)/unit.log 2>&1 & unit=$$!; \
 	$(PYTEST) -n $(SERVICES) -m "not full" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/python -m tests.architecture.missing_branches $(COSTS)/branches.json
@@ -150,10 +150,14 @@ native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages thro
 	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
 	KODOCTL_TEST_EXAMPLES=20000 $(BIN)/pytest -q --timeout 3600 tests/unit/pipeline/source/test_native_batches.py
 
-check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
+check: style house ## Style, types, architecture, generated files: seconds, before every commit
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python docs/generate.py --check
+
+house: $(READY)
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest -q tests/architecture; house=$$?; wait $$types && exit $$house
 
 docs: $(READY) ## Write docs/reference and schemas anew from the code

@@ -62,7 +62,7 @@ class Book:
         return {key: list(dict.fromkeys(numbers)) for key, numbers in self.started.items()}
 
 
-@pytest.mark.parametrize("kind", ["key_shared", "failover"])
+@pytest.mark.parametrize("kind", ["key_shared", pytest.param("failover", marks=pytest.mark.full)])
 def test_across_hand_overs_a_key_overlaps_for_one_run_at_most_and_its_order_stays(setting: Setting, kind: str) -> None:
     """Two workers; one leaves while it works and one comes, and the topic is unloaded twice under running handlers."""
     setting.declare(f"type: {kind}, concurrency: 4, in_place: []")

@@ -22,7 +22,7 @@ RETRYING = {"level": "L1", "state": "retrying"}
 SETTINGS = f"concurrency: {SLOTS}, in_place: [], dead_letter: false, retrying: {{delays: [1s], attempts: 9}}, handler_timeout: 2m"
 
 
-@pytest.mark.parametrize("kind", ["threads", "event loop"])
+@pytest.mark.parametrize("kind", ["threads", pytest.param("event loop", marks=pytest.mark.full)])
 def test_hanging_retries_of_some_delay_nobody_else_and_the_breaker_notices_them(
     broker: Broker, tenant: str, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_relay_that_is_killed_loses_nothing_and_repeats_with_the_same_identity
     print(f"{step}: {repeated} repeated")  # noqa: T201
 
 
+@pytest.mark.full
 def test_a_topic_without_partitions_gets_every_row_and_keeps_the_order_of_keys(on_postgres: Setting) -> None:
     setting = on_postgres
     ids = setting.add("unpartitioned", 400, keys=4)
