@@ -103,7 +103,9 @@ FullTopic = Annotated[
 
 
 class PolicyMap(FileModel):
-    """A policy with several members. Members left out are None until merging has filled them."""
+    """A policy with several members. A member left out has its default, mostly None; merging counts only members that
+    are set.
+    """
 
 
 class Retention(PolicyMap):
@@ -305,7 +307,9 @@ class SharedPolicies(FileModel):
 
 
 class TopicPolicies(SharedPolicies):
-    """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar."""
+    """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar,
+    unless it is managed only where named.
+    """
 
     max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
@@ -451,7 +455,10 @@ def what_is_missing(value: PolicyValue) -> str | None:
 
 
 def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
-    """`above` over `below`: maps merge by the members that are set in them, else `above` replaces, unless it is None."""
+    """`above` over `below`; `below` if `above` is None. Policies with members (`PolicyMap`) merge by the members that
+    are set in them, any other value of `above` replaces. `delete: never` of an inactive topic drops an `after` from
+    below.
+    """
     if above is None:
         return below
     if type(above) is not type(below) or not isinstance(above, PolicyMap):

@@ -180,7 +180,9 @@ class RateLimit(FileModel):
 
 
 class ConcurrencyLimit(FileModel):
-    """Limit of handlers that run at once. At the limit, the scheduler passes over the tenant."""
+    """Limit of handlers that run at once. At the limit, a message waits in its worker, and messages that the limit
+    allows go first.
+    """
 
     kind: Literal["concurrency"]
     """concurrency"""

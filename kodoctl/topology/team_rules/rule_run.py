@@ -209,7 +209,9 @@ class EnvironmentJudge:
         }
 
     def raise_severities(self, findings: Iterable[LintFinding]) -> list[LintFinding]:
-        """The findings of lint. Those with a code that a rule names are errors, which no comment allows."""
+        """The findings of lint. Those with a code that a rule names are errors that no comment allows, if the rule
+        judges their topology and no exemption counts for it; others stay as they are.
+        """
         found = list(findings)
         for rule, tally in self._counting:
             if rule.spec.code is None:

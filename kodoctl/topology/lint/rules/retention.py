@@ -76,7 +76,9 @@ def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K202", Severity.ERROR, "messages would expire before they are due")
 def horizons(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds waiting topics whose messages, subscription or topic may expire before the longest wait (horizon) ends."""
+    """Finds waiting topics, and ready topics of families with a backup level, whose messages, subscription or topic may
+    expire before the longest wait (horizon) and 3 s of jitter end.
+    """
     for expansion, topic in distinct_topics(scope):
         bounds = list(_bounds(scope, topic))
         ground = expansion.topology.spec.topics[topic.ground]
@@ -110,7 +112,7 @@ def _bounds(scope: LintScope, topic: FamilyTopic) -> Iterator[tuple[str, str, Du
 
 @rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
 def evictions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds backlog quotas with `evict`, which drops the oldest unacknowledged messages."""
+    """Finds backlog quotas with a limit and with `evict`, which drops the oldest unacknowledged messages."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
         if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _is_bounded(quota):
@@ -124,7 +126,9 @@ def _is_bounded(quota: BacklogQuota) -> bool:
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
 def durability(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds production topics with fewer than 3 copies or 2 confirmed ones, and quorums that Pulsar refuses."""
+    """Finds production topics with fewer than 3 copies or 2 confirmed ones, or for which no file declares them, and
+    quorums that Pulsar refuses.
+    """
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
         production = expansion.topology.production
