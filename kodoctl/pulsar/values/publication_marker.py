@@ -31,7 +31,9 @@ class PublicationMarker:
 
 
 def read_marker(comment: str | None) -> PublicationMarker | None:
-    """The marker in a comment; None if it has none. A marker that cannot be read is nobody's that we know."""
+    """The marker in a comment; None if it has none. A marker that cannot be read becomes one with `?` in place of its
+    topology and namespace, so that it names no owner that we know.
+    """
     line = (comment or "").partition("\n")[0]
     if not line.startswith(_BEGIN):
         return None
