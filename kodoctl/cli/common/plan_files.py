@@ -27,7 +27,9 @@ _KINDS: Final = {
 
 
 def is_plan_file(path: str) -> bool:
-    """True for the path of a plan file: one that ends in `.json`, or a file whose content is a plan's."""
+    """True for a path that counts as a plan file: every path that ends in `.json`, and a file of another name whose
+    content is a plan's. False for another file that cannot be read.
+    """
     if path.endswith(".json"):
         return True
     try:

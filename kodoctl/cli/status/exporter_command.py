@@ -53,7 +53,7 @@ def exporter(
 
     Dead letters are among them. Ends at SIGTERM.
 
-    The cluster is read every 30 s, one GET a topic, however often it is scraped.
+    The cluster is read every 30 s (--every), one GET a topic, however often it is scraped.
     """
     from prometheus_client import CollectorRegistry
 
