@@ -49,7 +49,9 @@ class Drift:
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared."""
+        """True if something could not be compared: the plan has an error among its findings, or a database was not
+        read.
+        """
         return any(finding.severity is Severity.ERROR or finding.code == _UNREAD for finding in self.conflicts)
 
 
