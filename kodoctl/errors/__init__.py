@@ -12,7 +12,9 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """Severity of a finding. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
+    """Severity of a finding. `ERROR` stops a command. `WARNING` stops none, but makes `kodoctl lint --strict` fail.
+    `NOTE` does neither.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -74,7 +76,7 @@ def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, advi
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
-    """Makes a finding that stops the command only with `--strict`."""
+    """Makes a finding that stops no command; it makes only `kodoctl lint --strict` fail."""
     return Diagnostic(Severity.WARNING, code, summary, detail, where)
 
 
