@@ -41,7 +41,7 @@ from kodoctl.topology.model.field_types import (
     pattern_words,
     wrong_value,
 )
-from kodoctl.topology.units import UNLIMITED, Duration
+from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited
 
 OFFLOAD_MEMBERS: Final = {
     "driver": "managedLedgerOffloadDriver",
@@ -128,6 +128,13 @@ class BacklogQuota(PolicyMap):
     """hold_producers: sends wait; fail_producers: sends fail; evict: the oldest messages are dropped (lost)."""
     when_old: Literal["hold_producers", "fail_producers", "evict"] | None = None
     """The action beyond `time`; left out: that of `when_full`."""
+
+    @property
+    def evicts(self) -> tuple[Size | Unlimited, Duration | Unlimited]:
+        """(size, age) beyond which unacknowledged messages are dropped; unlimited if nothing is dropped beyond it."""
+        size = self.size if self.when_full == "evict" else None
+        age = self.time if (self.when_old or self.when_full) == "evict" else None
+        return size or UNLIMITED, age or UNLIMITED
 
 
 class DispatchRate(PolicyMap):

@@ -112,16 +112,15 @@ def _bounds(scope: LintScope, topic: FamilyTopic) -> Iterator[tuple[str, str, Du
 
 @rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
 def evictions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds backlog quotas with a limit and with `evict`, which drops the oldest unacknowledged messages."""
+    """Finds backlog quotas with `evict` and a limit, beyond which the oldest unacknowledged messages are dropped."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
-        if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _is_bounded(quota):
+        if not isinstance(quota, BacklogQuota):
+            continue
+        limits = zip(("when_full", "when_old" if quota.when_old else "when_full"), quota.evicts, strict=True)
+        for member in dict.fromkeys(member for member, limit in limits if limit != UNLIMITED):
             detail = "evict drops unread messages; hold_producers and fail_producers do not"
-            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
-
-
-def _is_bounded(quota: BacklogQuota) -> bool:
-    return any(limit is not None and limit != UNLIMITED for limit in (quota.size, quota.time))
+            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", member), detail, topic.name.local)
 
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
