@@ -33,7 +33,9 @@ def unreadable(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMa
 
 
 def dead_routes(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
-    """Finds routes that are evaluated nowhere, cannot match there, or follow a route that takes all their messages."""
+    """Finds routes for a moment that has no lane, routes that cannot match in any of their lanes, and routes that
+    follow a route that takes all their messages.
+    """
     for expansion, path, ground, subscription in subscriptions:
         where, lanes = expansion.topology.where, points(ground, subscription)
         readable = _readable(subscription.routes)

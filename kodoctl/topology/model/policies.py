@@ -361,9 +361,9 @@ class NamespacePolicies(SharedPolicies):
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """A setting of delayed delivery on the broker, which no file declares. `on`: the broker keeps messages until they
-    are due; `longest`: maximum delay in ms, 0: none. The broker closes the connection of a client that asks for a
-    longer one, again and again (docs/explanation/pulsar.md#delays).
+    """The delayed delivery that applies somewhere, by the broker's configuration or by a policy of a namespace or a
+    topic. `on`: the broker keeps messages until they are due; `longest`: maximum delay in ms, 0: none. The broker
+    closes the connection of a client that asks for a longer one, again and again (docs/explanation/pulsar.md#delays).
     """
 
     on: bool = True
@@ -408,7 +408,9 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def to_json(value: PolicyValue) -> Any:
-    """A policy value as the file would have it, in plain JSON values; members that are None are left out."""
+    """A policy value as the file would have it, in plain JSON values; members that are None are left out. A `Foreign`
+    value, which no file has, becomes {"foreign": TEXT}.
+    """
     if isinstance(value, FileModel):
         return {key: to_json(member) for key, member in value if member is not None}
     if isinstance(value, dict):

@@ -39,7 +39,7 @@ def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]
 
 @rule("K006", Severity.ERROR, "missing field")
 def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds policies that lack a member when all layers are merged."""
+    """Finds policies that, with all layers merged, lack a member or have members that exclude each other."""
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
@@ -54,8 +54,8 @@ def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")
 def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds dead letter topics whose messages, subscription or topic may expire: people need at least a week, so
-    nothing may be deleted by itself before.
+    """Finds dead letter topics whose messages may expire within a week, because people need that time at least, or
+    whose subscription or topic the broker may ever delete.
     """
     for expansion, topic in distinct_topics(scope):
         if topic.state is not State.DEAD:
