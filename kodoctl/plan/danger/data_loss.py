@@ -349,5 +349,6 @@ def _shown_value(value: PolicyValue | None) -> str:
     if isinstance(value, Retention):
         return f"{value.time}/{value.size}"
     if isinstance(value, BacklogQuota):
-        return f"{value.size or value.time} {value.when_full}"
+        of_age = f", {value.time} {value.when_old}" if value.when_old else ""
+        return f"{value.size or value.time} {value.when_full}{of_age}"
     return value.delete or "unset" if isinstance(value, InactiveTopic) else str(value)

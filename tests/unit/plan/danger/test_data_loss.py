@@ -175,7 +175,7 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "of unread messages"),
         ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB"),
         ("{backlog_quota: {size: 9MiB, time: 1h, when_full: evict}}", "{backlog_quota: {size: 9MiB, time: 2h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
-        ("{backlog_quota: {size: 9MiB, time: 1h}}", "{backlog_quota: {size: 9MiB, time: 1h, when_old: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB"),
+        ("{backlog_quota: {size: 9MiB, time: 1h}}", "{backlog_quota: {size: 9MiB, time: 1h, when_old: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "9MiB hold_producers → 9MiB hold_producers, 1h evict would drop up to 4MiB"),
         ("{backlog_quota: {size: 9MiB, time: 9h}}", "{backlog_quota: {size: 9MiB, time: 1h, when_full: evict, when_old: fail_producers}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {size: 1MiB}}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
         ("{}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
