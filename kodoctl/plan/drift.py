@@ -36,7 +36,7 @@ class Drift:
     not_applied: tuple[Change, ...]
     either: tuple[Change, ...]
     beyond_repair: tuple[Diagnostic, ...]
-    conflicts: tuple[Diagnostic, ...]  # what could not be compared: it is another topology's, environment's or source's
+    conflicts: tuple[Diagnostic, ...]  # other findings of the plan, errors about what could not be compared among them
     unmanaged: tuple[Address, ...]
     stale_topologies: tuple[str, ...]  # topologies whose file changed since their last apply
     count_unmanaged: bool
