@@ -45,7 +45,9 @@ def read_marker(comment: str | None) -> PublicationMarker | None:
 
 
 def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | None:
-    """The comment with this marker in place of its own one; None for both: no comment, no marker."""
+    """The comment with `marker` in place of the marker that it has, or without one if `marker` is None. `comment` None,
+    and the result None: there is no comment.
+    """
     first, _, rest = (comment or "").partition("\n")
     kept = rest if first.startswith(_BEGIN) else comment or ""
     if marker is None:
