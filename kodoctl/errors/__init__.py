@@ -141,7 +141,9 @@ class LockedError(KodoctlError):
 
 
 class StoppedError(KodoctlError):
-    """The user, or a signal, stopped the command between two steps; completed steps stay (exit 130)."""
+    """The user, or a signal, stopped the command while it waited, before it wrote anything of its plan (exit 130). A
+    command that is stopped later ends with the same exit code, and with a report in place of this error.
+    """
 
     exit_code = ExitCode.INTERRUPTED
 
