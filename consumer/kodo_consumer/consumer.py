@@ -168,10 +168,10 @@ class Consumer:
         """Sets the function that handles messages, as a decorator, in place of one that was set before: a plain
         function runs on threads, an async one on one event loop.
 
-        With `process=True` a plain function runs in processes, one for each core, or as many as the number. A time-out
-        or crash there costs only the process and the one message in it. With `inbox` (kodo_consumer.inbox.Inbox)
-        messages are stored in the application's database, acknowledged, and handled from there. Raises UsageError with
-        all reasons why the function cannot run.
+        With `process=True` a plain function runs in processes, one for each core but no more than there are slots; a
+        number asks for so many. A time-out or crash there costs only the process and the one message in it. With
+        `inbox` (kodo_consumer.inbox.Inbox) messages are stored in the application's database, acknowledged, and handled
+        from there. Raises UsageError with all reasons why the function cannot run, and if the consumer runs.
         """
 
         def take(function: H) -> H:
@@ -316,8 +316,8 @@ class Consumer:
         inject(handling.function, lifespans.values, batches=handling.batching is not None)
 
     def handler_function(self, lifespans: Lifespans | None = None) -> Callable[[Any], Any]:
-        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values the
-        handler gets; None: those of the consumer. Raises UsageError without a handler.
+        """Returns the handler with its middleware, called with each message or each batch. `lifespans`: whose values
+        the handler gets; None: those of the consumer. Raises as `check_handler`.
         """
         self.check_handler()
         return self.handling.executor_function(self._hooks, self._traces, texts=self.error_texts, lifespans=lifespans)
@@ -353,7 +353,9 @@ class Consumer:
         return Observers(self._hooks.on_messages if self._hooks.any_receiving else None, self._traces)
 
     def observers_with(self, acknowledged: Callable[[Hooks], AcknowledgementObserver]) -> Observers:
-        """The same, with an observer from `acknowledged` if there are hooks for acknowledged messages."""
+        """Returns `observers`, with an observer that `acknowledged` makes of the hooks if any of them is for
+        acknowledged messages.
+        """
         hooks = self._hooks
         return replace(self.observers, acknowledged=acknowledged(hooks)) if hooks.any_acknowledged else self.observers
 
@@ -372,7 +374,9 @@ class Consumer:
         return lane_lines(self.policy)
 
     def slots(self) -> str:
-        """Returns the number of messages, or batches, that its handler may work on at once, such as `32 slots`."""
+        """Returns a text with the number of messages, or batches, that its handler may work on at once, such as `32
+        slots`, or `up to 64 slots` if the worker adapts the number. Raises UsageError without a handler.
+        """
         return slots_text(_policy_for_handler(self.handling, self._hooks, self.settings.workers, self.policy))
 
     def start(self) -> None:

@@ -71,8 +71,9 @@ class AsyncWork(Coroutine[Any, Any, T]):
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Creates those tables of this module that the database lacks, and does not change existing ones. Raises
-    SQLAlchemyError. Migration tools find the tables in `kodo_consumer.adapters.stores.sql_tables.metadata`.
+    """Creates the tables of this module and of the workers' stores that the database lacks, and does not change
+    existing ones. Raises SQLAlchemyError. Migration tools find the tables in
+    `kodo_consumer.adapters.stores.sql_tables.metadata`.
     """
     with needs_extra("database"):
         from kodo_consumer.adapters.stores.sql_tables import create_missing

@@ -41,7 +41,8 @@ def json_value(data: bytes) -> Any:
 class Check(Protocol):
     """Reader of payloads that validates them by their declaration: kodo_consumer.core.payloads.codec.
 
-    All methods raise InvalidPayloadError. `schema`: schema version of the message, "" without one.
+    All methods raise InvalidPayloadError; `json` and `value` also raise Unavailable if the schema version of an Avro
+    message cannot be read now. `schema`: schema version of the message, "" without one.
     """
 
     def __call__(self, value: Any) -> None:
@@ -56,7 +57,8 @@ class Check(Protocol):
 
 class Message(Generic[T]):
     """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
-    `fair_by`; "(none)" without one. `deferral`: token of a deferred message; None for others.
+    that `fair_by` names, or the key for `fair_by: key`; "(none)" if it is missing or empty. `deferral`: token of a
+    deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
     TypedDict.
@@ -95,8 +97,8 @@ class Message(Generic[T]):
         return self._delivery.payload is None
 
     def text(self) -> str:
-        """The payload as UTF-8 text. Raises InvalidPayloadError if it is not UTF-8: unless the handler catches it, the
-        message goes to the dead letters.
+        """The payload as UTF-8 text, "" for a tombstone. Raises InvalidPayloadError if it is not UTF-8: unless the
+        handler catches it, the message goes to the dead letters.
         """
         try:
             return self.data.decode()
@@ -104,10 +106,11 @@ class Message(Generic[T]):
             raise InvalidPayloadError("payload is not UTF-8 text") from None
 
     def json(self) -> Any:
-        """The payload as plain values, validated by the declared schema: JSON, or the record of an Avro topic.
+        """The payload as plain values: JSON, validated by the declared schema if there is one, or the record of an Avro
+        topic.
 
         Raises InvalidPayloadError, also for a tombstone: unless the handler catches it, the message goes to the dead
-        letters.
+        letters. Raises Unavailable if the schema version of an Avro message cannot be read now.
         """
         if self._check is not None:
             return self._check.json(self.data, self._delivery.schema)
@@ -118,8 +121,8 @@ class Message(Generic[T]):
         """The payload as an object of the annotated type, an `Order` for `Message[Order]`. Without an annotation it is
         of the type that the topology declares (JSON values, an Avro record), else bytes. Decoded once.
 
-        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes: unless the handler catches it, the
-        message goes to the dead letters.
+        Raises InvalidPayloadError, also for a tombstone, unless the value is bytes or text: unless the handler catches
+        it, the message goes to the dead letters. Raises Unavailable as `json` does.
         """
         try:
             return self._value

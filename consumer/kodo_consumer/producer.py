@@ -1,4 +1,6 @@
-"""`Producer`: sends messages to one ready topic of a topology, and refuses those that the topology does not allow."""
+"""`Producer`: sends messages to the ready topics of one ground topic, and refuses those that the topology does not
+allow.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,9 @@ _DEFAULTS = Settings()
 class Producer:
     """Sends messages, each with an identity (`kodo-id`), and awaits receipts. Thread-safe, within one process.
 
-    Messages are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
-    the end, a mark without payload has the last number. `numbered` false: no numbers and no marks, for topics with
-    other readers who do not expect messages without payload.
+    Messages are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; after each minute
+    with messages, and at the end, a mark without payload has the last number. `numbered` false: no numbers and no
+    marks, for topics with other readers who do not expect messages without payload.
 
     It refuses before sending: a payload that breaks the topology's schema, a missing required property, a property that
     is not declared (if any are declared), more bytes than the topic allows.
@@ -126,8 +128,9 @@ class Producer:
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """Returns a connected producer for a send target. `siblings`: returns the send target of another level of its
-        ground topic; None: the producer follows no routes. `encoded`: payloads are bytes that the target's rules have
-        encoded. `reloader_of`: makes the reader of the routes. Raises KodoctlError.
+        ground topic; None: the producer follows no routes, and `reload` and `watch` do nothing. `encoded`: payloads are
+        bytes that the target's rules have encoded. `reloader_of`: makes the reader of the topology file for `reload`
+        and `watch`; None: there is no file. Raises KodoctlError, also if no broker answers.
         """
         enable_loggers()
         routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
@@ -179,10 +182,10 @@ class Producer:
         when it was sent and has none ("failed"; a message that is refused before has no such call). Hooks of a moment
         are called in the order in which they were added. Raises UsageError for a hook that cannot be called so.
 
-        send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller; async hooks count
-        for `send_async` alone. It may change payload and options, or return another Draft; None: the draft goes on as
-        it is. To send nothing, raise Veto with a reason: the caller gets UsageError (K734). Other exceptions of a hook
-        reach the caller, and nothing is sent.
+        send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller. Only `send_async`
+        takes async hooks; the other calls raise UsageError for one. A hook may change payload and options, or return
+        another Draft; None: the draft goes on as it is. To send nothing, raise Veto with a reason: the caller gets
+        UsageError (K734). Other exceptions of a hook reach the caller, and nothing is sent.
 
         sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both are
         called on a thread that delivers receipts, so they must be quick; their exceptions are logged.
@@ -255,10 +258,10 @@ class Producer:
 
     def post(self, payload: Any, on_receipt: OnStored | None = None, **options: Unpack[SendOptions]) -> str:
         """Sends a message and returns its identity without waiting for the receipt, with which `on_receipt` is called
-        on another thread, also with a failure; without `on_receipt`, `flush` raises if it failed. While 20,000 messages
-        (or a partition's part of them) have no receipt, it blocks until some come; see `backpressure`. `options`: as of
-        `send`. Raises UsageError for anything that the topology does not allow, and ClusterError if there is no room
-        within 90 s: the message was not sent then.
+        on another thread, also with a failure (by `close` on its own thread); without `on_receipt`, `flush` raises if
+        it failed. While 20,000 messages (or a partition's part of them) have no receipt, it blocks until some come; see
+        `backpressure`. `options`: as of `send`. Raises UsageError for anything that the topology does not allow, and
+        ClusterError if there is no room within 90 s: the message was not sent then.
         """
         with self._readable:
             return self._post("post", payload, on_receipt or self._unclaimed.take, options).name
@@ -297,9 +300,9 @@ class Producer:
         self._unclaimed.tell(sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders))
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
-        """Waits at most `timeout` seconds for the receipts of posted messages, then 20 s at most for those of the last
-        marks, and closes the producer. Raises as `flush`, after closing it. Callbacks of messages without a receipt by
-        then get a failure. A second call, or one in a forked process, does nothing.
+        """Waits at most `timeout` seconds for the receipts of posted messages, then as long, but 20 s at most, for
+        those of the last marks of each level, and closes the producer. Raises as `flush`, after closing it. Callbacks
+        of messages without a receipt by then get a failure. A second call, or one in a forked process, does nothing.
         """
         if self._use.is_over:
             return

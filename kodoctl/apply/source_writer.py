@@ -36,8 +36,9 @@ class SourceWriter:
         self._variables, self._live = variables, live
 
     def create_publication(self, wanted: PublicationResource, owner: str) -> None:
-        """Creates a publication, with its owner's marker. Raises WriteFailedError if one of that name exists, or a slot,
-        which would be older than its publication and could not be read.
+        """Creates a publication, with its owner's marker, in one transaction. Raises WriteFailedError if the database
+        fails, if a publication of that name exists, or if a slot of that name does: older than its publication, it
+        could not be read.
         """
         with self._locked(wanted) as connection:
             if self._read(connection, wanted) is not None:

@@ -45,7 +45,9 @@ def connection_of(
 
 
 def address_of(variable: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    """Options of libpq in the address that a variable holds. Raises DatabaseError if it holds none."""
+    """Options of libpq in the address that a variable holds; does not connect. Raises DatabaseError if it holds none,
+    or one that cannot be read, and if psycopg is not installed.
+    """
     try:
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict

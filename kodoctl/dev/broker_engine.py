@@ -24,7 +24,9 @@ PATIENCE: Final = 20.0
 
 
 class BrokerEngine(Protocol):
-    """Runs the broker of an instance. Every method raises KodoctlError for problems that a user can repair."""
+    """Interface to the program that runs the broker, or the cluster, of an instance. A method that meets a problem
+    which a user can repair raises KodoctlError.
+    """
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
         """Finds or downloads everything that a start needs, and returns a function that starts the broker."""
@@ -37,24 +39,28 @@ class BrokerEngine(Protocol):
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """True if the broker, or any node of a cluster, runs, ready or not."""
+        """True if the broker, or any node of a cluster, runs, ready or not; a paused node counts."""
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """True if all processes of the instance run; for a single process or container the same as `alive`."""
+        """True if all processes of the instance run, paused ones included; for a single process or container the same
+        as `alive`.
+        """
         return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Starts the nodes of a cluster that do not run, and resumes paused ones."""
+        """Starts the nodes of a cluster that do not run, and resumes paused ones. Does nothing for a single process or
+        container.
+        """
         ...
 
     def died(self, instance: Instance) -> bool:
-        """True if the broker ended by itself, without `dev down`."""
+        """True if nothing of the instance runs, and it ended otherwise than by an orderly stop such as `dev down`."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
         """Ends the broker, by force after `patience` seconds; returns when it has ended. Does nothing if it does not
-        run.
+        run. Raises KodoctlError if even force does not end it.
         """
         ...
 

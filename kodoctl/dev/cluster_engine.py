@@ -67,7 +67,8 @@ class ClusterEngine:
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads jars if they are missing, and returns a function that starts the cluster.
+        """Downloads jars if they are missing, and returns a function that starts the nodes which do not run. It waits
+        until ZooKeeper and the bookies listen, but not for the brokers.
 
         Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The returned function raises
         K604 (port taken), K608 and K609 if a node does not start, after it has ended all nodes; it returns None.
@@ -93,11 +94,11 @@ class ClusterEngine:
         return tuple(str(self.folder(instance, node).scratch) for node in brokers)
 
     def alive(self, instance: Instance) -> bool:
-        """True if any node runs."""
+        """True if any node runs or is paused."""
         return any(self._runs(instance, node) for node in self.nodes(instance))
 
     def intact(self, instance: Instance) -> bool:
-        """True if every node runs."""
+        """True if every node runs or is paused."""
         return all(self._runs(instance, node) for node in self.nodes(instance))
 
     def died(self, instance: Instance) -> bool:

@@ -32,8 +32,8 @@ class NodeKind(StrEnum):
 
 
 class NodeState(StrEnum):
-    """State of a node. STOPPED, KILLED and DIED: it does not run, because of `dev stop`, because of `dev kill`, or for
-    another reason.
+    """State of a node. STOPPED, KILLED and DIED: it does not run, because of an orderly stop (`dev stop` or `dev down`)
+    or because it was never started, because of `dev kill`, or for another reason.
     """
 
     RUNNING = "running"

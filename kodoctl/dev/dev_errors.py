@@ -30,7 +30,9 @@ def disk_full(where: Path, detail: str = "") -> KodoctlError:
 
 
 def too_little_room(where: Path, free: int, needed: int, purpose: str) -> KodoctlError | None:
-    """Makes the error (K607) that `free` bytes are fewer than `needed`; returns None if they are enough."""
+    """Returns the error (K607) that `free` bytes at `where` are fewer than `needed`; None if they are enough.
+    `purpose`: what needs them, a plural such as "data and logs".
+    """
     if free >= needed:
         return None
     have, want = free // _MEGABYTE, needed // _MEGABYTE

@@ -106,8 +106,8 @@ class DockerEngine(BrokerEngine):
     environ: Mapping[str, str]
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:
-        """Downloads the image if it is missing, and returns a function that starts the container and returns None.
-        Raises KodoctlError (K618) if no daemon answers or the image cannot be downloaded.
+        """Downloads the image if it is missing, and returns a function that starts the container and returns None. Both
+        raise KodoctlError (K618) if no daemon answers or Docker refuses.
         """
         self._require_daemon()
         wanted = image(instance.version)
@@ -142,14 +142,16 @@ class DockerEngine(BrokerEngine):
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
-        """True if the container of the instance runs."""
+        """True if the container of the instance runs. Raises KodoctlError (K618) if no daemon answers."""
         return self._running(instance) == "true"
 
     def revive(self, instance: Instance, tell: Tell) -> None:
         """Does nothing: a single container has no other parts."""
 
     def died(self, instance: Instance) -> bool:
-        """True if the container exists and does not run. A deliberate stop removes the container."""
+        """True if the container exists and does not run. A deliberate stop removes the container. Raises KodoctlError
+        (K618) if no daemon answers.
+        """
         return self._running(instance) == "false"
 
     def _running(self, instance: Instance) -> str:

@@ -110,8 +110,9 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Settings of one instance. `ready_once` False: it was never ready, so it has no data of the user. `cluster`: ports
-    of all nodes of a cluster (`ports` are then those of the first broker and bookie); None: a standalone broker.
+    """Settings of one instance. `ready_once` False: it was never ready, so it has no data of the user. `process`: the
+    process of a standalone that runs on Java, None if it was stopped, or for another engine. `cluster`: ports of all
+    nodes of a cluster (`ports` are then those of the first broker and bookie); None: a standalone broker.
     """
 
     name: str
@@ -204,7 +205,7 @@ def write(folder: Folder, instance: Instance) -> Instance:
 
 
 def forget(folder: Folder) -> None:
-    """Deletes the record of an instance that never ran, and its folder if that is empty then."""
+    """Deletes the record of an instance, which must never have run, and its folder if that is empty then."""
     folder.record.unlink(missing_ok=True)
     with suppress(OSError):
         folder.path.rmdir()

@@ -68,7 +68,9 @@ class JavaEngine(BrokerEngine):
         return instance.process is not None and not self.alive(instance)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends the process, by force after `patience` seconds. Raises KodoctlError (K620) if even force did not end it."""
+        """Ends the process, by force after `patience` seconds; does nothing if it does not run. Raises KodoctlError
+        (K620) if even force did not end it.
+        """
         if instance.process and not process.stop(instance.process, patience=patience):
             detail = f"process {instance.process.pid} is still there; it may hang in the system, waiting for a disk"
             raise failure("K620", "cannot stop the broker", detail)

@@ -20,7 +20,9 @@ DEFAULT_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class UpFlags:
-    """Flags of `dev up`. None: the value of the existing instance is used, else the default."""
+    """Flags of `dev up`. None: the value of the existing instance is used, else the default. `preferred`: ports of a
+    new instance where `ports` names none and they are free.
+    """
 
     name: str = DEFAULT_NAME
     version: str | None = None

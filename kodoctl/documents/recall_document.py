@@ -189,7 +189,9 @@ class SendReport:
 
     @property
     def complete(self) -> bool:
-        """True if every letter that was not gone has been dealt with, and none needs the attention of a person."""
+        """True if the attempt was not interrupted, and `refused`, `unclear`, `elsewhere` and `unacknowledged` are
+        empty. Letters that are `gone` or `stored_twice` do not count.
+        """
         return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
 
     def to_json(self, run: str, action: str, seconds: float) -> dict[str, Any]:

@@ -154,9 +154,9 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
 
 
 def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
-    """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text, or
-    a `Cast` if the node is untyped or the condition itself has a cast (`asked`). Otherwise records an error in `faults`
-    and returns POISON.
+    """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text (a
+    moment or a truth, never a number), or a `Cast` if the node is untyped or the condition itself has a cast (`asked`).
+    Otherwise records an error in `faults` and returns POISON.
     """
     if node is POISON or node.kind is kind:
         return node

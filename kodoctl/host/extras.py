@@ -21,7 +21,7 @@ _MISSING: Final[Mapping[Extra, Callable[[str], Diagnostic]]] = {
 
 
 def install_command(extra: Extra) -> str:
-    """Command that installs an extra, for people."""
+    """Text that tells people how to install an extra: a command of pip, and where to run it."""
     return f"pip install '.[{extra}]' in a clone of kodoctl"
 
 

@@ -20,7 +20,9 @@ LEDGER: Final = f"{OWN}/recall"
 
 
 def make_private(folder: Path) -> None:
-    """Creates a folder that only its owner can enter (mode 0700), and missing folders above likewise. Raises OSError."""
+    """Creates a folder that only its owner can enter (mode 0700), and missing folders above likewise; a folder that
+    exists keeps its mode. Raises OSError.
+    """
     _make(folder, others=0)
 
 

@@ -95,7 +95,9 @@ def finding_values(finding: Diagnostic) -> Json:
 
 
 def finding_of(values: Json) -> Diagnostic:
-    """The inverse of `finding_values`."""
+    """Makes a finding from the values of a `FindingRow` as its form validates them (`where` is a Where, not JSON). It
+    is the inverse of `finding_values`, which leaves out `allowed_because`.
+    """
     remedy = Remedy(**values["remedy"]) if "remedy" in values else None
     return Diagnostic(**{**values, "severity": Severity(values["severity"]), "remedy": remedy})
 

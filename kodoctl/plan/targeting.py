@@ -57,7 +57,9 @@ class TargetedObjects:
     portion: TargetSummary
 
     def includes(self, address: Address) -> bool:
-        """True if an object is selected. For an object that is not in `known`, the flags alone decide."""
+        """True if an object is selected: by the flags, or because a selected one needs it. For an object that is not in
+        `known`, the flags alone decide.
+        """
         return address in self.addresses if address in self.known else self.portion.selection.names(address)
 
     def restrict(self, desired: Desired, live: Live) -> Desired:

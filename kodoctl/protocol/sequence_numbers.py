@@ -34,7 +34,9 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class BrokenNumberError(ValueError):
-    """The property `kodo-seq` has a value that no producer writes. The text of the exception is that value."""
+    """The property `kodo-seq` has a value that no producer writes. The text of the exception is that value, cut to 100
+    characters.
+    """
 
 
 class Number(NamedTuple):

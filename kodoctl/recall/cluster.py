@@ -1,6 +1,6 @@
 # adapter: reads the broker and sends to it
-"""Access of a recall to its cluster: it reads, holds subscriptions, and sends. The only module of the package that
-reaches the binary port.
+"""Access of a recall to its cluster: it reads, holds subscriptions, and sends. All readers, consumers and producers of
+the package are opened here.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RecallCluster:
 
     def check_identity(self, planned: str | None, tenant: str) -> None:
         """Raises RefusedError for a plan of another cluster, if both identities are known. `planned`: identity in the
-        plan.
+        plan, None: not known; `tenant`: Pulsar tenant whose identity is read.
         """
         found = self.identity(tenant)
         if planned is not None and found is not None and planned != found:

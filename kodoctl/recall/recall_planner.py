@@ -105,9 +105,9 @@ def prepare(
 def held_letters(
     family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
 ) -> Generator[DeadLetter]:
-    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds entries without a
-    message to the cluster's `unread`, and calls `pass_over` for messages of a waiting lane that are for another
-    subscription. Raises ClusterError.
+    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds stored entries of
+    which no message came to the cluster's `unread`, and calls `pass_over` for messages of a waiting lane that are for
+    another subscription, which it does not yield. Raises ClusterError.
     """
     for number in partition_numbers(family.source_partitions):
         part = partition_name(family.source_topic, number)

@@ -37,8 +37,9 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
 
 
 def status_lines(reading: StatusReading) -> Iterator[Line]:
-    """Yields the text of a status: a table for each subscription, then notes. Backlogs count entries (batches) unless
-    the reading has exact numbers of messages.
+    """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
+    the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
+    messages.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:

@@ -190,7 +190,9 @@ def state_weight(subscription: Subscription, level: Level, state: State) -> int:
 
 
 def waiting_states(ground: GroundTopic, subscription: Subscription) -> tuple[State | None, ...]:
-    """States in which messages of a subscription can wait; None stands for the backup levels, if the topic has some."""
+    """States in which messages of a subscription can wait: the declared and the draining ones, and None, which stands
+    for the backup levels, if the topic has some.
+    """
     has_backup = any(level.is_backup for level in read_levels(ground))
     return (*read_states(subscription), None) if has_backup else read_states(subscription)
 

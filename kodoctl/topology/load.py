@@ -82,10 +82,15 @@ def _why_missing(path: FilePath) -> str:
 
 
 def is_topology_file(name: str) -> bool:
-    """True for a file name that a folder stands for (`*.yaml`, `*.yml`, but no rules file), on disk and in a commit
-    alike.
+    """True for the name or path of a file that counts where a folder is named: `*.yaml` and `*.yml`, but no rules file;
+    on disk and in a commit alike.
     """
-    return name.lower().endswith((".yaml", ".yml")) and name != RULES_FILE
+    return is_yaml(name) and FilePath(name).name != RULES_FILE
+
+
+def is_yaml(name: str) -> bool:
+    """True for the name or path of a YAML file, by its ending."""
+    return name.lower().endswith((".yaml", ".yml"))
 
 
 def _below(folder: FilePath, problems: list[Diagnostic]) -> Iterator[FilePath]:

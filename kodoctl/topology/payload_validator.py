@@ -41,7 +41,9 @@ _NOT_LINEAR: Final = (
 
 
 class UnusableSchemaError(ValueError):
-    """Payloads cannot be validated against a schema. The text has the place, the reason and mostly the correction."""
+    """Payloads cannot be validated against a schema: it is invalid, or a validation could take too long. The text gives
+    the reason and, where they are known, the place and a correction.
+    """
 
 
 @dataclass(frozen=True, slots=True)

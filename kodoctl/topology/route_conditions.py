@@ -209,7 +209,9 @@ _HOLDS: Final[Mapping[str, Callable[[Any, str], bool]]] = {
 
 
 def holds(condition: RouteCondition, value: str | None) -> bool:
-    """True if a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
+    """True if a message property with this text matches. A missing one (None) matches no condition, not even
+    `not_equals` or `not_in`; text that is no number matches no comparison.
+    """
     if value is None:
         return False
     operators = ((name, getattr(condition, name)) for name in _HOLDS)

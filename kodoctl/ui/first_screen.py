@@ -174,11 +174,15 @@ class CommandWords:
         return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
-        """Command line of `command` about all files of the console, quoted for a shell."""
+        """Command line that begins with `command` (such as `kodoctl drift`, which is not quoted) and has the files and
+        folders, the environment and the cluster of the console's own command line, quoted for a shell.
+        """
         return " ".join(filter(None, (command, shlex.join([*self.paths, *self.environment, *self.cluster]))))
 
     def line_of_cluster(self, command: str, *words: str) -> str:
-        """Command line of `command`, which takes no file, quoted for a shell."""
+        """Command line that begins with `command` (such as `kodoctl peek`, which is not quoted) and has `words` and the
+        options of the cluster, quoted for a shell. It adds neither a topology file nor the environment.
+        """
         return f"{command} {shlex.join([*words, *self.cluster])}"
 
 

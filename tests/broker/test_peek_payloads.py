@@ -90,4 +90,5 @@ def test_wrong_files_topics_and_subscriptions_are_told(workspace: Workspace) -> 
     assert "K585" in workspace.run("peek", topic, "--out", "x.csv", code=64).err
     assert "K585" in workspace.run("peek", topic, "--out", "/no/folder/x.jsonl", code=64).err
     assert "K585" in workspace.run("peek", topic, "--out", "x.jsonl", "--follow", code=64).err
+    assert "K585" in workspace.run("peek", topic, "--out", "x.jsonl", "--limit", "0", code=64).err
     assert "K021" in workspace.run("peek", topic, "--out", file, code=64).err

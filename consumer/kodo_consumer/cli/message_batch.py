@@ -109,8 +109,8 @@ def size_findings(
     *,
     has_file: bool = True,
 ) -> list[tuple[int, Diagnostic]]:
-    """Findings about messages that are larger than `limit` bytes, each with its line; 0: there is no limit. `has_file`:
-    a topology file was named, so that messages go compressed as it declares.
+    """Findings about messages that are larger than `limit` bytes, each with the line of its message. `limit` 0: there
+    is none, and so no finding. `has_file`: a topology file was named, so that messages go compressed as it declares.
     """
     advice = "" if has_file else "; --topology FILE compresses as the file declares"
     form, properties, key = validator_of(target, limit), arguments.properties, arguments.key or ""

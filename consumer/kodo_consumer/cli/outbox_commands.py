@@ -190,7 +190,7 @@ def push(
 ) -> None:
     """Send rows anew, now, with fresh counters.
 
-    Failed ones, held ones, and those that wait for their next try.
+    Failed ones, held ones, and those that wait for their first or next try.
     """
     chosen = _choose_rows(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)

@@ -23,7 +23,9 @@ class TypedMessage(NamedTuple):
 
 
 def split_lines(data: bytes) -> list[TypedMessage]:
-    """Messages of an input of which each line is one payload. Line ends are left out, and so are empty lines."""
+    """Messages of an input of which each line is one payload. Line ends are left out, and so are lines that are empty
+    or blank, which count in the numbers of lines.
+    """
     return [
         TypedMessage(number, line.removesuffix(b"\r"))
         for number, line in enumerate(data.split(b"\n"), 1)

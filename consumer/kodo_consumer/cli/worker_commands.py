@@ -148,7 +148,7 @@ def check(
 ) -> None:
     """Compare the topology with the live cluster.
 
-    Exits 1 and names what is missing, or exits 0.
+    Exits 1 and names what is missing or refused, else exits 0.
 
     Opens the producers of a worker, and sends nothing: what the broker refuses at a start, it refuses here.
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message

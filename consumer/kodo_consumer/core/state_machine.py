@@ -103,7 +103,7 @@ class Acknowledge:
 
 @dataclass(slots=True)
 class Delay:
-    """Decision: the message stays in its lane, in memory, for `delay` ms. `headers` replaces its headers meanwhile."""
+    """Decision: the message stays in its lane, in memory, for `delay` ms. `headers` replaces its headers."""
 
     delay: int
     why: Rule

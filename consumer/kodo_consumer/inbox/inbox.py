@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class Inbox:
     """Inbox in one database, for `@consumer.handler(inbox=…)` of any number of consumers.
 
-    `database`: an address as of SQLAlchemy, or an engine. `claim`: time after which others take over the rows of a
-    worker that died. `keep`: time for which done rows are kept, and so repeats of a message are told. Raises
-    KodoctlError for an address that cannot be used, UsageError for a time that is none.
+    `database`: an address as of SQLAlchemy, or an engine; nothing connects yet. `claim`: time, such as `1m` and at
+    least `5s`, after which others take over the rows of a worker that died. `keep`: time for which done rows are kept,
+    so that repeats of a message are recognised. Raises KodoctlError for an address that cannot be used, UsageError for
+    a time that is none or too short.
     """
 
     def __init__(self, database: str | Engine, *, claim: str = "1m", keep: str = "7d") -> None:
@@ -69,7 +70,9 @@ class Inbox:
         return InboxBroker(broker, store, keep=self._keep, intake=intake, clock=clock)
 
     def check(self) -> None:
-        """Raises KodoctlError if the database lacks the table or does not answer, or does not keep its rows."""
+        """Raises KodoctlError if the database lacks the table or columns of it, does not answer, is neither SQLite nor
+        PostgreSQL, or is in memory, where its rows would end with the process.
+        """
         name, file = self._engine.dialect.name, self._engine.url.database
         if name not in DIALECTS:
             raise UsageError(error("K743", "not a database for stores", f"{name}: SQLite and PostgreSQL are"))

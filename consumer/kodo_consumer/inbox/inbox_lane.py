@@ -60,7 +60,7 @@ class InboxLane:
         return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
 
     def on_disconnect(self, partition: str | None = None) -> None:
-        """Does nothing: rows stay, and messages that come again are told by their names."""
+        """Does nothing: rows stay, and messages that come again are recognised by their names."""
 
     def on_acknowledged(self, confirmed: Sequence[int], unknown: Sequence[int]) -> None:
         """Does nothing: rows say which messages are done."""
@@ -85,7 +85,9 @@ class InboxLane:
         return self.reader.seconds_since_empty()
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
-        """Queues rows to be marked as done; their results by `tickets` are those of the database."""
+        """Queues rows to be marked as done. `tickets`: of the rows whose result the worker awaits, in the order of
+        `tokens`; the sink gets the result when the database has marked the row, or another worker has claimed it.
+        """
         ended = zip_longest(tokens, tickets, fillvalue=0)
         self.ended.extend((token, ticket) for token, ticket in ended if isinstance(token, InboxToken))
         self._ring()

@@ -88,8 +88,8 @@ class InboxRecords:
                     self._again_at = min(self._again_at, self._clock.now() + _PAUSE)
 
     def settle(self) -> str:
-        """Publishes records again that the broker did not store, or of which nothing was heard for 75 s. Returns the
-        broker's reason; "" if it gave none.
+        """Publishes all records without a receipt again, 1 s after the broker refused one, or after 75 s of silence.
+        Returns the reason of the refusal; "" if there is none, or if it is too early.
         """
         with self._lock:
             reason, waiting = self._refusal, list(self._out.values())

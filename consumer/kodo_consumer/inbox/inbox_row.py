@@ -43,8 +43,9 @@ class ClaimedRow(NamedTuple):
 
 
 def name_of_row(topic: str, delivery: Delivery) -> str:
-    """Name that a repeat of the message has as well. Repeats of a first delivery have its identity; those of a message
-    that a worker moved or a recall sent have its position, because other copies of it are no repeats.
+    """Name that a repeat of the message has as well, hashed to 64 characters. Repeats of a first delivery have its
+    identity; those of a message that a worker moved or a recall sent have its position, because other copies of it are
+    no repeats.
     """
     try:
         headers = read_headers(delivery.properties)

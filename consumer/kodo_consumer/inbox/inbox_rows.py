@@ -51,9 +51,10 @@ class InboxRows:
         self._engine.dispose()
 
     def status(self, subscription: str | None = None) -> list[dict[str, Any]]:
-        """Returns a dict for each subscription with rows, by name: `subscription`, `counts` (rows by status),
-        `oldest_seconds` (age of the first row to do; None without any), `workers` (claimed rows by claim), and `dead`
-        (rows by `cause` and `tenant`, most first, at most 100 of them).
+        """Returns a dict for each subscription with rows, sorted by its name: `subscription`, `counts` (rows by
+        status), `oldest_seconds` (age of the first row to do; None without any), `workers` (claimed rows by claim), and
+        `dead` (dicts with `cause`, `tenant` and their number of dead `rows`, most first, at most 100 of them).
+        `subscription`: full name; None: all.
         """
         mine = [] if subscription is None else [_C.subscription == subscription]
         status = _status()
@@ -92,7 +93,7 @@ class InboxRows:
         return [{"subscription": name, **found[name]} for name in sorted(found)]
 
     def counts(self, chosen: InboxFilter = InboxFilter()) -> dict[str, int]:  # noqa: B008  # it cannot be changed
-        """Returns the number of rows by status, of those that are chosen."""
+        """Returns the number of chosen rows by status; a status without rows is missing."""
         status = _status()
         counted = select(status, func.count()).where(_among(chosen)).group_by(status)
         with self._engine.connect() as connection:

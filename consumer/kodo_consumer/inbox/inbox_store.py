@@ -25,7 +25,7 @@ TenantOf = Callable[[Mapping[str, str], str], str]
 
 
 def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
-    """Tenant of every message where nobody is to know tenants."""
+    """Returns "": a TenantOf for inboxes that keep no tenants."""
     return ""
 
 
@@ -51,8 +51,9 @@ class InboxStore:
         self, topic: str, deliveries: Sequence[Delivery], tenant_of: TenantOf = no_tenant, *, ordered: bool = False
     ) -> Mapping[str, str]:
         """Stores received messages of a topic (one at least) in one transaction, except repeats of stored ones. All may
-        be acknowledged afterwards. Returns the names of their rows by position. `tenant_of`: tenant by properties and
-        key. `ordered`: the order of each key is to be kept. Raises SQLAlchemyError.
+        be acknowledged afterwards. Returns the name of each message's row by position, for repeats that of the stored
+        one. `tenant_of`: tenant by properties and key. `ordered`: the order of each key is to be kept. Raises
+        SQLAlchemyError.
         """
         names = {one.position: name_of_row(topic, one) for one in deliveries}
         rows = [
@@ -121,8 +122,9 @@ class InboxStore:
         return lost
 
     def renew(self, claims: Collection[str], ordered: Collection[str] = ()) -> set[int]:
-        """Lets claims last anew. Returns the rows that they have. `ordered`: topics on which the order of each key is
-        kept: there no other worker claims rows meanwhile.
+        """Lets claims last anew, also lapsed ones. Returns the ids of the rows that they have, without those that other
+        claims took over. `ordered`: topics on which the order of each key is kept: there no other worker claims rows
+        meanwhile.
         """
         mine = and_(TABLE.c.claimed_by.in_(claims), _TO_DO)
         change = update(TABLE).where(mine).values(claimed_until=self._until()).returning(TABLE.c.id)
@@ -140,7 +142,9 @@ class InboxStore:
                 connection.execute(select(func.pg_advisory_xact_lock(key)))
 
     def give_back(self, tokens: Collection[InboxToken]) -> None:
-        """Ends the claims of these rows, as far as they last: other workers may claim the rows at once."""
+        """Ends the claims of these rows, but for rows that another worker has claimed by now: other workers may claim
+        the rows at once.
+        """
         c = TABLE.c
         mine = and_(
             c.id.in_([token.row for token in tokens]), c.claimed_by.in_({token.claim for token in tokens}), _TO_DO

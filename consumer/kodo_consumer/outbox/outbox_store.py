@@ -128,8 +128,8 @@ class OutboxStore:
         only: str | None = None,
         ordered: Collection[str] = (),
     ) -> list[Row]:
-        """Claims up to `limit` rows that are due, for `lasts` ms, and returns them. `resting`: topics whose rows are
-        left out; `only`: topic whose rows alone are claimed; None: any.
+        """Claims up to `limit` rows that are due, for `lasts` ms, and returns them; rows whose earlier claim has ended
+        are due, too. `resting`: topics whose rows are left out; `only`: topic whose rows alone are claimed; None: any.
 
         In `ordered` topics the first unsent row of a key is claimed, and with it the next rows of the key, unless one
         of them waits for its next try. So only one relay at a time has rows of a key.
@@ -269,9 +269,9 @@ class OutboxStore:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
     def push(self, chosen: RowFilter, *, limit: int, spacing: float = 0.0) -> int:
-        """Makes at most `limit` unsent and failed rows due again, with fresh counters: the first now, each next one
-        `spacing` ms later. Rows that a relay has claimed and sent rows stay unchanged. Returns the number of changed
-        rows.
+        """Makes at most `limit` unsent and failed rows due again, in the order of their ids and with fresh counters:
+        the first now, each next one `spacing` ms later. Rows that a relay has claimed and sent rows stay unchanged.
+        Returns the number of changed rows.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
         from_now = self._now() + bindparam("delay", type_=BigInteger)
@@ -374,8 +374,8 @@ def _earlier(now: int) -> ColumnElement[bool]:
 
 
 def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
-    """Returns the outbox of the database at a URL, after a check of its table. Raises KodoctlError if the database or
-    the table cannot be used.
+    """Returns the outbox of the database at a URL, after a check of its table. `scope`: see OutboxStore. Raises
+    KodoctlError if the database or the table cannot be used.
     """
     store = OutboxStore(existing_engine(url), scope)
     try:

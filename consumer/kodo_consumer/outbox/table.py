@@ -47,7 +47,9 @@ indexes.
 
 
 def unsent(status: str = "status") -> ColumnElement[bool]:
-    """Condition of the rows that are not sent yet. `status`: name of the column in the statement."""
+    """Condition of the rows that are to be sent or are claimed by a relay; failed rows do not fulfil it. `status`: name
+    of the column in the statement.
+    """
     return literal_column(f"{status} IN ('{RowStatus.TO_SEND}', '{RowStatus.SENDING}')")
 
 

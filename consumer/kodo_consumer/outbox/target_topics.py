@@ -61,7 +61,9 @@ class OutboxTopics:
         return send_target_of(self._topology, send_target.ground, level)
 
     def form(self, topic: str) -> MessageValidator:
-        """Returns the validator of messages to a topic. Raises UsageError if the topic takes no messages."""
+        """Returns the validator of messages to a topic. Raises UsageError if the topic takes no messages, and
+        InvalidFileError for a payload schema that cannot be used.
+        """
         if topic not in self._forms:
             self._forms[topic] = validator_of(self.send_target(topic))
         return self._forms[topic]

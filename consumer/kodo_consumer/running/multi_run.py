@@ -53,11 +53,12 @@ def run_all(
     *consumers: RunnableConsumer, say: Callable[[str], object] = log.info, ready: Callable[[], object] | None = None
 ) -> None:
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
-    once.
+    once. SIGHUP reads their topology files again.
 
-    `ready`: only for a process of a worker group: called once when all consumers have started; None: no group. In a
-    group, further signals are ignored, because the parent, a user and the loss of the parent may each send one; the
-    parent kills the process at its own second signal.
+    `say` gets a line for each lane after the start, and the summaries at the end. `ready`: only for a process of a
+    worker group: called once when all consumers have started; None: no group. In a group, further signals are ignored,
+    because the parent, a user and the loss of the parent may each send one; the parent kills the process at its own
+    second signal.
 
     If a consumer cannot start or breaks, the others drain as well, and its error is raised, so that a process manager
     starts all of them again. Raises UsageError outside of the main thread.

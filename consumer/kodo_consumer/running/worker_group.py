@@ -36,8 +36,8 @@ _LONG_LIFE: Final = 60.0  # seconds: who worked for so long starts again after t
 
 
 def pause_before(number: int) -> float:
-    """Returns the seconds before a worker starts again after `number` (from 1 on) ends in sequence. A life of a minute
-    or more restarts the sequence.
+    """Returns the seconds before a worker starts again after `number` (from 1 on) ends in sequence: 1, doubled with
+    each end, 30 at most. A life of a minute or more restarts the sequence.
     """
     return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (number - 1)))
 
@@ -137,7 +137,8 @@ class WorkerGroup:
 
     def run(self) -> int:
         """Runs the workers until SIGTERM or SIGINT, which makes them drain; a second signal, after half a second or
-        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group.
+        more, kills them. SIGHUP is forwarded to those that are ready. Returns the exit code of the group: 0 if all
+        drained, else that of the first worker that failed, or `ExitCode.INTERRUPTED` after a second signal.
         """
         self._slots[0].starts_at = time.monotonic()
         with self._forwarding():

@@ -79,7 +79,9 @@ class AcknowledgedHooks:
         return self._calls.running_hook
 
     def close(self) -> None:
-        """Drops the messages that wait, whose `called` is never called, and waits at most 2 s for a hook that runs."""
+        """Drops the messages that wait, whose `called` is never called. Hooks still run for the messages of the call
+        that has begun, whose end it awaits for 2 s at most.
+        """
         self._over = True
         self._waiting.put(None)
         self._thread.join(_JOIN)

@@ -71,7 +71,7 @@ class AsyncExecutor:
         asyncio.run_coroutine_threadsafe(self._enter(lifespans), self._loop).result()
 
     def start(self, source: WorkSource) -> None:
-        """Starts the thread of the event loop, whose slots take messages from `source`."""
+        """Starts the thread of the event loop, unless `enter` has; after `wake` its slots take messages from `source`."""
         self._source = source
         if self._thread is None:
             self._begin_loop()
@@ -84,7 +84,7 @@ class AsyncExecutor:
             self._source.fail(problem)
 
     def wake(self) -> None:
-        """Wakes a slot because there may be a message to take. Thread-safe; returns at once."""
+        """Wakes or adds a slot because there may be a message to take. Thread-safe; returns at once."""
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
             with suppress(RuntimeError):  # closed between the question and the call
@@ -102,7 +102,9 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """Cancels all tasks and ends the event loop. Waits 4 s at most, and 10 s more for lifespans."""
+        """Cancels all tasks and ends the event loop. Waits 4 s at most, and 10 s more for lifespans; a loop that a
+        handler blocks is left behind.
+        """
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)

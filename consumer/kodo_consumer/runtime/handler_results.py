@@ -26,7 +26,9 @@ class NotAwaitedError(RuntimeError):
 
 
 class SingleResult:
-    """Judge of the results of handlers of one message. Values other than None are ignored, with one warning."""
+    """Judge of the results of handlers of one message: refuses unawaited work, raises an exception that was returned,
+    and ignores other values, with one warning.
+    """
 
     def __init__(self, name: str, warn: Callable[[str], object] = log.warning) -> None:
         self._name, self._warn = name, warn

@@ -49,7 +49,7 @@ class GuardedMessages:
         return len(self._names)
 
     def add(self, message: Message) -> bool:
-        """Adds a message. Returns false if a copy of it is in the set already."""
+        """Adds a message. Returns False if it is the second copy of a message in the set, which is added as well."""
         name = name_of(message.effect)
         is_first = name not in self._used
         self._names[message] = name if is_first else ""

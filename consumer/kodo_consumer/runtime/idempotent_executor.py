@@ -119,7 +119,7 @@ class IdempotentExecutor:
 
 def guard_executor(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
     """Executor with a guard around `inner`; `inner` itself if the settings name neither a store nor a folder for crash
-    marks. With a store the folder is not used. Raises KodoctlError.
+    marks. With a store the folder is not used. Raises KodoctlError if the store or the folder cannot be opened.
     """
     store = _open(policy, settings)
     if store is None:

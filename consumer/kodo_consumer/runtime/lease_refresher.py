@@ -33,7 +33,9 @@ class LeaseRefresher:
         self._leases = worker.engine.scheduler.limits.use_leases(self._bell.set)
 
     def run(self, over: threading.Event) -> None:
-        """Exchanges leases until `over` is set, then returns the rest to the store."""
+        """Exchanges leases until `over` is set, then returns the rest to the store. A store that is down ends neither:
+        see `step` and `leave`.
+        """
         while not over.is_set():
             nap = self._leases.due - self._worker.clock.now()
             self._bell.wait(max(0.0, min(nap, _LONGEST_NAP)))

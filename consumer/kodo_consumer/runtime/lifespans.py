@@ -28,13 +28,15 @@ DECLARED: Final = "__kodo_declared__"
 
 
 def lifespans_of(function: Callable[..., Any]) -> Lifespans:
-    """Lifespans of the consumer that the function was declared on as a handler; none without such a declaration."""
+    """Lifespans of the consumer that the function was declared on as a handler; empty Lifespans without such a
+    declaration.
+    """
     lifespans = getattr(getattr(function, DECLARED, None), "lifespans", None)
     return lifespans if isinstance(lifespans, Lifespans) else Lifespans()
 
 
 class Lifespans:
-    """The lifespans of one consumer. `values`: what each has yielded, by its function; None before it is entered."""
+    """The lifespans of one consumer. `values`: what each has yielded, by its function; None while it is not entered."""
 
     def __init__(self) -> None:
         self.values: dict[Provider, Any] = {}
@@ -81,8 +83,8 @@ class Lifespans:
         return tuple(f"{getattr(one, '__module__', '')}.{_name(one)}" for one in self._managers)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raises UsageError if one of `names` is missing here, as for a lifespan that the module of a handler in a
-        process does not declare.
+        """Raises UsageError if one of `names` (as the property `names` has them) is missing here, as for a lifespan
+        that the module of a handler in a process does not declare.
         """
         if missing := sorted(set(names) - set(self.names)):
             raise _invalid(f"{', '.join(missing)}: declare it in the module of the handler, which its process imports")
@@ -97,7 +99,7 @@ class Lifespans:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Context in which all lifespans are entered, in the order of their declaration; they are left in the reverse
-        order. Raises KodoctlError if one fails at its begin.
+        order. Raises KodoctlError if one fails at its begin, and an error at its end as it is.
         """
         failed: KodoctlError | None = None
         try:

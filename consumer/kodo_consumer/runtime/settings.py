@@ -131,10 +131,10 @@ allowed.
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms for which the end waits for running handlers, deferred messages and receipts.
-    `defer_timeout`: ms after which the attempt of a deferred message counts as failed. `max_deferred`: most deferred
-    messages of a worker at a time. `signing_keys`: None: headers are
-    not signed. `lanes`: those that this worker reads; None: all of its subscription.
+    """Settings outside of the topology, with their defaults. `drain_timeout`: ms for which the end waits for running
+    handlers, deferred messages and receipts. `defer_timeout`: ms after which the attempt of a deferred message counts
+    as failed. `max_deferred`: most deferred messages of a worker at a time. `signing_keys`: None: headers are not
+    signed. `lanes`: those that this worker reads; None: all of its subscription.
 
     `store`: where workers record done and started messages; None: nowhere. `store_keep`: ms for which it keeps a done
     message, and longer if few are done. `on_store_down`: nothing starts while the store is down (pause), or handlers
@@ -206,8 +206,8 @@ def _made_by_platform(name: str, text: Any) -> bool:
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
     """Settings from environment variables (KODO_CONSUMER_DRAIN_TIMEOUT and others), else from the file, else defaults.
     An empty variable is a value, not a missing one. `folder`: where the search for the file begins, which goes on in
-    the folders above. Raises KodoctlError with every finding, UsageError if one is about a variable. Warns of variables
-    whose name is almost a setting's.
+    the folders above. Raises KodoctlError with every finding, UsageError if one is about a variable; at once if the
+    file cannot be read. Warns of variables whose name is almost a setting's.
     """
     file = nearest_file(FILE, folder)
     given: dict[str, Any] = {}

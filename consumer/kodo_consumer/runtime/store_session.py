@@ -45,7 +45,8 @@ class PendingWrites:
 
 class StoreSession:
     """Session with the store. One thread calls `maintain`, another one `exchange`, `judge_mark` and `take_over`.
-    `down`: the last call of the store failed; `problem`: why, also after the store is back.
+    `down`: a call other than `maintain` has failed, and `maintain` has not reached the store since; `problem`: why,
+    also after the store is back.
 
     `go_on`: handlers run while the store is down. `keep`: seconds for which the id of a done message is remembered,
     since a repeat may come late: a copy of a reroute waits as long as others of its topic do. Use `unsaved`, and

@@ -100,7 +100,7 @@ class WorkerSupervisor:
 
     def start(self) -> None:
         """Checks the cluster, connects the worker and starts its threads; returns when all lanes are open. Raises
-        KodoctlError with all missing topics and subscriptions.
+        KodoctlError: with all missing topics and subscriptions, or as the cluster and Worker.open do.
         """
         if self._cluster is not None:
             findings = missing_resources(self._worker.policy, self._cluster)
@@ -369,7 +369,9 @@ class StatsReader:
         self._ended = False
 
     def end(self) -> None:
-        """Ends the calls of listeners, also for an answer that is still to come."""
+        """Ends the calls of listeners, also for an answer that is still to come; for a lane that is at work now all of
+        them are called.
+        """
         self._ended = True
 
     def read_due_lanes(self) -> None:

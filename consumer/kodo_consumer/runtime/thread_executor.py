@@ -114,7 +114,9 @@ class ThreadExecutor:
         self._scaler = begin(partial(self._scale_loop, source), "kodo-scout", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """Wakes or starts a thread because there may be a message to take. Thread-safe; returns at once."""
+        """Wakes or starts a thread because there may be a message to take, unless one looks for messages anyway, or all
+        slots are in use. Thread-safe; returns at once.
+        """
         with self._lock:
             if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()

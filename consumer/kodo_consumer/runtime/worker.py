@@ -111,7 +111,9 @@ class Worker:
         return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
-        """Ends receiving and starting messages; running handlers, acknowledgements and reroutes continue."""
+        """Ends receiving and starting messages, and releases those that have not started; running handlers,
+        acknowledgements and reroutes continue.
+        """
         self._connections.stop()
         with self._lock:
             self.engine.drain()
@@ -125,7 +127,7 @@ class Worker:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics, or partitions of them, whose connection is lost at the moment."""
+        """Topics, or partitions of them, whose connection is lost at the moment, as LaneReader names them."""
         return self._connections.disconnected_topics
 
     @property
@@ -157,8 +159,8 @@ class Worker:
         self._connections.close()
 
     def handler_load(self) -> HandlerLoad:
-        """Number of handlers at work, and of their runs since the start, and the tenants with most of the work. It needs
-        no lock, and looks at 10,000 tenants of a lane at most.
+        """Handlers at work, their runs since the start, and the tenants with most of the waiting messages and of the
+        handlers at work. It needs no lock, and looks at 10,000 tenants of a lane at most.
         """
         working = Counter(message.tenant for message in list(self.engine.runs.running))
         waiting: Counter[str] = Counter()
@@ -212,7 +214,9 @@ class Worker:
             self.engine.start_until(index, moment)
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages of a lane (`index`) that have not started: see ClaimSink."""
+        """Drops those messages of a lane (`index`) with these tokens that have not started. Returns the tokens of the
+        messages that it keeps: see ClaimSink.
+        """
         with self._or_broken(), self._lock:
             if tokens:
                 return self.engine.withdraw(index, tokens)
@@ -458,7 +462,9 @@ class WorkerSink:
         self.worker.start_until(self.index, moment)
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages that have not started. Returns the tokens of those that have."""
+        """Drops those messages that have not started. Returns the tokens of those that have and are not acknowledged
+        yet.
+        """
         return self.worker.withdraw(self.index, tokens)
 
     def fail(self, problem: BaseException) -> None:

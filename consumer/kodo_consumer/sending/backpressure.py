@@ -22,7 +22,8 @@ _REPORT_EVERY: Final = 10.0  # seconds
 
 class Backpressure(NamedTuple):
     """How a producer waits for receipts. `pending`: messages without a receipt now; `waiting`: messages that wait for
-    room now; `waited`: messages that had to wait so far; `seconds`: the sum of their waits.
+    room now; `waited`: messages that had to wait so far, with those that wait now; `seconds`: the sum of the waits that
+    have ended.
     """
 
     pending: int = 0
@@ -64,8 +65,8 @@ class SendRoom:
         return self.out.has_room(to, self.partitions) or self._is_over()
 
     def wait(self, to: str, most: float) -> None:
-        """Blocks until a partition has room, or the publisher is closed. The caller holds the lock, which others can
-        take meanwhile. Raises ClusterError after `most` seconds.
+        """Blocks until a partition has room, or the publisher is closed, and counts the message as one that waited. The
+        caller holds the lock, which others can take meanwhile. Raises ClusterError after `most` seconds.
         """
         with self._counted() as began:
             while not self._lock.wait_for(lambda: self.has(to), min(_STEP, most)):

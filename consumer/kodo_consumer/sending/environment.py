@@ -99,8 +99,8 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
-    """Returns the broker and its admin API, both connected. `native`: see Settings. Raises ClusterError if there is no
-    address of the binary port, or if no broker answers.
+    """Returns the broker, connected, and its admin API, which connects with its first request. `native`: see Settings.
+    Raises ClusterError if there is no address of the binary port, or if no broker answers.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
 
@@ -123,8 +123,9 @@ def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tup
 def reach_send_target(
     connection: Connection, send_target: SendTarget, *, native: bool = True
 ) -> tuple[PulsarBroker, MessageValidator]:
-    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose limits
-    on sizes and delays are the smaller ones of file and broker. Raises ClusterError.
+    """Connects to the broker for a producer of one topic. Returns the broker and the validator of messages, whose
+    limits on sizes and delays are the smaller ones of file and broker; those of the broker are left out if they cannot
+    be read. Raises ClusterError.
     """
     from kodo_consumer.adapters.pulsar import PulsarBroker
     from kodo_consumer.adapters.pulsar.cluster_admin import limits_now
@@ -188,8 +189,9 @@ class Environment:
 
     @classmethod
     def of(cls, **place: Unpack[ConnectionOptions]) -> Environment:
-        """Environment of this process; the options in `place` take precedence. Options of `options_of_program` count
-        where `place` has none, and the environment variable counts after both. Raises UsageError if both differ.
+        """Returns the environment of this process. Options in `place` come first, then those of `options_of_program`,
+        then the environment variables. Raises UsageError if `place` and `options_of_program` both choose a cluster with
+        its credentials, or both an environment, and differ.
         """
         place = _with_options_of_program(place)
         environ = place.get("environ")

@@ -51,8 +51,8 @@ class LevelSender:
         return self._out.backpressure
 
     def publish(self, message: NewMessage, on_receipt: OnStored, partition: int | None = None) -> PostedMessage:
-        """Publishes a message. Blocks while too many messages have no receipt, but not with a `partition`, which
-        `await_room` returned. Raises as NumberedPublisher.publish.
+        """Publishes a message. Blocks and raises as NumberedPublisher.publish. `partition`: what `await_room` returned;
+        None: it is chosen here.
         """
         size = len(message.payload or b"")
         if self._traces is None:

@@ -26,8 +26,9 @@ Post = Callable[[Any, OnStored, SendOptions], "PostedMessage"]
 
 class SendManyError(KodoctlError):
     """Some messages of a call of `send_many` were refused or have no receipt. `failures`: the error of each, by its
-    index; `identities`: of all messages up to the last one that was tried, "" for those that were refused. Messages
-    behind them were not read: `send_many` ends early if the cluster takes no messages, or if the producer was closed.
+    index; `identities`: of all messages up to the last one that was tried, "" for those that were refused. If
+    `send_many` ended early, messages after these were not read: `messages` raised an exception, the cluster takes no
+    messages, or the producer was closed, for example.
     """
 
     def __init__(

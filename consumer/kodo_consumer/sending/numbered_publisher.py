@@ -44,7 +44,8 @@ _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
 class NumberedPublisher:
     """Publishes the messages of one producer, and hands each receipt to a callback. A message is identified by its
-    ticket, a number. Thread-safe. `numbered` false: messages get no sequence numbers, and no marks are sent.
+    ticket, a number. Thread-safe. `numbered` false: messages get no sequence numbers, and no marks are sent. The
+    constructor asks the broker for the topic's partitions and opens them; it raises ClusterError.
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class PendingSend(NamedTuple):
 
 class PendingMessages:
     """Messages without receipt, by ticket, oldest first. Not thread-safe: the caller locks. Each partition may have an
-    equal part of all messages without receipt, so that a partition without receipts does not block the others.
+    equal part of the 20,000 messages (MOST) that may be without receipt, so that a partition without receipts does not
+    block the others.
     """
 
     def __init__(self) -> None:

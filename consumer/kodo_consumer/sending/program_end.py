@@ -1,5 +1,5 @@
-"""End of a program that has not closed its producers: waits 10 s at most for their receipts, and logs messages that are
-not stored.
+"""End of a program that has not closed its producers: waits for their receipts, 10 s at most in all, and logs messages
+that are not stored.
 
 Without it the last messages would be lost with the program's threads, unnoticed: the exit code is 0, and no mark has
 the last number. A signal that ends the process at once (SIGKILL, SIGTERM without a handler) skips this.

@@ -85,8 +85,9 @@ def level_reloader(
 
 
 def restart_reasons(old: Mapping[str, SendTarget], new: Mapping[str, SendTarget]) -> list[str]:
-    """Returns the names of the settings, as the file calls them, that differ between old and new send targets and need
-    a restart. Routes are left out, because they can change while a sender runs.
+    """Returns the settings that differ between old and new send targets and need a restart, by their names in the file
+    (by the field of SendTarget if there is none), or `topics or levels` if targets were added or removed; empty:
+    nothing needs a restart. Routes are left out, because they can change while a sender runs.
     """
     found = ["topics or levels"] if old.keys() != new.keys() else []
     for name in old.keys() & new.keys():

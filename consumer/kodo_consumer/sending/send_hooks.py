@@ -52,7 +52,9 @@ class SentMessage(NamedTuple):
 
 
 class SendHooks:
-    """Interceptors of one sender, each kind in the order in which they were added. `is_empty`: there are none."""
+    """Interceptors of one sender, each kind in the order in which they were added. `moments`: those that `add` takes.
+    `is_empty`: there are none.
+    """
 
     def __init__(self, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
         self._moments, self.is_empty = moments, True
@@ -102,7 +104,7 @@ class SendHooks:
 
     def reporting(self, sent: SentMessage, size: int, on_receipt: OnStored) -> OnStored:
         """Function for the receipt of a message of `size` bytes, which calls the hooks "sent" or "failed", then
-        `on_receipt`.
+        `on_receipt`. An exception of a hook is logged, at most once in 10 s for each hook.
         """
 
         def report(receipt: Receipt) -> None:

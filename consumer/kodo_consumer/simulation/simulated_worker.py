@@ -154,8 +154,8 @@ class SimulatedWorker:
 
 def worker_policies(policy: Policy, workers: int, slots: int | None) -> list[Policy]:
     """Policies of so many workers. `slots`: slots of all together, of which each has one at least; None: those of the
-    file for each. Their number is fixed, also where the file lets it adapt. The workers neither record nor sign nor
-    validate, because that does not change who gets a slot.
+    file for each. The number of slots is fixed, also where the file lets it adapt. The workers neither record nor sign
+    nor validate, because that does not change who gets a slot.
     """
     total = slots or policy.concurrency * workers
     shares = [max(1, total // workers + (number < total % workers)) for number in range(workers)]

@@ -61,10 +61,10 @@ class SimulatedArrival(NamedTuple):
 
 
 class SimulatedOutage(NamedTuple):
-    """An outage of a dependency of these tenants, from `since` to `until` (seconds). Their messages that arrive
-    meanwhile go to the lane of `state` at once, as if they had failed before. There their handlers take `seconds`, and
-    end as done or failed; if failed, they fail in all other states, too, after their usual time. A handler that takes
-    longer than the file allows is timed out.
+    """An outage of a dependency of these tenants, from `since` to before `until` (seconds, as SimulatedArrival.at).
+    Their messages that arrive meanwhile go to the lane of `state` at once, as if they had failed before. There their
+    handlers take `seconds`, and end as done or failed; if failed, they fail in all other states, too, after their usual
+    time. A handler that takes longer than the file allows is timed out.
     """
 
     tenants: frozenset[str]
@@ -75,7 +75,9 @@ class SimulatedOutage(NamedTuple):
     done: bool
 
     def concerns(self, tenant: str, now: float) -> bool:
-        """True if the outage affects a run of this tenant that begins at `now` (seconds)."""
+        """True if the outage affects this tenant's runs that begin, or messages that arrive, at `now` (seconds, as
+        SimulatedArrival.at).
+        """
         return self.since <= now < self.until and tenant in self.tenants
 
 

@@ -57,8 +57,9 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
 
 
 def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
-    """Figures of all messages (`all`), and of the `tenants` with most messages, one row each. A row with `tenant` None
-    has the figures of all other tenants together.
+    """Figures of all messages (`all`), and of the `tenants` with most messages (`tenants`, one row each): counts, and
+    percentiles of waits and latencies in ms, None without a value. A row with `tenant` None has the figures of all
+    other tenants together.
     """
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
@@ -159,7 +160,9 @@ def _topology(text: str, path: str, environment: str | None) -> LoadedTopology:
 
 
 def main(source: Iterable[str], target: Any) -> None:
-    """Simulates recorded traffic that is read from a stream of lines, and writes the result as a JSON document."""
+    """Simulates recorded traffic that is read from a stream of lines, and writes the result to `target` (a text stream)
+    as a JSON document.
+    """
     json.dump(answer(iter(source)), target)
 
 

@@ -99,8 +99,8 @@ def reader_of(type_oid: int, *, is_avro: bool, is_number: bool = False) -> Read:
 
 
 def read_array(text: str, element: Read) -> list[Any]:
-    """Reads an array as PostgreSQL writes it: `{1,2}`, `{{"a,b",NULL},{c,d}}`. Bounds before it (`[0:1]=`) are left
-    out.
+    """Reads an array as PostgreSQL writes it: `{1,2}`, `{{"a,b",NULL},{c,d}}`; NULL becomes None. Bounds before it
+    (`[0:1]=`) are left out. Raises ValueError or IndexError for any other text.
     """
     values, at = _elements(text, text.index("{") + 1, element)
     if at != len(text):

@@ -85,10 +85,10 @@ class CommitFinding(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of a verification. `commits`: number of commits with messages, by status; `messages`: number of messages that
-    they require; `findings`: one for each other commit, the worst first, at most MOST_FINDINGS; `end`: position up to
-    which each commit is stored once; `strangers`: number of messages with an id of the source that others sent, by the
-    name of their producer: nothing was decided by them.
+    """Result of a verification. `commits`: number of commits by status; `messages`: number of messages that they
+    require; `findings`: one for each commit that is not `STORED`, the worst first, at most MOST_FINDINGS; `end`:
+    position up to which each commit is stored once; `strangers`: number of messages with an id of the source that
+    others sent, by the name of their producer: nothing was decided by them.
     """
 
     commits: Mapping[CommitStatus, int]

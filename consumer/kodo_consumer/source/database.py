@@ -155,8 +155,9 @@ class SourceDatabase:
         return published is not None
 
     def slot_position(self, connection: Any) -> int | None:
-        """Position of the slot; None: there is none yet. Raises UsageError if it cannot be used, if the publication
-        belongs to another topology or cluster, or if there is neither.
+        """Position of the slot; None: there is none yet, and it can be made. Raises UsageError if the slot cannot be
+        used, if the publication belongs to another topology or cluster, and, without a slot, if there is no
+        publication, the server does not decode its log, or another database has a slot of this name.
         """
         is_published = self.check_owner(connection)
         found = connection.execute(_SLOT, [self._source.slot]).fetchone()
@@ -207,8 +208,9 @@ class SourceDatabase:
             return False
 
     def check_position(self, position: int, covered: int) -> None:
-        """Raises UsageError if the slot is further on than `covered`, the position that the last mark names: then
-        somebody moved the slot, or made it anew. `covered`: 0: the broker has no mark, so a gap cannot be found.
+        """Raises UsageError if the slot is further on than `covered`, the position that the last mark names, and not at
+        `accepted_gap`: then somebody moved the slot, or made it anew. `covered`: 0: the broker has no mark, so a gap
+        cannot be found, which is logged.
         """
         slot, at = self._source.slot, lsn_text(position)
         if not covered:
@@ -287,7 +289,9 @@ class Event(NamedTuple):
 
 
 class Replication:
-    """Connection for replication. `must_answer`: the server waits for a `confirm`. Not thread-safe."""
+    """Connection for replication. `must_answer`: the server waits for a `confirm`. Methods raise DatabaseError. Not
+    thread-safe.
+    """
 
     def __init__(self, connection: Any, source: ChangeSource) -> None:
         self._connection, self._source = connection, source
@@ -295,7 +299,7 @@ class Replication:
         self.must_answer = False
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a command of replication, or SQL. Returns its rows as texts."""
+        """Runs a command of replication, or SQL. Returns its rows as texts, None for NULL."""
         result = self._pg.exec_(statement.encode())
         self._check(result)
         return [
@@ -344,7 +348,9 @@ class Replication:
         self._pg.nonblocking = 1
 
     def events(self, seconds: float, most: int) -> list[Event]:
-        """Waits at most `seconds` for messages of the stream; returns at most `most`."""
+        """Waits at most `seconds` for messages of the stream; returns at most `most`, none if the time ran out. Raises
+        DatabaseError if the server has ended the stream.
+        """
         found: list[Event] = []
         while len(found) < most:
             count, data = self._pg.get_copy_data(1)

@@ -100,7 +100,9 @@ class SourceIdentity:
         )
 
     def id_of(self, position: Position) -> str:
-        """The `kodo-id` of a change. Timeline 1 is left out: after a fail-over a position may mean another change."""
+        """The `kodo-id` of a change. It has the timeline, unless that is 1, because after a fail-over a position may
+        mean another change.
+        """
         timeline = self.system.timeline_at(position.lsn)
         return f"{self.slot}:{self.system.id}{'' if timeline == 1 else f'@{timeline}'}:{position}"
 
@@ -163,9 +165,10 @@ class PartitionCopies:
     """Stored messages of a source in one partition, added in the order of the broker. `changes`: number of the source's
     own messages by position; `doubts`: reason by position why nothing is decided by a message of it; `spans`: of marks;
     `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name
-    of their producer, of the first hundred names; `first`: the lowest position of an own message, None: there is none;
-    `highest`: the last number of an own message, by the name of its producer; `impostors`: names of own producers under
-    which there are messages that do not count. Rows of a snapshot are left out.
+    of their producer, for the first hundred names, the rest as `and others`; `first`: the lowest position of an own
+    message, None: there is none; `highest`: the last number of an own message, by the name of its producer;
+    `impostors`: names of own producers under which there are messages that do not count. Rows of a snapshot are left
+    out.
     """
 
     def __init__(self, identity: SourceIdentity, partition: str, start: int = 0) -> None:

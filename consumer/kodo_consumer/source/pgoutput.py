@@ -62,7 +62,9 @@ class RelationColumn(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """Table as it was when the changes that follow were made. `identity`: `d`, `n`, `f` or `i`, as in pg_class."""
+    """Table as it was when the changes that follow were made. `name`: `schema.table`; `identity`: `d`, `n`, `f` or `i`,
+    as in pg_class.
+    """
 
     id: int
     name: str

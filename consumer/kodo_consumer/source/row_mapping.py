@@ -105,7 +105,9 @@ class RowMapping:
         return self._spec.outbox is None and change.new is not None and self._lacks(change, change.new)
 
     def count(self, change: RowChange) -> int:
-        """Number of messages of an update, which needs no value from the table."""
+        """Number of messages of an update, without reading the table: 2 if it changed the key and the source sends
+        tombstones, else 1.
+        """
         is_moved = change.old is not None and change.new is not None and self._is_moved(change.old, change.new)
         return 2 if is_moved else 1
 

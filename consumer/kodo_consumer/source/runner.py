@@ -134,9 +134,10 @@ class Source:
         return self._life.covered
 
     def serve(self, asked_to_end: threading.Event, *, drain_timeout: float) -> None:
-        """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts. A database
-        or broker that fails is tried again. Raises KodoctlError for anything that only a person can mend; everything
-        before it is stored and confirmed.
+        """Sends changes until `asked_to_end` is set; then waits at most `drain_timeout` seconds for receipts, and 20 s
+        each for those of the last marks. A database or broker that fails is tried again. Raises KodoctlError for
+        anything that only a person can mend, after the same wait for the messages before it; it does not wait if the
+        broker refused a message.
         """
         failures = 0
         while not asked_to_end.is_set():

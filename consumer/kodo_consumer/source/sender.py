@@ -247,7 +247,9 @@ class SourceSender:
         return True
 
     def send_marks(self, *, end: bool) -> int:
-        """Sends the marks of all topics, after `settle`. Returns their number. `end`: the runs of numbers are over."""
+        """Sends the marks of all topics, and does not wait for their receipts; all messages must have theirs before.
+        Returns the number of marks. `end`: the runs of numbers are over.
+        """
         count = 0
         for sending in self._sendings.values():
             for mark in sending.sequencer.marks(end=end):
@@ -260,7 +262,7 @@ class SourceSender:
         return count
 
     def open_coverage(self) -> None:
-        """Opens the producer of `send_coverage`, after this process alone has the slot."""
+        """Opens the producer of `send_coverage`, unless it is open. Call it when this process alone has the slot."""
         if self._coverage is None:
             name = self._topics.identity.coverage_producer()
             self._coverage = self._client.open(self._topics.home, name, self._home.ready.target)

@@ -57,8 +57,8 @@ _LEFT_OUT: Final = (
 
 
 class SlotState(NamedTuple):
-    """State of the verifier's slot. `position`: up to where each commit is proved; `kept`: bytes of log that the server
-    keeps because of it; `is_lost`: the server has removed log that the slot needs.
+    """State of the verifier's slot. `position`: up to where each commit is proved or accepted; `kept`: bytes of log
+    that the server keeps because of it; `is_lost`: the server has removed log that the slot needs.
     """
 
     position: int
@@ -77,9 +77,9 @@ class AcceptedCommits(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """One verification: the log from `start` to `end`. `proof`: None: the verifier's slot was made by this call, and has
-    no log yet. `is_whole`: False if the log has more than one call reads. `slot`: as it is afterwards; `accepted`:
-    None: nothing was accepted.
+    """One verification: the log from `start` to `end`. `proof`: None if nothing was read: the verifier's slot was made
+    by this call, or the server has removed log that it needs (`slot.is_lost`). `is_whole`: False if the log has more
+    than one call reads, or was removed. `slot`: as it is afterwards; `accepted`: None: nothing was accepted.
     """
 
     start: int

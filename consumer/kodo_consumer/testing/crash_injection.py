@@ -48,7 +48,7 @@ class Kill:
 def kills(
     consumer: Consumer, *payloads: Any, key: str = "", properties: Mapping[str, str] | None = None
 ) -> Iterator[Kill]:
-    """Sends the payloads (bytes, or any other value as JSON), handles them, and kills the process: once at every line
+    """Sends the payloads as `Harness.send` does, handles them, and kills the process: once at every line
     of the handler's own file that a run reaches, and at every step around the handler. Each time a new process takes
     over, with the same broker, until all messages have ended. Then the test checks the effects of the handler, and
     removes them:

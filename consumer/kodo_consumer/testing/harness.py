@@ -291,8 +291,8 @@ class Harness:
             self.run()
 
     def leap(self, end: float = float("inf")) -> None:
-        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`). Runs no
-        handler.
+        """Moves the clock to the next time at which anything is due, at most to `end` (seconds on `clock`; without it
+        something must be due). Runs no handler.
         """
         self._use.check("leap")
         steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
@@ -314,8 +314,8 @@ class Harness:
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:
-        """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing, other
-        calls raise UsageError then.
+        """Ends the worker; the broker gives its unacknowledged messages to others. A second call does nothing. Calls
+        that send, run handlers or move the clock raise UsageError then.
         """
         if self._use.end():
             self.worker.drain()

@@ -85,8 +85,8 @@ class MemoryBroker:
         return self._topic(message.topic).store(message, self._clock.wall())
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[StoredMessage]:
-        """Stores messages of one topic as one batch: a broken connection redelivers all of it unless all its messages
-        are acknowledged. Raises as `send` does, and stores nothing then.
+        """Stores messages of one topic (one at least) as one batch: a broken connection redelivers all of it unless all
+        its messages are acknowledged. Raises as `send` does, and stores nothing then.
         """
         for message in messages:
             _check(message)
@@ -105,25 +105,25 @@ class MemoryBroker:
         return not (compresses and fits_compressed(message.payload, size, _MAX_MESSAGE_SIZE))
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All messages ever stored in a topic."""
+        """All messages ever stored in a topic, in order. Raises ClusterError (K710) for an unknown topic."""
         return list(self._topic(topic).messages)
 
     def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
-        """Messages that a subscription has not acknowledged, those that a worker has and delayed ones among them.
-        Raises KeyError for an unknown subscription.
+        """Messages that a subscription has not acknowledged, in order, those that a worker has and delayed ones among
+        them. Raises ClusterError (K710) for an unknown topic, KeyError for an unknown subscription.
         """
         acknowledged = self._topic(topic).subscriptions[subscription].acknowledged
         return [stored for stored in self._topic(topic).messages if stored.number not in acknowledged]
 
     def left(self, topic: str, subscription: str) -> int:
-        """Number of messages that a subscription has not acknowledged."""
+        """Number of messages that a subscription has not acknowledged: the length of its `backlog`."""
         found = self._topic(topic)
         return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
 
     def fail_sends(self, topic: str, *receipts: Receipt) -> None:
         """Sets the receipts of the next messages that publishers send to a topic, one for each, after those that were
-        set before; later sends succeed. A message with the receipt Unconfirmed is stored all the same. `send` is not
-        concerned.
+        set before; later sends succeed. A message with the receipt Unconfirmed is stored all the same, one with
+        Rejected is not. `send` is not concerned.
         """
         self._faults.setdefault(topic, []).extend(receipts)
 
@@ -224,8 +224,8 @@ class MemoryBroker:
         return [lane for subscription in subscriptions for lane in subscription.lanes if lane.unreported]
 
     def deliver(self, topic: str) -> bool:
-        """Delivers messages of one topic, at most a bundle to each lane. Returns false if none were due, or no lane had
-        room.
+        """Delivers messages of one topic, at most a bundle to each lane. Returns False if none were due, or no lane had
+        room. Raises KeyError for an unknown topic.
         """
         return self._deliver(self._topics[topic], self._now)
 
@@ -248,7 +248,9 @@ class MemoryBroker:
         )
 
     def next_due_of(self, topic: str) -> int | None:
-        """Due time of the first delayed message of a topic (ms since the epoch); None without any."""
+        """Due time of the first delayed message of a topic (ms since the epoch); None without any. Raises KeyError for
+        an unknown topic.
+        """
         return self._next_due(self._topics[topic], self._now)
 
     @staticmethod
@@ -327,7 +329,7 @@ class MemoryPublisher:
         return not (self.moves and fits_compressed(message.payload, size, largest))
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Stores the messages at once, in their order."""
+        """Stores the messages at once, in their order, except those that it rejects."""
         for ticket, message in messages:
             self._broker.take(self, ticket, message)
 

@@ -169,12 +169,12 @@ class MemoryLane:
 
     @property
     def connected(self) -> bool:
-        """Always True: connections in memory are not lost."""
+        """Always True: a connection that `disconnect` broke is back at once."""
         return True
 
     @property
     def disconnected_topics(self) -> Sequence[str]:
-        """Always empty: connections in memory are not lost."""
+        """Always empty: a connection that `disconnect` broke is back at once."""
         return ()
 
     def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
@@ -282,8 +282,7 @@ class MemoryLane:
 
 def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
     """Hands due messages to lanes with room. Returns False if there was nothing to do. `wall`: ms since the epoch. As
-    with a real broker, delays apply to shared subscriptions only: readers that keep an order get delayed messages at
-    once.
+    with a real broker, readers of exclusive and failover subscriptions get delayed messages at once.
     """
     if not subscription.lanes:
         return False

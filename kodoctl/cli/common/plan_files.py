@@ -93,11 +93,11 @@ def check_replaceable(out: str) -> None:
     """Raises UsageError if `out` is a YAML file with content, or a plan: what can be made again, such as a drawing or a
     page, replaces other files alone.
     """
-    from kodoctl.topology.load import is_topology_file
+    from kodoctl.topology.load import is_yaml
 
     begin = _begin_of(out) or b""
     kind = _kind_of(begin)
-    if kind or (begin and is_topology_file(out)):
+    if kind or (begin and is_yaml(out)):
         what = f"the plan of {kind}" if kind else "a YAML file"
         raise UsageError(error("K021", "file exists", f"it is {what}: name another with --out", Where(out)))
 

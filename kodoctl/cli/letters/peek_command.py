@@ -113,7 +113,7 @@ def peek(
     now = int(time.time() * 1000)
     condition = parse(asked.where, now)
     begin = now - int(parse_duration("--since", asked.since)) if asked.since else None
-    encoder = _new_file(asked.out, follow=follow) if asked.out is not None else None
+    encoder = _new_file(asked.out, asked.limit, follow=follow) if asked.out is not None else None
     with target.session() as session:
         unread = Unread(session.admin, session.client)
         named = [_topic(text) for text in topics]
@@ -144,14 +144,17 @@ def _show(document: PeekDocument, now: int, output: Format, *, follow: bool) -> 
         tell(peek_end(document))
 
 
-def _new_file(out: Path, *, follow: bool) -> Encoder:
-    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, with `follow`, or if the file
-    is there.
+def _new_file(out: Path, limit: int | None, *, follow: bool) -> Encoder:
+    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, with `follow`, for a limit of 0,
+    or if the file is there.
     """
     from kodoctl.recall.message.message_rows import encoder_of
 
     if follow:
         detail = "--out writes what is stored now, without --follow"
+        raise UsageError(error("K585", "messages cannot be written", detail))
+    if limit == 0:
+        detail = "--limit 0 counts messages and writes none: leave --out or --limit away"
         raise UsageError(error("K585", "messages cannot be written", detail))
     if out.exists():
         raise UsageError(error("K021", "file exists", "name another file, or remove it", Where(str(out))))

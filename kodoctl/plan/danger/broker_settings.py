@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
-from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence
-from kodoctl.topology.resources import SubscriptionResource, TopicResource
+from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Offload, Persistence
+from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ K207: Final = "a value Pulsar accepts but cannot handle well"
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
-    deletion, an ensemble larger than the cluster, stalled delivery. A value that is unknown causes none.
+    deletion, an ensemble larger than the cluster, stalled delivery; and one for each offload driver that is new to an
+    object. A value that is unknown causes none.
     """
     set_by_plan = namespace_changes(changes)
     subscribed = {
@@ -42,6 +43,7 @@ def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Chang
         yield from _deletion_warnings(namespace, topics, levels, subscribed)
         yield from _too_wide(namespace, topics, levels, live.bookies)
         yield from _stall_warnings(namespace, live, desired)
+    yield from _new_offloads(changes)
 
 
 def _topics(desired: Desired) -> Iterator[TopicResource]:
@@ -105,6 +107,24 @@ def _too_wide(
 def _ensemble(topic: TopicResource, levels: PolicyLevels) -> int:
     copies = levels.effective("persistence", topic.policies.get("persistence"), after=True).value
     return (copies.ensemble or 0) if isinstance(copies, Persistence) else 0
+
+
+def _new_offloads(changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    drivers = dict[str, list[str]]()
+    for change in changes:
+        before, after = (
+            side.policies.get("offload") if isinstance(side, TopicResource | NamespaceResource) else None
+            for side in (getattr(change, "before", None), getattr(change, "after", None))
+        )
+        if isinstance(after, Offload) and (not isinstance(before, Offload) or before.driver != after.driver):
+            drivers.setdefault(after.driver or "", []).append(str(change.address))
+    for driver, addresses in sorted(drivers.items()):
+        others = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        detail = (
+            f"{addresses[0]}{others} gets the offload driver {driver}: Pulsar takes the name unseen, and a broker without this"
+            " driver loads none of these topics any more; make sure that each broker has it (`offloadersDirectory`)"
+        )
+        yield warning("K207", K207, detail)
 
 
 def _stall_warnings(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:

@@ -153,7 +153,9 @@ def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRu
 
 
 def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
-    """The part of each run that is stored; runs without a stored entry are left out. `ledgers`: the stored entries."""
+    """The part of each run that is still stored, so that entries that are gone do not count as unreadable. Runs without
+    a stored entry are left out. `ledgers`: the stored entries, one run for each ledger, from entry 0.
+    """
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]

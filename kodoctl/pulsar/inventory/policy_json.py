@@ -36,7 +36,10 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """JSON codec of one kind of value. `decode(encode(value)) == value` for every value that a file can express."""
+    """JSON codec of one kind of policy. `decode` returns None for an unset policy, and Foreign for a value that no file
+    can express. `decode(encode(value))` means the same as `value` (`normalize` makes them equal), except for `BUNDLES`,
+    which is never read.
+    """
 
     encode: Callable[[Any], Json]
     decode: Callable[[Json], PolicyValue | None]

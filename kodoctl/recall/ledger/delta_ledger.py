@@ -96,9 +96,9 @@ class DeltaLedger:
             return False
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Reads every entry about one dead-letter topic, or about the letters `among` of it, without payloads, in any
-        order; none if there is no table yet. Raises KodoctlError (K557), also for a table of another version of
-        kodoctl.
+        """Reads every entry about one source of letters (`dead_topic`: its `ledger_key`), or about the letters `among`
+        of it, without payloads, in any order; none if there is no table yet. Raises KodoctlError (K557), also for a
+        table of another version of kodoctl.
         """
         if among is None:
             return self.entries_among([dead_topic])
@@ -109,7 +109,7 @@ class DeltaLedger:
         return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """Does the same as `entries` for all letters of several topics."""
+        """Does the same as `entries` for all letters of several sources."""
         return (
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type

@@ -32,11 +32,12 @@ SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 
 
 class RecallEntry(NamedTuple):
-    """Entry of the recall ledger. `run`: of the plan; `at`: ms since the epoch; `position`: of the dead letter; `lane`:
-    full name of a partition, and `number`: the letter's sequence number there ("" and 0 in a discard); `receipt`:
-    position where it was stored, "" = the broker had it already, at an unknown position; `note`: of an intent the end
-    of the lane when the attempt began, else a text for people; `published`: publish time of the dead letter, ms;
-    `payload`: the original one, in the intent of an edited letter.
+    """Entry of the recall ledger. `run`: of the plan; `at`: ms since the epoch; `dead_topic`: the `ledger_key` of the
+    source, mostly a topic's name; `position`: of the dead letter; `lane`: full name of a partition, and `number`: the
+    letter's sequence number there ("" and 0 in a discard); `receipt`: position where it was stored, "" = the broker had
+    it already, at an unknown position; `note`: of an intent the end of the lane when the attempt began, else a text for
+    people; `published`: publish time of the dead letter, ms; `payload`: the original one, in the intent of an edited
+    letter.
     """
 
     run: str
@@ -88,7 +89,9 @@ class RecallLedger(Protocol):
         """Stores all entries or none, before it returns."""
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Every entry about one dead-letter topic, or its letters `among`, in any order, without payloads."""
+        """Every entry about one source (`dead_topic`: its `ledger_key`), or about its letters `among`, in any order,
+        without payloads.
+        """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
         """Highest number of a run that is certainly stored, by lane."""

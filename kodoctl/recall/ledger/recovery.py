@@ -35,8 +35,9 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Result of reading a lane back. `found`: recall id -> position (`ledger:entry`) in the lane since the run began
-    there; `whole`: nothing in between was trimmed. The default means that the lane cannot be read.
+    """Result of reading a lane back. `found`: recall id -> position (`ledger:entry`; "" of a message in a batch) in the
+    lane since the run began there; `whole`: nothing in between was trimmed. The default means that the lane cannot be
+    read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)

@@ -92,7 +92,9 @@ def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessag
 
 
 def preview(letter: DeadLetter) -> str:
-    """The first PREVIEW characters of the payload; hexadecimal digits if it is no text; "" for a tombstone."""
+    """The first 400 characters of the payload (PREVIEW), or its first 100 bytes as hexadecimal digits if it is no text,
+    with … if it is longer; "" for a tombstone.
+    """
     if letter.payload is None:
         return ""
     text = letter.text

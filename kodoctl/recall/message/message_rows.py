@@ -46,7 +46,9 @@ def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
 
 
 def encoder_of(suffix: str) -> Encoder:
-    """Encoder for a file suffix, JSON_LINES or PARQUET. Raises UsageError (K585), also if a library is missing."""
+    """Encoder for a file suffix, JSON_LINES (`jsonl`) or PARQUET (`parquet`). Raises UsageError (K585) for another
+    suffix, and for PARQUET without pyarrow.
+    """
     if suffix == JSON_LINES:
         return _json_lines
     if suffix != PARQUET:

@@ -32,7 +32,9 @@ class Edit:
         return None if self.schema is None else PayloadValidator(self.schema)
 
     def apply(self, payload: bytes | None) -> bytes:
-        """Returns the patched payload. Raises NotEditableError, also if the result does not match `schema`."""
+        """Returns the patched payload as compact JSON. Raises NotEditableError, also for a tombstone and if the result
+        does not match `schema`.
+        """
         document = _exact(payload)
         patched = merge(document, self.patch)
         if self._validator is not None and (misfit := self._validator.misfit(patched)):

@@ -62,7 +62,9 @@ class PayloadView:
     note: str = ""
 
     def beginning(self, most: int) -> str:
-        """The text on one line, cut to `most` characters."""
+        """The text cut to `most` characters, … included. The lines of a JSON or Avro document are joined to one; those
+        of a text stay.
+        """
         line = " ".join(one.strip() for one in self.text.splitlines()) if self.kind in ("json", "avro") else self.text
         return line if len(line) <= most else f"{line[: most - 1]}…"
 

@@ -77,7 +77,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the failure, as the worker wrote it."""
+        """The reason of the failure, as the worker wrote it; None: no worker wrote one."""
         return self.properties.get(headers.REASON)
 
     @property
@@ -87,8 +87,8 @@ class DeadLetter:
 
     @property
     def cause(self) -> str | None:
-        """Reason and error, without the parts that differ between messages: letters of one cause failed in the
-        same way.
+        """Reason and error, without the parts that differ between messages: letters of one cause failed in the same
+        way. None: it has neither.
         """
         return cause_of(self.reason, self.error)
 
@@ -150,14 +150,16 @@ def digest(payload: bytes | None) -> str:
 
 
 def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
-    """Tenant of a message, as the consumer finds it: the property `by`, or the key if `by` is "key"; else NOBODY."""
+    """Tenant of a message, as the consumer finds it: the property `by`, or the key if `by` is "key"; NOBODY, which is
+    `(none)`, if that is missing or empty, or `by` is None.
+    """
     if by is None:
         return NOBODY
     return (key if by == "key" else properties.get(by)) or NOBODY
 
 
 def parse_json(text: str | None) -> Any:
-    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError."""
+    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError, also for None."""
     if text is None:
         raise NotJsonError("it is no text")
     try:

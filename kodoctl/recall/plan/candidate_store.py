@@ -55,7 +55,9 @@ class StoredCandidate(NamedTuple):
 
 
 class CandidateStore:
-    """Rows with their numbers, in the order of adding. Not for several threads. The `with` block's end drops them."""
+    """Rows with their numbers, in the order of adding. `rows`: number of all rows; `chosen`: number of those of the
+    kind CHOSEN. Not for several threads. The `with` block's end drops them.
+    """
 
     def __init__(self) -> None:
         self._base = sqlite3.connect("", isolation_level=None)
@@ -123,7 +125,7 @@ class CandidateStore:
 
     def stored(self, share: int | None = None) -> Iterator[StoredCandidate]:
         """Yields all rows in the order of their positions. `share`: yields first so many of each partition, then as
-        many again, so that every part of the rows has letters of all partitions.
+        many again, so that every part of the rows has letters of all partitions; None: partition by partition.
         """
         for row in self._base.execute(_ROWS, (share or self.rows + 1,)):
             seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A topic to which letters are sent. `ready`: every subscription reads it, so letters name the one that acts."""
+    """A topic to which letters are sent. `ready`: every subscription reads it, so letters name the one that acts;
+    `partitions`: number of its partitions, 0 for a plain topic.
+    """
 
     topic: str
     level: Level
@@ -73,7 +75,9 @@ class RecallSource(ABC):
         """
 
     def check_target(self, to: Level | None) -> None:  # noqa: B027  # only some sources have a choice
-        """Raises UsageError if messages have no target lane, or `to` is no level that accepts messages."""
+        """Raises UsageError if messages have no target lane, or `to` is no level that accepts messages. Does nothing
+        for a source without a choice of levels, which is every source but DeadLetters.
+        """
 
     def reader_of(self, topic: str) -> str:
         """The subscription that must read the target topic `topic`."""

@@ -82,7 +82,7 @@ class CursorMove(NamedTuple):
 
 
 def move_for(stored: Sequence[EntryRun], keep: Sequence[EntryRun]) -> CursorMove:
-    """The move after which exactly the entries in `keep`, of which at least one stored entry is none, are acknowledged."""
+    """The move after which exactly the entries in `keep` are acknowledged. At least one stored entry is not in `keep`."""
     first = without(stored, keep)[0]
     to = (first.ledger, first.first)
     return CursorMove(to, tuple(run for run in keep if (run.ledger, run.first) > to))

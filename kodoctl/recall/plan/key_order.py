@@ -84,8 +84,8 @@ def _split(keys: list[KeyCount]) -> Diagnostic:
 
 
 def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> set[Position]:
-    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that
-    were sent before.
+    """Positions of all messages that leave the lane by a plan: sent messages, copies of them, and messages that an
+    earlier recall sent or discarded.
     """
     found = {one.position for one in letters}
     for one in letters:

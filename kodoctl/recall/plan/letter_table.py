@@ -56,8 +56,9 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 
 class LetterTableWriter:
-    """Writer of a new file, which only its owner can read. Rows are added in the order of the plan; `close`
-    returns a description of the file.
+    """Writer of a new file, which only its owner can read; an old file of this name is lost. Rows are added in the
+    order of the plan; `close` returns a description of the file. The constructor raises UsageError if the file cannot
+    be created.
     """
 
     def __init__(self, path: Path) -> None:

@@ -35,8 +35,8 @@ class LostLane(RecallSource):
     """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
 
     `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which name the one they died in; `own`: the
-    topic itself as a target, None if it accepts no messages, or by `lost_lane` none exactly once; `retrying`: other
-    lanes to which they may be sent, by level.
+    topic itself as a target, None if it accepts no messages, or if `lost_lane` found that it does not store each
+    exactly once; `retrying`: other lanes to which they may be sent, by level.
     """
 
     kind = LOST
@@ -51,7 +51,9 @@ class LostLane(RecallSource):
         return (*self.retrying.values(), *own)
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
-        """Lane to which a message is sent: `own`, else RETRYING of its level, or of L1 if that level has none."""
+        """Lane to which a message is sent: `own`, else RETRYING of its level, or of L1 if that level has none; None:
+        there is no such lane. `to` has no effect.
+        """
         if self.own is not None:
             return self.own
         return self.retrying.get(self.level or level_of(died_in)) or self.retrying.get(Level.L1)
@@ -94,8 +96,9 @@ def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[
 def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
-    """Finds one lane by its name. If the subscription has RETRYING lanes, its `own` is None unless that topic stores
-    each message exactly once. `deduplicates`: returns whether a topic drops repeated messages. Raises UsageError.
+    """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes, the lane's `own` is None
+    unless that topic stores each message exactly once. `deduplicates`: returns whether a topic drops repeated messages.
+    Raises UsageError.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -59,7 +59,7 @@ def to_json(plan: RecallPlan) -> AnyRecallPlan:
 
 
 def hash_of(document: AnyRecallPlan) -> str:
-    """Short hash of a plan, for users to compare and type."""
+    """Short hash of a plan, for users to compare and type: the first 12 characters of its seal."""
     return document["seal"][:HASH]
 
 

@@ -100,7 +100,9 @@ class ReplayCounts:
         self._waiting.clear()
 
     def summary(self) -> ReplaySummary:
-        """Numbers of the messages that were added."""
+        """Numbers of the messages that were added; asks the workers' store about those it was not asked about yet.
+        `by_tenant` has the 20 tenants with most messages to come again, and all others as "".
+        """
         self._ask()
         tenants = dict(self._tenants.most_common(_TENANTS))
         if rest := self._tenants.total() - sum(tenants.values()):
@@ -142,8 +144,9 @@ class PartitionCounts:
         self._last = 0
 
     def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
-        """Adds the next stored message. Of a message in chunks, which stands at its last one, all chunks are chosen:
-        entries from its `first_chunk` on that are acknowledged and no message of their own.
+        """Adds the next stored message. `first_chunk`: first entry of a message in chunks, which stands at its last
+        one, None: it has no chunks. All chunks are chosen: entries from there on that are acknowledged and no message
+        of their own.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
         _extend(self._met, ledger, entry)
@@ -186,6 +189,8 @@ class PartitionCounts:
 
 
 def duration_of(messages: int, rate: float | None, *, measured: bool, arriving: float) -> ReplayDuration:
-    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second come."""
+    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second
+    come. Its `ms` is None if the rate is unknown or not above `arriving`.
+    """
     ms = round(messages / (rate - arriving) * 1000) if rate is not None and rate > arriving else None
     return {"rate": rate, "measured": measured, "arriving": round(arriving, 1), "ms": ms}

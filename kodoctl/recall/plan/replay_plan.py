@@ -81,7 +81,7 @@ def _not_a_plan(detail: str, file: str) -> InvalidFileError:
 
 
 def hash_of(plan: ReplayPlanDocument) -> str:
-    """Short hash of a plan, for users to compare."""
+    """Short hash of a plan, for users to compare: the first 12 characters of its seal."""
     return plan["seal"][:HASH]
 
 

@@ -210,9 +210,9 @@ class LetterSelection:
     def finish(
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Returns the lanes, the letters with their numbers, the letters that are only acknowledged, and the
-        summary. `table`: the file for the letters if they are too many for memory; then `written` describes the
-        file, and both sequences of letters are empty.
+        """Returns the lanes, the letters with their numbers, the letters that are only acknowledged, and the summary.
+        `table`: the file for the letters if they are too many for memory; then `written` describes the file, and both
+        sequences of letters are empty; None: all are in memory.
         """
         with self._store:
             self._take_those_not_done()
@@ -363,7 +363,9 @@ def _by_age(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def count_values(values: Iterable[str]) -> dict[str, int]:
-    """Number of occurrences by value, the most frequent first; those after the first MOST_SHOWN are counted as one."""
+    """Number of occurrences by value, the most frequent first; those after the first 20 (MOST_SHOWN) are counted
+    together, as `(5 others)` for example.
+    """
     return _most(Counter(values))
 
 

@@ -54,7 +54,8 @@ def waiting_lanes(
     names: Collection[str] = (),
 ) -> list[WaitingLane]:
     """All lanes of the file in which messages wait, in its order; only those of the given ground topic, subscription
-    and `names`. Raises UsageError for a name that the file does not have, and if there is no such lane.
+    and `names`, such as `L1/retrying`. None and () restrict nothing. Raises UsageError for a name that the file does
+    not have, and if there is no such lane.
     """
     if topic is not None and subscription is not None:
         found_subscription(topology, topic, subscription)

@@ -215,8 +215,8 @@ class ReceiptTracker:
                 self._changed.notify_all()
 
     def wait(self, batch: SendBatch) -> None:
-        """Waits until every message that was sent has its receipt. Gives up after SILENCE seconds without a receipt, or
-        PATIENCE seconds once `stop` is set: a lost connection may never return. Messages without a receipt then have no
+        """Waits until every message that was sent has its receipt. Gives up after 90 s (SILENCE) without a receipt, or
+        5 s (PATIENCE) once `stop` is set: a lost connection may never return. Messages without a receipt then have no
         outcome, the batch is `left`, and `stop` is set, so that nothing more is sent.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:

@@ -65,10 +65,10 @@ def stretches(
 ) -> list[Stretch]:
     """Stretches of lanes that may have duplicates.
 
-    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier
-    attempt left in doubt is stored between the receipts; so is one that the broker had already, without a place.
-    `known`: statuses of one run; `begins`: see
-    PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to their end.
+    An attempt stores its messages after the end of the lane when the attempt began. A message that an earlier attempt
+    left in doubt is stored between the receipts; so is one that the broker had already, without a place. `known`:
+    statuses of one run; `begins`: see PlanLedger; `exclusive`: lanes that only this attempt reads; they are read to
+    their end.
     """
     receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     unplaced: set[str] = set()  # lanes with a message that the broker had already, somewhere

@@ -97,8 +97,8 @@ class PauseClock:
 
 class LanePause:
     """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `finish` after a
-    success, `give_up` if nothing was sent, or `keep` after a failure. All but `begin` return a text for the user about
-    a lane that stays paused, else "".
+    success, `give_up` if nothing was sent, or `keep` after a failure. All but `begin` return a text for the user if the
+    lane stays paused, or if its pause ended although it should last; else "".
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LanePause:
         return self.finish()
 
     def finish(self) -> str:
-        """Ends the order, because nothing is left to do. Raises KodoctlError."""
+        """Ends the order, because nothing is left to do. Returns "". Raises KodoctlError."""
         self._take_back(self._is_of_run)
         return ""
 
@@ -182,7 +182,9 @@ class LanePause:
             return self.keep()
 
     def keep(self) -> str:
-        """Leaves the order as it is. Never raises KodoctlError, which could hide an earlier failure."""
+        """Leaves the order as it is, and returns a text about it in any case. Never raises KodoctlError, which could
+        hide an earlier failure.
+        """
         try:
             return self._text(self._standing(self._store.read(self._clock.now())))
         except KodoctlError:

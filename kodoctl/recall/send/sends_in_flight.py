@@ -54,7 +54,7 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets its outcome; `note`: the reason if it was not sent."""
+        """Sets its outcome; `note`: the reason if it was not sent, or was discarded."""
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock
 

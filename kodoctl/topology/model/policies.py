@@ -94,6 +94,19 @@ def _full_topic(name: str) -> str:
     return name
 
 
+def _filter_name(name: str) -> str:
+    if not re.match(_FILTER_NAME, name):
+        raise wrong_value(_ONE_FILTER)
+    return name
+
+
+_FILTER_NAME: Final = r"^[^,\s]+$"
+_ONE_FILTER: Final = (
+    "write one name in each line of the list: Pulsar keeps the names as one text, with commas between them"
+)
+FilterName = Annotated[
+    Text, AfterValidator(_filter_name), Field(json_schema_extra={**pattern_words(_FILTER_NAME, _ONE_FILTER)})
+]
 OffloadSetting = Annotated[Text, AfterValidator(_offload_setting)]
 PropertyName = Annotated[Text, AfterValidator(_property_name)]
 _FULL_TOPIC: Final = r"^persistent://[^/]+/[^/]+/.+$"
@@ -307,7 +320,7 @@ class SharedPolicies(FileModel):
     """How fast messages are sent to each other cluster."""
     subscription_types: OrInherit[NotEmpty[SubscriptionType]] | None = optional_like(["failover", "exclusive"])
     """Types with which clients may subscribe. Of a topic: of its ready topics, because state topics are read as shared."""
-    entry_filters: OrInherit[NotEmpty[Text]] | None = optional_like(["orders-filter"])
+    entry_filters: OrInherit[NotEmpty[FilterName]] | None = optional_like(["orders-filter"])
     """Filters of the broker that decide which messages consumers are handed. Each must be installed there."""
     pause_on_ack_state_loss: OrInherit[Literal[True]] | None = optional_like(True)
     """Whether delivery pauses while a subscription has more acknowledged ranges than the broker can store."""

@@ -180,8 +180,8 @@ class RateLimit(FileModel):
 
 
 class ConcurrencyLimit(FileModel):
-    """Limit of handlers that run at once. At the limit, a message waits in its worker, and messages that the limit
-    allows go first.
+    """Limit of handlers that run at once. Messages over the limit wait in memory, and the scheduler passes over them. A
+    deferred message counts until it ends.
     """
 
     kind: Literal["concurrency"]

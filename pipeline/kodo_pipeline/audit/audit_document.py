@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 class AuditReason(TypedDict):
     """One reason of the verdict. `kind`: a word for programs; `text`: a sentence for people; `proves`: the verdict that
-    this reason alone would give.
+    this reason alone would give, `loss` or `inconclusive`.
     """
 
     kind: str
@@ -31,9 +31,10 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries that
-    ingests planned to read, and that they read. `from_creation`: no message was deleted before the first ingest read
-    the partition; always true for topics that no producer writes to. `problems`: texts for people.
+    """Coverage of one partition of `topic` (full name). `entries_planned`, `entries_seen`: numbers of entries in the
+    ranges that were read in full; `problems`: texts for people, one for each range that was not, and others.
+    `from_creation`: no message was deleted before the first ingest read the partition; always true for topics that no
+    producer writes to.
     """
 
     topic: str

@@ -56,8 +56,8 @@ class AuditInputs:
 
     `tables`: all landed rows that no removal covers; `ground`: subscriptions, partitions and lanes to judge; `letters`:
     messages that a recall sent or discarded; `ledger`: address of the recall ledger, "" if none was read; `keys`: keys
-    with which producers sign, None if they do not; `bookings`: write-offs and other facts that no landed row has;
-    `delays`: a function like `delayed_lanes` without its `admin`; the default asks no broker and finds nothing.
+    with which producers sign, None if none are known here; `bookings`: write-offs and other facts that no landed row
+    has; `delays`: a function like `delayed_lanes` without its `admin`; the default asks no broker and finds nothing.
     """
 
     snapshot: LandingSnapshot
@@ -88,7 +88,8 @@ def load_inputs(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditInputs:
     """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
-    which producers sign, None if they do not. Raises KodoctlError (K589) if the landing was read from another cluster.
+    which producers sign, None if none are known here. Raises KodoctlError: K589 if the landing was read from another
+    cluster, K573 if files of the landing are missing.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
     letters = tuple(_letters(expansion, ledger))

@@ -55,8 +55,8 @@ class SettledTotals:
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
-        """Totals with which an audit of all rows begins: the counts of settled messages whose rows were removed. All
-        are zero if `record` is None (no rows were removed).
+        """Totals with which an audit of all rows begins: the counts of settled messages whose rows were removed, except
+        `fates` and `contradictions`, which begin empty. All are zero if `record` is None (no rows were removed).
         """
         if record is None:
             return cls()
@@ -138,13 +138,13 @@ class AuditState:
 
     @property
     def is_small(self) -> bool:
-        """True if the state is small enough for one commit: `totals.meant` has at most `_MOST` items."""
+        """True if the state is small enough for one commit: `totals.meant` has at most 10,000 items (`_MOST`)."""
         return len(self.totals.meant) <= _MOST
 
 
 def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
     """True if the last audit used other rules of judgement, or another format of the state, than this version of
-    kodoctl.
+    kodoctl; False if there was no audit.
     """
     found = _last_audit(commits)
     return found is not None and found.facts.get("rules") != _RULES
@@ -200,8 +200,8 @@ def last_batch(commits: Iterable[LandingCommit]) -> int:
 
 
 def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
-    """Number of landed rows of `events` and of `transitions`, by table name. The audit judges the rows of these two
-    tables once.
+    """Number of rows of `events` and of `transitions` that ever landed, by table name; rows that were removed since
+    count. The audit judges the rows of these two tables once.
     """
     return {table.name: rows_of(commits, table) for table in JUDGED}
 

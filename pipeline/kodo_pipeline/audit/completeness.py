@@ -39,7 +39,7 @@ def missing_of(ranges: DataFrame) -> DataFrame:
     """Finds subscriptions with missing or repeated record numbers: (family, missing, repeats, runs).
 
     `ranges`: result of `record_ranges`. `missing`: count of numbers that no record has; `repeats`: count of records
-    with the number of another record; `runs`: some worker runs with missing numbers, at most `_SOME`.
+    with the number of another record; `runs`: the first three worker runs with missing numbers, sorted.
     """
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     holed = F.when(F.col("missing") > 0, F.col("run"))

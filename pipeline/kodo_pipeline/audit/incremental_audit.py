@@ -88,16 +88,14 @@ def run_audit(
     options: AuditOptions,
 ) -> AuditDocument:
     """Audits a landing, and returns the report on everything that landed. Stores the state for the next audit in the
-    landing, unless the landing has few rows or the options forbid it. `ledger`: address of the recall ledger; `keys`:
-    see kodo_pipeline.audit.job.classify_landing.
+    landing, unless the landing has few rows, the options forbid it, or it cannot be stored (`judged.unsaved` in the
+    report says why). `ledger`: address of the recall ledger; `keys`: see kodo_pipeline.audit.job.classify_landing.
     """
     return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 
 
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
-    """Audits `inputs`, and returns the report. Stores the state for the next audit, unless the landing has few rows or
-    the options forbid it.
-    """
+    """Audits `inputs`, and returns the report. Stores the state for the next audit as `run_audit` does."""
     with judged_landing(spark, landing, inputs, options) as judged:
         return judged.document
 

@@ -73,10 +73,11 @@ _FATES: Final = tuple(MessageStatus)
 class AuditResult:
     """Classified places of an audit, which Spark caches for several queries.
 
-    `tables`: all landed rows; `rows`: the judged rows; `lanes`: the rows of `ground` as a table
+    `tables`, `ground`, `keys`, `bookings`: as given to `classify_landing`, so that `tables` has only new rows if
+    earlier audits judged the others; `rows`: the judged rows; `lanes`: the rows of `ground` as a table
     (kodo_pipeline.audit.positions.LANES); `outcomes`, `verdicts`: results of `outcomes` and `place_outcomes` of
-    kodo_pipeline.audit.classify; `settled`: counts of earlier audits; `keys`: keys with which producers sign; `resent`:
-    number of lost messages that were sent again, by (ground topic, subscription).
+    kodo_pipeline.audit.classify; `settled`: counts of earlier audits; `resent`: number of lost messages that were sent
+    again, by (ground topic, subscription).
     """
 
     tables: LandedTables
@@ -125,7 +126,7 @@ class AuditResult:
     def places(self, topic: str | None, subscription: str | None, most: int) -> list[tuple[str, str, str]]:
         """Places of lost, unknown and unproved messages: (full name of the topic, subscription,
         `ledger:entry:partition:batch index`), sorted, the first `most` of them. `topic`: ground topic, None: all;
-        `subscription`: None: all.
+        `subscription`: None: all. Runs a query.
         """
         from pyspark.sql import functions as F
 
@@ -175,8 +176,9 @@ def classify_landing(
 
     `tables`: all landed rows, or, with `carried`, only those that landed after the last audit; `ground`: result of
     kodo_pipeline.audit.last_audit.landed_scope; `letters`: entries of the recall ledger; `keys`: keys with which
-    producers sign, by which only marks with a valid signature are believed, None: producers do not sign; `carried`:
-    rows and counts of earlier audits, None: all rows are judged; `bookings`: facts that no landed row has.
+    producers sign, by which only marks with a valid signature are believed, None: none are known, and every mark is
+    believed, but no loss is proved on a topic whose marks are signed; `carried`: rows and counts of earlier audits,
+    None: all rows are judged; `bookings`: facts that no landed row has.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)

@@ -60,8 +60,8 @@ class StateBefore:
 
 class StateWriter:
     """Writer of the state of one audit. Neither a failed write nor a lock that another audit has fails the audit:
-    `save` returns the reason, and the next audit judges all rows. The constructor takes the lock for one audit at a
-    time, until `stack` is closed, and removes files of killed audits.
+    `save` returns the reason, and the next audit continues from the state before, if there is one. The constructor
+    takes the lock for one audit at a time, until `stack` is closed, and removes files of killed audits.
     """
 
     def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:

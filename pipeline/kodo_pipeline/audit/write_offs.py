@@ -52,7 +52,7 @@ class WrittenOff(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class WriteOffs:
     """All write-offs of a landing. `counts`: number that was written off, by item (with its `number` set to 0);
-    `notes`: a sentence for each of the newest bookings, newest first, and one for all earlier ones.
+    `notes`: a sentence for each of the five newest bookings, newest first, and one for all earlier ones.
     """
 
     counts: Mapping[WrittenOff, int]

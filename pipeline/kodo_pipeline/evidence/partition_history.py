@@ -67,7 +67,7 @@ class PartitionHistory:
         return sorted({mark.taken for mark in self.marks})
 
     def at(self, taken: int) -> dict[str, CursorSnapshot]:
-        """Cursors by subscription, in the snapshot that was taken at `taken` (ms since the epoch)."""
+        """Cursors by subscription, in the snapshot that was taken at `taken` (ms since the epoch); {} if none was."""
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
 
     @property

@@ -46,7 +46,7 @@ class EventSource(DataSource):
         return "kodoctl-events"
 
     def schema(self) -> StructType:
-        """Schema of the table `events`, with its partition column."""
+        """Schema of the table `events`, with the column `date`."""
         return EVENTS.spark(dated=True)
 
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name

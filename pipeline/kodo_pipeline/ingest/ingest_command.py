@@ -86,10 +86,14 @@ def ingest(
 
 
 class IngestProgress(PipelineProgress):
-    """Progress of an ingest, as text or JSON lines: its topics, each batch, and the result."""
+    """Progress of an ingest, as text or JSON lines: how many topics it reads (in JSON also which), each batch, the
+    result.
+    """
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints which topics will be read, and which do not exist. Raises ClusterError if there is none to read."""
+        """Prints how many topics will be read, and how many do not exist; JSON has their names. Raises ClusterError if
+        there is none to read.
+        """
         if not topics:
             detail = f"{expansion.name} is not applied there: `kodoctl apply FILE` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))

@@ -43,9 +43,7 @@ class CheckpointBatch:
 
 
 def parse_batch(number: int, offsets: str, commit: str) -> CheckpointBatch | None:
-    """Parses a batch from the texts of its two files; None if they have another format than that of Spark's version
-    `_VERSION`.
-    """
+    """Parses a batch from the texts of its two files; None if they have another format than Spark's version `v1`."""
     version, *lines = offsets.split("\n")
     if version != _VERSION or len(lines) != 2 or commit.partition("\n")[0] != _VERSION:
         return None
@@ -65,7 +63,9 @@ class StreamCheckpoint:
         self._offsets, self._commits = folder / "offsets", folder / "commits"
 
     def last(self) -> CheckpointBatch | None:
-        """The last batch, if it is complete. None if there is none, or if only Spark can continue."""
+        """The last batch, if it is complete. None if there is none, or if only Spark can continue: the batch is not
+        complete, or its files have a format that `parse_batch` does not know.
+        """
         latest, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
         if latest < 0 or latest != complete:
             return None

@@ -75,7 +75,7 @@ class LandedFlags:
 
     @property
     def typed(self) -> str:
-        """The arguments as text for a shell, for hints that name another command."""
+        """The topology file, `--env` and `--landing` as text for a shell, for hints that name another command."""
         return command_line(self.topology, self.env, self.landing)
 
     def settings(self) -> SparkSettings:
@@ -117,7 +117,9 @@ def page_stem(expansion: Expansion) -> str:
 
 
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
-    """The settings, changed to those of a light session if the landing `place` is small."""
+    """The settings with `light` set if the landing `place` is small (`Landing.is_small`), else cleared. Reads the
+    commits.
+    """
     return replace(settings, light=place.is_small())
 
 
@@ -138,8 +140,9 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
 
 
 def tell_warnings(paths: Sequence[str], warnings: Sequence[Diagnostic]) -> None:
-    """Prints how many warnings the topology files have, and the command that shows them. The warnings themselves are
-    not printed, because a user of this command did not ask about the files.
+    """Prints on standard error how many warnings the topology files have, and the command that shows them; prints
+    nothing without warnings. The warnings themselves are not printed, because a user of this command did not ask about
+    the files.
     """
     if warnings:
         tell(f"{many(len(warnings), 'warning')} about the file: {shlex.join(['kodoctl', 'lint', *paths])}")

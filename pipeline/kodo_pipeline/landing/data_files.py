@@ -41,7 +41,9 @@ class DataFile:
 
     @property
     def batch(self) -> int:
-        """Number of the batch, from the name of the file's first folder; -1 for a file that no ingest wrote."""
+        """Number of the batch, or of the last batch of a merged file, from the name of the file's first folder; -1 for
+        a file without rows of an ingest.
+        """
         found = _BATCH.match(self.path)
         return int(found[1]) if found else -1
 

@@ -24,9 +24,9 @@ Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
 def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change: Change | None = None) -> DataFile:
-    """Writes the rows of `files`, which are of one partition, into one new file and returns it; it counts when a commit
-    names it. `change`: called with each batch of rows, and may change rows or leave some out; None: the rows stay as
-    they are. If it raises, an incomplete file stays in the folder, and no commit names it.
+    """Writes the rows of `files` (one at least, all of one partition) into one new file and returns it; it counts when
+    a commit names it. `change`: called with each batch of rows, and may change rows or leave some out; None: the rows
+    stay as they are. If anything raises, an incomplete file stays in the folder, and no commit names it.
     """
     made = PartFile(table.folder, table.table, attempt, files[0].partition)
     try:
@@ -40,8 +40,8 @@ def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change
 
 
 def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a file with the columns of `schema`; columns that the file lacks are null. Raises KodoctlError
-    (K573) if the file does not exist or has another number of rows than recorded.
+    """Yields the rows of a file with the columns of `schema`; columns that the file lacks are null. The iteration
+    raises KodoctlError (K573) if the file does not exist or has another number of rows than recorded.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -40,7 +40,9 @@ _MISSING: Final = "not found"  # what delta-rs says of a file that it does not f
 
 
 class ConcurrentCommitError(Exception):
-    """Another writer committed to the table first."""
+    """Another writer committed to the table first: nothing was changed, and the caller may read the table and try
+    again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class TableVersion:
 
 
 class LandingTable:
-    """One table of the landing, for use by one thread. Its methods raise KodoctlError: K573 if the store refuses an
-    operation, K584 if another kodoctl, or another program, wrote the table in a format that is not supported.
+    """One table of the landing, in its own folder below `landing`, for use by one thread. The constructor opens
+    nothing. The methods raise KodoctlError: K573 if the store refuses an operation, K584 if another kodoctl, or another
+    program, wrote the table in a format that is not supported.
     """
 
     def __init__(self, landing: Storage, table: Table) -> None:
@@ -66,8 +69,8 @@ class LandingTable:
         self._uri = self.folder.address
 
     def load(self) -> DeltaTable | None:
-        """Opens the newest version of the table; None if there is no table. Raises KodoctlError (K584) if its format is
-        not supported.
+        """Opens the newest version of the table; None if there is no table. Each call updates and returns the same
+        object. Raises KodoctlError (K584) if its format is not supported.
         """
         with self._report_errors():
             found = self._open()
@@ -206,7 +209,9 @@ class LandingTable:
             found.cleanup_metadata()
 
     def replaced(self, hours: int = 0) -> list[str]:
-        """Paths of files that were replaced at least `hours` ago, as far as the log still names them."""
+        """Paths, relative to the table's folder, of files that were replaced at least `hours` ago, as far as the log
+        still names them; [] if there is no table.
+        """
         found = self.load()
         if found is None:
             return []
@@ -214,8 +219,9 @@ class LandingTable:
             return [unquote(one) for one in found.vacuum(hours, dry_run=True, enforce_retention_duration=False)]
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
-        """Replaces all rows of the table, which has few, by `rows`, as the application transaction `number`. Raises
-        ConcurrentCommitError if the table has changed since it was read, or has that number, or a later one, already.
+        """Replaces all rows of the table, which has few, by `rows`, as the application transaction `number`; creates
+        the table if there is none. Raises ConcurrentCommitError if another writer commits meanwhile, or if the table
+        has that number, or a later one, already.
         """
         import deltalake
         import pyarrow as pa
@@ -230,7 +236,9 @@ class LandingTable:
             )
 
     def rows(self, column: str | None = None, value: str = "") -> list[dict[str, Any]]:
-        """Reads all rows, or those with `value` in `column`, into memory as dictionaries; [] if there is no table."""
+        """Reads all rows, or those with `value` in `column`, into memory as dictionaries; [] if there is no table or no
+        such row.
+        """
         import pyarrow.compute as pc
 
         found = self.load()

@@ -44,8 +44,9 @@ class StoredFile(NamedTuple):
 
 
 class Storage:
-    """A folder on a disk or in an object store. `uri`: absolute path or URI, in Spark's form; `local`: path of a folder
-    on a disk, None for a store. The methods raise KodoctlError (K573) if the store refuses an operation.
+    """A folder on a disk or in an object store, which need not exist. The constructor takes a relative path too, and
+    connects to nothing. `uri`: absolute path or URI, in Spark's form; `local`: path of a folder on a disk, None for a
+    store. The methods raise KodoctlError (K573) if the store refuses an operation.
     """
 
     def __init__(self, uri: str) -> None:
@@ -58,7 +59,7 @@ class Storage:
 
     @property
     def address(self) -> str:
-        """The URI in the form that Arrow and delta-rs take."""
+        """The URI in the form that Arrow and delta-rs take, with `s3://` for Spark's `s3a://`."""
         return next(
             (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
         )
@@ -83,7 +84,9 @@ class Storage:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def opened(self) -> tuple[Any, str]:
-        """Connects to the store, and returns (Arrow's file system, path of the folder in it)."""
+        """Returns (Arrow's file system, path of the folder in it). The first call makes the file system, later ones
+        reuse it.
+        """
         with self._fs() as found:
             return found
 
@@ -94,7 +97,7 @@ class Storage:
         self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Writes the file `name` atomically. An existing file is replaced."""
+        """Writes the file `name` atomically, in a folder that is created if needed. An existing file is replaced."""
         with self._fs(name) as (system, base):
             if self.local is None:
                 with system.open_output_stream(f"{base}/{name}") as out:  # stores show an object when it is whole
@@ -133,7 +136,7 @@ class Storage:
         return sorted(self.written())
 
     def written(self) -> dict[str, StoredFile]:
-        """Size and time of each file in this folder at any depth, by relative path."""
+        """Size and time of each file in this folder at any depth, by relative path; {} without a folder."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
@@ -165,7 +168,7 @@ class Storage:
                 _remove_empty(self.local / name, before)  # type: ignore[operator]
 
     def folders(self) -> list[str]:
-        """Sorted names of the folders directly in this one."""
+        """Sorted names of the folders directly in this one; [] without a folder."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
@@ -222,7 +225,7 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Calls `read`, up to `_TRIES` times within two seconds if the store is busy, and returns its result. Other errors
+    """Calls `read`, five times at most within two seconds if the store is busy, and returns its result. Other errors
     are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer than the
     few requested bytes: Amazon's library then reports that the caller could not take the answer.
     """

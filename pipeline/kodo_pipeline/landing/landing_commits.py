@@ -64,8 +64,9 @@ class TableFiles:
 @dataclass(frozen=True, slots=True)
 class LandingCommit:
     """A commit of the landing. `batch`: number of a batch of messages, from 0; None for the beginning or end of a run,
-    and for other writers (rollups, audits), whose kind `run` names. `at`: ms since the epoch; `tables`: added files by
-    table name; `facts`: more figures, by name; `number`: position among all commits, from 0, -1 before it is committed.
+    and for other writers (rollups, audits), whose kind `run` names, and for the merged old commits (`run` is
+    `history`). `at`: ms since the epoch; `tables`: added files by table name; `facts`: more figures, by name; `number`:
+    position among all commits, from 0, -1 before it is committed.
     """
 
     run: str
@@ -131,7 +132,7 @@ def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: 
     """Rows of the table `commits` after `added` is appended as the next commit to `known`.
 
     Of rollups, audits and the like only the last commit is kept. Old commits are merged into one row, so that a commit
-    costs the same after years, unless `whole` is True. Only the newest `_KEPT` commits name their files.
+    costs the same after years, unless `whole` is True. Only the newest 16 commits (`_KEPT`) name their files.
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
     rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)
@@ -190,7 +191,9 @@ def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
 
 
 def added_to(commit: LandingCommit, name: str) -> int:
-    """Number of the last commit that added files to the table `name`; `commit` may be a merged one, of several commits."""
+    """Number of the last commit that added files to the table `name`. `commit`: has that table in `tables`; it may be a
+    merged one, of several commits.
+    """
     return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
 
 
@@ -244,20 +247,22 @@ def unlike_commits(
 
 
 def unfinished_runs(commits: Sequence[LandingCommit]) -> list[str]:
-    """Sorted ids of the runs that began after the last run that ended by itself: they were interrupted, or still run."""
+    """Sorted ids of the ingests that began later than the last one that ended by itself: they were interrupted, or
+    still run.
+    """
     read = read_at(commits)
     return sorted(one.run for one in commits if _begins(one) and one.at > read)
 
 
 def read_at(commits: Sequence[LandingCommit]) -> int:
-    """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
+    """Start time of the last ingest that ended by itself, ms since the epoch; 0 if there is none."""
     ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
     starts = [one.at for one in commits if _begins(one) and one.run in ended]
     return max([*starts, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
 
 
 def last_begin(commits: Iterable[LandingCommit]) -> int:
-    """Start time of the last run, whether it ended or not, ms since the epoch; 0 if there is none."""
+    """Start time of the last ingest, whether it ended or not, ms since the epoch; 0 if there is none."""
     known = [
         one.facts["read_at"] if one.run == HISTORY else one.at for one in commits if one.run == HISTORY or _begins(one)
     ]
@@ -265,14 +270,14 @@ def last_begin(commits: Iterable[LandingCommit]) -> int:
 
 
 def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
-    """Commit of the beginning of the last run that ended by itself; None if there is none."""
+    """Commit of the beginning of the last ingest that ended by itself; None if there is none."""
     read = read_at(commits)
     return next((one for one in commits if _begins(one) and one.at == read), None)
 
 
 def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
-    """Namespace of the landed topics: that of the last run that ended by itself, else of the first run that began; None
-    if unknown.
+    """Namespace of the landed topics: that of the last ingest that ended by itself, else of the first one that began;
+    None if unknown.
     """
     begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
     topics = begin.facts.get("topics") if begin else None
@@ -306,12 +311,12 @@ def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
 
 
 def rows_of(commits: Iterable[LandingCommit], table: Table) -> int:
-    """Number of rows that all commits added to a table."""
+    """Number of rows that these commits added to a table; rows that were removed since are counted too."""
     return sum(one.tables[table.name].rows for one in commits if table.name in one.tables)
 
 
 def times_of(commits: Iterable[LandingCommit], table: Table) -> tuple[int, int] | None:
-    """(first, last) value of a table's time column over all commits, in ms since the epoch; None if no row has one."""
+    """(first, last) value of a table's time column over these commits, in ms since the epoch; None if no row has one."""
     found = [one.tables[table.name] for one in commits if table.name in one.tables]
     times = list(chain.from_iterable((at for at in (one.since, one.until) if at is not None) for one in found))
     return (min(times), max(times)) if times else None

@@ -83,8 +83,9 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Landing of one topology in one environment, below the address `uri`, for use by one thread. The constructor reads
-    nothing. It raises KodoctlError (K573) for a path that Delta or Spark would interpret in another way.
+    """Landing of one topology in one environment (None: the folder `base`), in the folder TOPOLOGY/ENVIRONMENT below
+    the address `uri`, for use by one thread. The constructor reads nothing. It raises KodoctlError (K573) for a path
+    that Delta or Spark would interpret in another way.
     """
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
@@ -106,9 +107,10 @@ class Landing:
         return self.root / "_work" / run / "coverage"
 
     def commits(self, *, former: bool = False) -> list[LandingCommit]:
-        """Reads all commits in order; [] if nothing has landed. Raises KodoctlError: K573 if the table cannot be read,
-        K584 if the landing has manifests of a former kodoctl. `former`: such a landing is read too (for its
-        conversion).
+        """Reads the commits, sorted by number; [] if nothing has landed. Old commits are merged into one, and of
+        rollups, audits and the like only the last is there. Raises KodoctlError: K573 if the table cannot be read, K584
+        if the landing has manifests of a former kodoctl or the table another format. `former`: a landing with manifests
+        is read too (for its conversion).
         """
         if not former:
             self._refuse_former()
@@ -121,9 +123,9 @@ class Landing:
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """Files of these tables as of one commit. The tables are read before the commits, which are then at least as
-        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits, or files or rows
-        that they name, are missing in the logs of the tables; whether the files exist is not checked
-        (LandingTable.damage does). `former`: see `commits`.
+        new, and name the files that a table does not have yet. Raises KodoctlError (K573) if commits were lost, if a
+        table lacks files that were committed to it, or if one of TABLES has another number of rows; whether the files
+        exist is not checked (LandingTable.damage does). `former`: see `commits`.
         """
         files: dict[str, list[DataFile] | None] = {}
         for _ in range(_READS):
@@ -141,13 +143,18 @@ class Landing:
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
     def is_small(self) -> bool:
-        """True if the tables that Spark reads have at most FEW rows together."""
+        """True if the tables that Spark reads (events, transitions, and those of a rollup) have at most FEW (50,000)
+        rows together, by the commits.
+        """
         return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
-        """Commits the files that `commit` names, so that their rows count from now on, and returns the commit with its
-        number. The same commit again changes nothing. `behind`: number of the newest commit of the same run on which
-        this one is based; `former`: see `commits`. Raises LockedError if another writer committed first.
+        """Commits the files that `commit` names, so that their rows count from now on, adds them to the tables, and
+        returns the commit with its number. If the same run has committed the same batch, beginning or end before,
+        nothing changes, and that commit is returned. `behind`: for a kind of which only the last commit is kept
+        (`is_replaced`), the number of the commit that this one replaces, None: there is none; `former`: see `commits`.
+        Raises LockedError if another run has committed the same batch, if the last commit of that kind is not `behind`,
+        or if others commit without end. Other commits meanwhile do no harm.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):
@@ -173,9 +180,9 @@ class Landing:
         raise self._locked_error(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
-        """Adds to each table the files that a killed writer committed and did not add. Returns all commits. Raises
-        KodoctlError (K573) if commits were lost: their numbers would be used again, and tables that have these numbers
-        would ignore the new files.
+        """Adds to each table the files that a killed writer committed and did not add. Returns what `commits` does.
+        Raises KodoctlError (K573) if commits were lost: their numbers would be used again, and tables that have these
+        numbers would ignore the new files.
         """
         known = self.snapshot(*TABLES, former=former).commits
         self._add_files(known)
@@ -202,7 +209,7 @@ class Landing:
 
     def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
         """Writes a few rows into files without Spark, and returns the files, which count when a commit names them.
-        `attempt`: folder of the files.
+        `attempt`: name of the folder of the files, in the folder of the table.
         """
         import pyarrow as pa
 
@@ -218,8 +225,8 @@ class Landing:
         self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
     ) -> TableFiles:
         """Writes the rows of a frame into files, and returns the files, which count when a commit names them.
-        `attempt`: folder of the files; `replaced`: see `TableFiles`; `few`: the rows fit into this process, which
-        writes them.
+        `attempt`: name of the folder of the files, in the folder of the table; `replaced`: see `TableFiles`; `few`: the
+        rows fit into this process, which collects and writes them instead of Spark.
         """
         files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
         return TableFiles.of(files, replaced)
@@ -229,7 +236,9 @@ class Landing:
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Reads the rows that have `value` in `column`, without Spark."""
+        """Reads the rows of a table that have `value` in `column`, without Spark; [] if there are none. Rows that a
+        killed writer committed and did not add are missing until `recover`.
+        """
         return self._tables[table.name].rows(column, value)
 
     def read(
@@ -241,9 +250,9 @@ class Landing:
         until: int | None = None,
         snapshot: LandingSnapshot | None = None,
     ) -> DataFrame:
-        """Committed rows of a table as a frame. `since`, `until` (ms of the table's time column): files without rows
-        from `since` to before `until` are skipped, but the rows of the other files are not filtered. `snapshot`: read
-        as of it, so that several tables are consistent; None: the newest commit.
+        """Committed rows of a table as a frame. `since`, `until` (ms of the table's time column; None: no bound): files
+        without rows from `since` to before `until` are skipped, but the rows of the other files are not filtered.
+        `snapshot`: read as of it, so that several tables are consistent; None: the newest commit.
         """
         found = (snapshot or self.snapshot(table)).files[table.name]
         return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
@@ -252,7 +261,8 @@ class Landing:
         self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
     ) -> DataFrame:
         """Rows of these files of the table as a frame; without files it has no rows. `dated`: with the column `date`.
-        Few rows become one partition, so that no query shuffles them. If a file is missing, queries fail with its name.
+        At most FEW rows in small files become one partition, so that no query shuffles them. If a file is missing,
+        queries fail with its name.
         """
         schema = table.spark(dated=dated)
         folder = self._tables[table.name].folder.uri
@@ -265,8 +275,8 @@ class Landing:
 
     def check(self) -> None:
         """Prepares the folder for a writer: creates it if needed, and marks it so that a former kodoctl refuses it.
-        Raises KodoctlError if the folder cannot be written, or if the landing has batches and its checkpoint is missing
-        (the messages would be read again).
+        Raises KodoctlError: K573 if the folder cannot be written, or if the landing has batches and its checkpoint is
+        missing (the messages would be read again); K584 if a former kodoctl made the landing.
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -301,7 +311,9 @@ class Landing:
         (self._notes(what) / run).write(_STARTED, {"run": run})
 
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
-        """Removes the record of `start`. `sweep`: first removes the files of the run that no commit names."""
+        """Removes the record of `start`, and of an ingest also its folder `work`. `sweep`: first removes the files of
+        the run that no commit names.
+        """
         if sweep:
             self._sweep([run], what)
         (self._notes(what) / run).remove()
@@ -334,7 +346,7 @@ class Landing:
         """Context in which no other run of the kind `what` is active in the landing. The value is True if that is
         ensured by a lock. In an object store, and on file systems without locks, no lock is possible: the value is
         False, and of two concurrent writers the second one's commit is refused. Raises LockedError at once, without a
-        wait, if another run has the lock. Creates the folder of the landing.
+        wait, if another run has the lock. Creates the folder of the landing on a disk.
         """
         if self.root.local is None:
             yield False
@@ -353,8 +365,9 @@ class Landing:
 
 
 def must_be_free(landing: Landing, what: str = "ingest") -> None:
-    """Raises LockedError if a run of the kind `what` is active, which is unknown in an object store: then it never
-    raises. For commands that do something slow before they take the lock.
+    """Raises LockedError if a run of the kind `what` is active. In an object store, and on a file system without locks,
+    that is unknown, and nothing is raised. For commands that do something slow before they take the lock. Creates the
+    folder of the landing on a disk.
     """
     with landing.alone(what):
         pass
@@ -398,8 +411,8 @@ def _is_old(name: str) -> bool:
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a mistyped
-    --landing or --env must not look like an empty cluster. `typed`: result of
+    """Raises UsageError (K801) if no ingest has ended by itself; with `messages`, if no message has landed, whether or
+    not an ingest has ended: a mistyped --landing or --env must not look like an empty cluster. `typed`: result of
     kodo_pipeline.landing.command_line.command_line, for hints. Starts no Spark, creates no folder.
     """
     commits = landing.commits()
@@ -414,8 +427,8 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 
 def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
-    """Raises KodoctlError (K590) if the landing has topics of another namespace: two topology files with the same name
-    use the same folder.
+    """Raises KodoctlError (K590) if the landing has topics of another namespace than the topology's: two topology files
+    with the same name use the same folder. Passes if no run has recorded its topics.
     """
     landed = landed_namespace(commits)
     if landed not in (None, expansion.namespace):

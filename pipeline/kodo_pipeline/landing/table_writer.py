@@ -31,8 +31,9 @@ Partition = tuple[str | None, ...]
 
 
 class PartFile:
-    """Writer of one Parquet file of one partition: rows are added until `finish` or `abandon`. `folder`: folder of the
-    table; `attempt`: folder in it for the file. The file has the table's columns without the partition columns.
+    """Writer of one Parquet file of one partition: rows are added until `finish` or `abandon`. The constructor creates
+    the file. `folder`: folder of the table; `attempt`: name of the folder in it for the file. The file has the table's
+    columns without the partition columns (`schema`).
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str, partition: Mapping[str, str | None]) -> None:
@@ -101,7 +102,8 @@ class PartitionDays:
 
 class TableWriter:
     """Writer of one attempt's files, in the folder `attempt` of the table's `folder`. Use it as a context manager;
-    after the block `files` has every file. If the block raises, unfinished files are abandoned.
+    after the block `files` has every file, and no commit names them yet. If the block raises, unfinished files are
+    abandoned.
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
@@ -127,8 +129,8 @@ class TableWriter:
         self.files.append(self._open.pop(values).finish())
 
     def write(self, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
-        """Writes rows with the table's columns, in any order. `days`: value of `date` for each row, None: the day of
-        the table's time column.
+        """Writes rows with the table's columns; neither rows nor columns need an order. `days`: value of `date` for
+        each row, None: the day of the table's time column.
         """
         import pyarrow as pa
 

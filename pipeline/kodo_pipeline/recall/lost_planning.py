@@ -42,8 +42,9 @@ class LostChoice:
 def choose_lost(
     target: TargetOptions, asked: RecallFlags, choice: LostChoice, settings: SparkSettings, output: Format
 ) -> None:
-    """Audits the landing, and makes a plan for each lane that lost messages; writes the plans to their files and prints
-    them, as JSON in one document `{"plans": […]}`. Sends nothing. Raises KodoctlError.
+    """Audits the landing, and makes a plan for the lane of `choice`, or for each lane that lost messages, of the topic
+    and subscription that `asked` names ("": all); if both are named and no lane lost any, one empty plan. Writes the
+    plans to their files and prints them, as JSON in one document `{"plans": […]}`. Sends nothing. Raises KodoctlError.
     """
     if asked.to is not None:
         detail = "--to: a lost message goes back to where it was lost; leave out --to"

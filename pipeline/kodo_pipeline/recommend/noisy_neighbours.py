@@ -100,7 +100,7 @@ class LevelMove:
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
     """Recommends moves for one subscription: first tenants that leave their level, the most harmful one first, then
-    tenants that return, if the newest RECENT windows are known.
+    tenants that return to L1. Nobody returns unless windows are known as far back as the newest RECENT (12).
     """
     if not case.slices:
         return []

@@ -32,7 +32,9 @@ def document(
     victims: Mapping[LevelMove, Sequence[WaitingTenant]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
-    """Makes the JSON document of recommendations, with an empty patch. `window`: width of a window in ms; `goal`: ms."""
+    """Makes the JSON document of recommendations, with an empty patch. `moves`: those with the action `exclusive` are
+    left out, because `levels` has them; `window`: width of a window in ms; `goal`: ms.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,

@@ -88,7 +88,9 @@ class SubscriptionSlots:
     slices: Sequence[SlotWindow]
 
     def recent(self) -> list[SlotWindow]:
-        """The newest windows, oldest first: those that begin within RECENT widths of the newest one."""
+        """The newest windows, oldest first: those that begin within RECENT (12) widths up to and including the newest
+        one.
+        """
         if not self.slices:
             return []
         since = max(one.at for one in self.slices) - (RECENT - 1) * self.width
@@ -124,7 +126,7 @@ class SettingChange:
     `who`: the lanes or the tenant that used the slots; `busy`: how many of the `total` slots of one worker they used,
     on average over `windows` (starts of windows in ms); `needed`: slots that the others need. `late`, `late_else`:
     shares of the others' runs that began later than the goal, in these windows and in all others. `by`: property of a
-    limit.
+    limit, "" for other actions.
     """
 
     topic: str

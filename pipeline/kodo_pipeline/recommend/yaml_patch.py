@@ -317,7 +317,9 @@ def yaml_scalar(text: str) -> str:
 
 
 def unified_diff(name: str, before: str, after: str) -> str:
-    """Unified diff of a file, for `git apply`. `name`: path of the file from the root of its repository."""
+    """Unified diff of a file, for `git apply`; "" if the texts are equal. `name`: path of the file from the root of its
+    repository.
+    """
     return "".join(_diff(name, before, after))
 
 

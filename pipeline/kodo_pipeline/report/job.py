@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 class RollupTables(NamedTuple):
     """Counted tables, as those of `kodoctl pipeline rollup`, but several rows may have the same key. `width`: width of
-    a window in ms; `bounds`: time span of the charts; `failures`: has each failure in one row only.
+    a window in ms; `bounds`: time span of the charts; `failures`: counts, none of a failure twice.
     """
 
     rollup: DataFrame

@@ -66,7 +66,8 @@ class ReportTenant(TenantCounts):
 
 class TenantGroup(TypedDict):
     """Sums over all noisy tenants of a topic, or over all others. `names`: the noisy tenants, [] for the others;
-    `tenants`: number of tenants; `share`: share of the messages sent, 0 to 1.
+    `tenants`: number of tenants; `arrivals`: messages that they sent; `latency_ms`: percentiles (p50, p95, p99) of the
+    time until done, null: nothing was done; `share`: share of the messages sent, 0 to 1.
     """
 
     tenants: int

@@ -73,8 +73,9 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: Dat
 
 
 def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
-    """(rows of the CAUSES most frequent failures, number of all failures). `reason` in a row is one of those with this
-    cause. `counted`: the table `failures`, with each failure in one row.
+    """Returns (the CAUSES most frequent groups of failures, number of all failures). A group has one topic,
+    subscription, event, rule and cause; its `reason` is one of its failures'. `counted`: rows of the table `failures`,
+    which are counts by day, after `without_doubles`, so that no failure is counted twice.
     """
     messages, reason = F.sum("messages").alias("messages"), F.min("reason").alias("reason")
     every = F.sum("messages").over(Window.partitionBy()).alias("every")

@@ -47,8 +47,9 @@ Pair = tuple[str, str]  # ground topic, subscription
 class RollupState:
     """State of the counted tables. `window`: width in ms, 0 if nothing was counted yet; `batch`: the last batch that is
     counted, with all before it; `batches`: how many of these have messages; `topics`: level and state of every topic
-    with any event so far; `number`: number of the commit; `recorded`: subscriptions with any audit record so far, None
-    if the last rollup was by an older kodoctl, which had only the tables `rollup` and `latencies`.
+    that the file declares or that has had an event, by full name; `number`: number of the commit; `recorded`:
+    subscriptions with any audit record so far, None if the last rollup was by an older kodoctl, which had only the
+    tables `rollup` and `latencies`.
     """
 
     window: int = 0
@@ -80,8 +81,8 @@ class RollupState:
 
 @dataclass(frozen=True, slots=True)
 class RollupScope:
-    """Work of a run. `window`: width in ms; `fresh`: number of batches to count; `anew`: all batches are counted again,
-    because windows have another width, or (`is_upgrade`) because an older kodoctl counted less.
+    """Work of a run. `window`: width in ms; `fresh`: number of batches with messages to count; `anew`: all batches are
+    counted again, because windows have another width, or (`is_upgrade`) because an older kodoctl counted less.
     """
 
     window: int
@@ -92,8 +93,8 @@ class RollupScope:
 
 @dataclass(frozen=True, slots=True)
 class RollupResult:
-    """Result of a run. `window`: width in ms; `batches`: number of counted batches; `days`: days (such as 2026-01-31)
-    that were counted again.
+    """Result of a run. `window`: width in ms; `batches`: number of batches with messages that it counted; `days`: days
+    (such as 2026-01-31) that were counted again.
     """
 
     window: int

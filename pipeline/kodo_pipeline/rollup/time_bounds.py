@@ -15,7 +15,9 @@ LONGEST: Final = 600 * 7 * 86_400_000  # ms that a chart shows, at most
 
 
 class TimeBounds(NamedTuple):
-    """Time from `since` to `until`, both included, in ms since the epoch."""
+    """Time in which landed messages can have been stored: from `since` to `until`, both included, in ms since the
+    epoch. Publish times beyond it, which senders choose, are not believed.
+    """
 
     since: int
     until: int
@@ -34,5 +36,7 @@ class TimeBounds(NamedTuple):
         return max(0, min(last, self.until) - max(first, self.since))
 
     def windows(self, width: int) -> tuple[int, int]:
-        """(first, last) time at which a window of `width` ms can begin that overlaps the bounds."""
+        """(first, last) time between which every window that overlaps the bounds begins. Windows begin at multiples of
+        `width` ms. The last time is `until`, so it need not be the beginning of a window.
+        """
         return self.since - self.since % width, self.until

@@ -1,6 +1,6 @@
 # adapter: runs Spark
-"""Run job: for one topology in one Spark session, ingest, then rollup and audit in parallel, then the facts of a
-report.
+"""Run job: for one topology in one Spark session, ingest, then rollup and audit (in parallel if the landing is small),
+then the facts of a report.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class RunProgress(Protocol):
 class RunRequest:
     """Request of a run of one topology. `run`: id of the run; `counted`: a second Landing of the same place, for the
     rollup, which runs in another thread than the audit; `ledger`: address of the recall ledger; `keys`: keys with which
-    producers sign; `max_bytes`, `accept_holes`, `maintain_every`: see kodo_pipeline.ingest.job.IngestRequest;
-    `is_report_wanted`: gather the facts of a report; `window`: see kodo_pipeline.rollup.job.count.
+    producers sign, None if none are known here; `max_bytes`, `accept_holes`, `maintain_every`: see
+    kodo_pipeline.ingest.job.IngestRequest; `is_report_wanted`: gather the facts of a report; `window`: see
+    kodo_pipeline.rollup.job.count.
     """
 
     run: str
@@ -81,9 +82,10 @@ class RunRequest:
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """Result of a run. `facts`: facts of the report, None if none is wanted, or if a step after the audit raised
-    `failure`; `landed`: batches; `seconds`: duration by stage (rollup and audit run at the same time); `took`: duration
-    of the run in seconds; `read_at`: start time of the last complete ingest, ms since the epoch; `holes`: error that
-    names partitions left unread, None if there are none.
+    `failure`; `landed`: batches; `seconds`: duration of each stage that was completed, in the order of STAGES (in a
+    small landing rollup and audit run at the same time); `took`: duration of the run in seconds; `read_at`: start time
+    of the last complete ingest, ms since the epoch; `holes`: error that names partitions left unread, None if there are
+    none.
     """
 
     audit: AuditDocument
@@ -125,9 +127,10 @@ def run_topology(
     progress: RunProgress,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """Runs all stages, rollup and audit in parallel. Raises KodoctlError, and StoppedError between two batches or
-    stages if `is_stopped` returns True. The results of completed stages stay. After the audit only a stop is raised:
-    any other error is in `RunResult.failure`, so that the verdict is not lost.
+    """Runs all stages: rollup and audit in parallel in a small landing, one after the other in a large one, which each
+    needs all of the memory. Raises KodoctlError, and StoppedError between two batches or stages if `is_stopped` returns
+    True. The results of completed stages stay. After the audit only a stop is raised: any other error is in
+    `RunResult.failure`, so that the verdict is not lost.
     """
     stages, began = _Stages(progress, is_stopped), time.monotonic()
     landing = request.landing

@@ -111,7 +111,7 @@ class RunProgressView(IngestProgress):
             self.line("stage", "", stage=name)
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints the topics that the run will read; a brief view prints nothing. Raises ClusterError if there are none."""
+        """Prints how many topics the run will read; a brief view prints nothing. Raises ClusterError if there are none."""
         if topics and self._brief:
             return
         super().topics(expansion, topics, absent)
@@ -196,7 +196,7 @@ class Runner:
             self.landing(one).check()
 
     def width(self) -> int | None:
-        """Width of the windows in ms; None: the default. Raises UsageError."""
+        """Width of the windows in ms; None: that of the counted tables, else 5 minutes. Raises UsageError."""
         from kodo_pipeline.rollup.report import parse_window
 
         return None if self.asked.window is None else parse_window(self.asked.window)
@@ -208,8 +208,8 @@ class Runner:
 
     @contextmanager
     def alone(self, expansions: list[Expansion]) -> Iterator[None]:
-        """Context in which no other process runs these topologies, ensured by locks; has no effect for a landing in an
-        object store. Raises LockedError.
+        """Context in which no other process runs these topologies, ensured by locks; without effect for a landing in an
+        object store, or on a file system without locks. Raises LockedError.
         """
         with ExitStack() as locks:
             for one in expansions:
@@ -265,7 +265,7 @@ class Runner:
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> RunResult:
         """Runs all stages of a topology and returns the result. Raises KodoctlError, and StoppedError between two
-        stages if `is_stopped` returns True.
+        batches or stages if `is_stopped` returns True.
         """
         from kodo_pipeline.run.job import RunRequest, run_topology
         from kodo_pipeline.spark.spark_session import spark_failures

@@ -101,8 +101,8 @@ def _spare_collecting() -> None:
 
 
 def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) yields none, because the planner
-    accepted it.
+    """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) it yields none and only writes
+    the coverage record, because the planner accepted the hole.
     """
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 
@@ -197,8 +197,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {name: found[part] for name, part in self.parts.items()}
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason.
-        Asks the cluster, unless the end of the stream is fixed.
+        """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason;
+        {} if there are none. Asks the cluster, unless the end of the stream is fixed.
         """
         return self._gone_partitions(self._stored_partitions(), start)
 
@@ -217,9 +217,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         self.now = self._stored_partitions()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the end of the next batch. Its bytes are shared out equally to the partitions; if one needs less, the
-        others get the rest. Raises ClusterError (K574) if entries after `start` may have been deleted unread, unless
-        the option `failOnDataLoss` is false.
+        """Returns the end of the next batch: everything that is stored, or what fits into `limit`, whose bytes are
+        shared out equally to the partitions; if one needs less, the others get the rest. Raises ClusterError (K574) if
+        entries after `start` may have been deleted unread, unless the option `failOnDataLoss` is false.
         """
         now = self._stored_partitions()
         waiting = offsets.wanted_batches(now, start)

@@ -64,7 +64,8 @@ class NoMessage:
 
 
 class Columns:
-    """Collector of the messages of one split, for Arrow batches of at most `most` messages, fewer if they are large.
+    """Collector of the messages of one split, for Arrow batches of about `most` messages, fewer if they are large: the
+    caller takes a batch when the collector is `full`, which is known only after a whole batch of a producer was added.
     `payload`: False leaves payloads null. All messages of an entry get the publish time of its first; an event time of
     0, or after the latest that a table can have, becomes null.
     """

@@ -27,7 +27,7 @@ Part = tuple[TopicName, int]
 
 class PartitionMetadata(NamedTuple):
     """Metadata of a partition. `created`: creation time; `rewrites`: number of writes of its metadata, less the number
-    of its ledgers, which grows if ledgers are deleted. None: the broker does not report it.
+    of its ledgers; this difference grows if ledgers are deleted. None: the broker does not report it.
     """
 
     created: datetime | None = None
@@ -63,7 +63,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
 
 
 def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[int, Any] | None]:
-    """`internal_stats` of each topic, in the same order, several topics at a time."""
+    """`internal_stats` of each topic, in the same order, eight topics at a time; None for a topic that does not exist."""
     return map_concurrently(partial(internal_stats, admin), topics)
 
 

@@ -143,7 +143,7 @@ def _split_range(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, Led
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
     """Distributes `limit` bytes among names that have bytes waiting: equal shares, except that a name that needs less
-    leaves the rest to the others. Returns bytes by name.
+    leaves the rest to the others. Returns bytes by name, 0 for a name without any.
     """
     found = dict.fromkeys(waiting, 0)
     left, open_ = limit, sorted((name for name in waiting if waiting[name] > 0), key=lambda name: waiting[name])
@@ -170,8 +170,8 @@ def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
 
 
 def splits_each(cores: int, partitions: int, size: int) -> int:
-    """Number of splits for a partition: enough to occupy the cores, but none so small that its connection takes longer
-    than its reading.
+    """Number of splits for each of `partitions` partitions: enough together to occupy the cores, but none so small that
+    its connection takes longer than its reading (SMALLEST); one at least. `size`: bytes of the partition.
     """
     return max(1, min(-(-cores // max(1, partitions)), size // SMALLEST))
 

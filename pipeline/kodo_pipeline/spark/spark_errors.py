@@ -42,7 +42,7 @@ def _missing_file(text: str) -> Diagnostic | None:
 
 
 def words(text: str) -> str:
-    """Beginning of the text of an error, on one line, with at most `_WORDS` characters."""
+    """Beginning of the text of an error, on one line, with at most 500 characters."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
 
 

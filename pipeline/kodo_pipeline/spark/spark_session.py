@@ -229,8 +229,8 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """Context with a session of `open_session`. At the end of the block a session of its own is ended; otherwise the
-    session that ran before becomes active again. Errors of Spark in the block become KodoctlError.
+    """Context with a session of `open_session`. At the end of the block Spark is ended if it was started here;
+    otherwise the session that ran before becomes active again. Errors of Spark in the block become KodoctlError.
     """
     check_installed()
     from py4j.protocol import Py4JError

@@ -119,7 +119,7 @@ def _of_bytes(value: bytes) -> str:
 
 
 def unique_names(columns: Sequence[str]) -> list[str]:
-    """Makes names of columns unique for a JSON object: a repeated name gets a number."""
+    """Makes names of columns unique for a JSON object: a repeated name gets a number at its end, from _2 on."""
     found: list[str] = []
     for name in columns:
         other, number = name, 1

@@ -72,8 +72,8 @@ class MaintenanceResult:
 
 
 def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
-    """True if at least `every` batches have landed since the last maintenance, or about as many runs without a batch.
-    False if `every` is 0.
+    """True if at least `every` batches with messages have landed since the last maintenance, or more than 3 × `every`
+    commits were made (a run with a batch makes three, one without makes two). False if `every` is 0.
     """
     last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
     batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
@@ -98,8 +98,8 @@ def record_run(landing: Landing, run: str, what: str, *, alone: bool) -> Iterato
 
 def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
     """Maintains a landing: finishes a removal of rows that was killed, expires payloads, merges small files, and
-    removes files that no table names. Calls `report` with each table, its number of files before, and the number after.
-    Raises KodoctlError.
+    removes files that no table names. Calls `report` with the name of each table, its number of files before, and the
+    number after. Raises KodoctlError.
 
     No ingest may write to the landing at the same time, except in an object store: there a conflicting commit is
     refused, and the next maintenance merges those files.

@@ -64,7 +64,8 @@ def maintain(
 ) -> None:
     """Keep the landing small.
 
-    Writes one large file for many small ones, shortens logs, and deletes files that no table names.
+    Writes one large file for many small ones, shortens logs, and deletes files that no table names and payloads that
+    the topology file keeps no longer. With --keep it also removes old rows of settled messages; --dry-run needs --keep.
     """
     hours, age = _hours(retain), None if keep is None else _age(keep)
     if dry_run and age is None:

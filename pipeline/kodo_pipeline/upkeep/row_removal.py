@@ -74,7 +74,8 @@ def removal_time(keep: int, now: int) -> int:
 
 def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, before: int) -> RemovalPlan:
     """Plans the removal of rows older than `before` (ms), or gives the reason why nothing may be removed. Changes
-    nothing. `keys`: the producers' signing keys, as an audit uses them, None if messages are not signed.
+    nothing. `keys`: the producers' signing keys, the same as in the last audit, else its state is of no use; None:
+    none.
     """
     snapshot = landing.snapshot(*TABLES)
     last = RemovalRecord.of(snapshot.commits)

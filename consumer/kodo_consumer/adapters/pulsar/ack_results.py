@@ -49,7 +49,9 @@ class BindingResults:
         self._queue.put((number, tickets, result))
 
     def receipts(self, wait_ms: int, gather_ms: int, /) -> Results:
-        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; none after `wake`."""
+        """Waits `wait_ms` at most for results, then `gather_ms` for others, and returns all; empty if none came or
+        `wake` was called.
+        """
         found: list[tuple[int, Sequence[int], int] | None] = []
         with suppress(Empty):
             found.append(self._queue.get(timeout=wait_ms / 1000))
@@ -82,7 +84,7 @@ class AckResults:
         self._threads: list[threading.Thread] = []
 
     def add(self, sink: LaneSink) -> int:
-        """Number of a new sink, which gets results from now on, on a thread of this object."""
+        """Adds a sink, which gets results from now on, on a thread of this object. Returns its number."""
         self._sinks.append(sink)
         if not self._threads:
             sources: list[_Source] = [self.binding, *([self.native] if self.native is not None else [])]

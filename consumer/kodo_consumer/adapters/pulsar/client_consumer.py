@@ -60,11 +60,11 @@ class ClientConsumer:
         self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:
-        """A message that came (None: there is more than could be read at once), and those that are there behind it:
-        where it was there already (`at_once`) what else is there; without it a whole batch.
+        """Returns `first`, a message that came, and with `at_once`, because it was there already, the messages that are
+        there behind it, 32 at most. `first` None: more was there than could be read at once; returns a whole batch.
 
-        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits
-        to be full, which a trickle must not. Raises pulsar.PulsarException.
+        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to
+        be full, which a trickle must not. Raises pulsar.PulsarException.
         """
         if first is None:
             return self._decoder.decode(self._consumer.batch_receive())

@@ -36,16 +36,16 @@ WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no 
 
 
 class StartupWait:
-    """The time that a worker waits at its start for partitions that no broker serves: `WAIT_AT_START` for all its lanes
-    together, then a moment for each of them.
+    """The time that a worker waits at its start for partitions that no broker serves: `seconds` (5) for all its lanes
+    together, then a `moment` (1 s) for each of them.
     """
 
     def __init__(self, seconds: float = WAIT_AT_START, moment: float = 1.0) -> None:
         self._left, self._moment = seconds, moment
 
     def wait(self, consumers: Sequence[PartitionConsumer]) -> list[PartitionConsumer]:
-        """Waits until each of `consumers` is open or refused, as long as time is left, and returns those that are
-        neither.
+        """Waits until each of `consumers` is open, refused, or kept out by another reader, as long as time is left.
+        Returns the others.
         """
         began = time.monotonic()
         latest = began + max(self._left, self._moment)

@@ -80,8 +80,8 @@ class PulsarPublisher:
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
-        """Sends the queued messages, waits 5 s at most for receipts, and ends both threads. Receipts may be missing
-        afterwards.
+        """Sends the queued messages, waits 5 s at most for receipts, closes the client, and ends both threads. Messages
+        without a receipt by then get none.
         """
         self._producers.close()
         self._over = True

@@ -104,9 +104,9 @@ class PulsarBroker:
         self._on_broken, self._on_alarm = on_broken, on_alarm
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
-        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Waits 5 s, once
-        for all lanes, for partitions that no broker serves. Raises ClusterError where the broker refuses, or if
-        acknowledgements are to be confirmed and cannot be.
+        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Waits for
+        partitions that no broker serves: 5 s for all lanes together, then 1 s for each lane. Raises ClusterError where
+        the broker refuses, or if acknowledgements are to be confirmed and cannot be.
         """
         _warn_of_other_log()
         if request.confirms:
@@ -128,8 +128,9 @@ class PulsarBroker:
         *,
         moves: bool = False,
     ) -> PulsarPublisher:
-        """A publisher with a client of its own, which the caller closes. While brokers fail over it is tried again, for
-        60 s at most. Raises ClusterError.
+        """A publisher with a client of its own, which the caller closes. `largest`: size limits in bytes by topic, in
+        place of this broker's own for these topics; `moves`: see ProducerOptions. While brokers fail over it is tried
+        again, for 60 s at most. Raises ClusterError.
         """
         options = replace(self._options, largest={**self._options.largest, **(largest or {})}, moves=moves)
         self._begin_to_watch()

@@ -61,8 +61,9 @@ class SchemaTopics:
         self._versions: set[str] = set()
 
     def version(self, topic: str, version: str) -> str | None:
-        """`Key.version` for a message to `topic`. `version`: schema version with which the message came; "": none. Each
-        version needs a producer, and senders choose versions: those after the first 100 count as none.
+        """`Key.version` for a message to `topic`; None: the topic has no schema. `version`: schema version with which
+        the message came; "": none. Each version needs a producer, and senders choose versions: those after the first
+        100 count as none.
         """
         base = whole_topic(topic)
         if version and base in self._versioned and self._is_one_of_few(version):
@@ -75,8 +76,8 @@ class SchemaTopics:
         return version in self._versions
 
     def schema(self, key: Key) -> PassThrough | None:
-        """Schema that the producer `key` announces; None: no schema, or one that is not Avro. Raises ClusterError if a
-        version cannot be read.
+        """Schema that the producer `key` announces; None: no schema, or a version that does not exist or is not Avro. A
+        version that is new here is requested from the cluster, which blocks. Raises ClusterError if it cannot be read.
         """
         if key.version is None:
             return None

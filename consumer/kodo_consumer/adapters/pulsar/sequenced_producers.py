@@ -37,7 +37,9 @@ DROPPED: Final = Unconfirmed("the broker took it for one that it has")
 
 
 class SequencedClient:
-    """Client for producers with fixed names. Every call may raise ClusterError."""
+    """Client for producers with fixed names. The constructor, which checks that a broker answers, `partitions` and
+    `open` raise ClusterError.
+    """
 
     def __init__(self, connection: Connection) -> None:
         knock(connection)
@@ -88,7 +90,9 @@ class SequencedProducer:
         self.last_stored = int(producer.last_sequence_id())
 
     def is_stored(self, number: int) -> bool:
-        """True if the broker had the message with this number before this producer was opened."""
+        """True if the broker had stored a message with this number, or with a higher one, before this producer was
+        opened: it would drop a message with this number.
+        """
         return number <= self.last_stored
 
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:

@@ -57,8 +57,8 @@ def _create_locked(path: Path) -> BinaryIO:
 
 class FileStore:
     """Implementation of kodo_consumer.core.values.store.Store by one file of this worker. It remembers no done
-    messages. The constructor adopts the marks of dead workers of the subscription and deletes their files; it raises
-    OSError.
+    messages. The constructor adopts the marks of dead workers of the subscription, at most 1,024, and deletes their
+    files once it has all marks of them; it raises OSError.
     """
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
@@ -82,7 +82,7 @@ class FileStore:
     def exchange(self, request: Exchange) -> StoreAnswer:
         """Clears the marks of done and of ended messages, and writes the marks of messages that start. No message
         counts as done. A starting message with a mark that was adopted from a dead worker keeps it, and the answer has
-        it; marks of live workers are unknown here. Raises StoreDownError at 8,192 marks.
+        it; marks of live workers are unknown here. Raises StoreDownError if the file would need more than 8,192 marks.
         """
         for name in (*request.done, *request.ended):
             self._clear(name)

@@ -166,8 +166,8 @@ class SqlStore:
 
     def exchange(self, request: Exchange) -> StoreAnswer:
         """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones, in
-        one transaction. Returns which starting messages are done, and the marks that others have from an earlier start,
-        of this run or another. Repeated once after a deadlock, or if the connection was lost.
+        one transaction. Returns which starting messages are done, and the marks of those that an earlier start has
+        marked, of this run or another. Repeated once after a deadlock, or if the connection was lost.
         """
 
         def exchange() -> StoreAnswer:
@@ -301,8 +301,8 @@ class SqlStore:
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
     def done_among(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns those of `names` that are recorded as done, by workers or by `message.once`. Marks nothing, so
-        callers need not be workers.
+        """Returns those of `names` that are recorded as done for this subscription, by workers or by `message.once`.
+        Marks nothing, so callers need not be workers. Raises StoreDownError.
         """
         with self._transaction() as connection:
             found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]

@@ -36,7 +36,9 @@ _EVENTS: Final = {
 
 
 def event_of(rule: Rule) -> Event:
-    """How a message ended in its lane by this rule."""
+    """Event of the audit record for a message that ended in its lane by `rule`; MOVED for each rule without an event of
+    its own, such as a reroute.
+    """
     return _EVENTS.get(rule, Event.MOVED)
 
 

@@ -93,7 +93,9 @@ class Engine:
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """Takes messages of the lane with this index; drops them if the engine drains or has left the lane. Drops
-        copies of messages in flight. Copies of those acknowledged within the last minute are only acknowledged again.
+        copies of messages in flight. Copies of messages that were acknowledged within the last minute, or whose batch
+        has others in flight, are only acknowledged again. Messages of a failover partition that is another worker's are
+        kept aside.
         """
         if self.draining or index in self.presence.away:
             return

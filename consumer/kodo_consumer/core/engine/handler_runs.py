@@ -204,8 +204,8 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """Monotonic time (seconds) when the oldest run will have taken too long, or a deferred message has its
-        deadline, at the latest; infinite without any.
+        """Monotonic time (seconds) at which `time_out` has to be called at the latest, for the oldest run or for the
+        next deadline of a deferred message; it may be too early. Infinite without any.
         """
         oldest = next(iter(self.running.values()), _NEVER)
         return min(oldest + self._context.policy.handler_timeout / 1000, self._next_deadline)

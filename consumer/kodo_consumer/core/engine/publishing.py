@@ -150,7 +150,7 @@ class PendingPublishes:
         return PendingReroute(message, in_flight, why, reason, error, last_resort=last_resort)
 
     def send(self, sending: PendingPublish, now: float) -> None:
-        """Sends once: adds the message with a new ticket to the effect `publish`."""
+        """Makes one try at `now` (monotonic seconds): adds the message with a new ticket to the effect `publish`."""
         self._next += 1
         sending.tries += 1
         sending.sent_at = now

@@ -64,7 +64,7 @@ class QueuedMoves:
             self._leaving.extend(routed)
 
     def publish_pending(self, now: float) -> None:
-        """Publishes messages that were taken out, while fewer than `IN_FLIGHT` publishes have no receipt."""
+        """Publishes messages that were taken out, while fewer than `IN_FLIGHT` (4,000) publishes have no receipt."""
         while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight, route = self._leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

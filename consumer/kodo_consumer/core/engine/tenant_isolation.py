@@ -209,7 +209,9 @@ class TenantIsolation:
         self.publish_pending(now)
 
     def publish_pending(self, now: float) -> None:
-        """Publishes messages to be moved, while fewer than `IN_FLIGHT` publishes have no receipt; also LaneOverflow's."""
+        """Publishes messages to be moved, while fewer than `IN_FLIGHT` (4,000) publishes have no receipt; also
+        LaneOverflow's.
+        """
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             in_flight = self.leaving.popleft()
             if in_flight.stage is Stage.EVACUATING:  # else it was released

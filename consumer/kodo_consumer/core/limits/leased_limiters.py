@@ -86,7 +86,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
         self.burst = max(1, self.terms.burst // grant.sharers)
 
     def revoke(self, now: float) -> None:
-        """Drops all tokens; from now on the rate divided by the workers applies."""
+        """Drops all tokens, because the store cannot be reached: until it is back, the rate divided by the number of
+        workers applies.
+        """
         self._pool.empty()
         self.request_at = self.ring_at = -NEVER
         self.interval, self.burst = self.divided
@@ -161,7 +163,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
             self.request_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
 
     def revoke(self, now: float) -> None:  # noqa: ARG002  # what was counted here stays counted
-        """Drops all tokens; starts that were counted here stay counted."""
+        """Drops all tokens, because the store cannot be reached; starts that were counted here stay counted."""
         self._pool.empty()
         self.request_at = self.ring_at = -NEVER
         self._leaving = []
@@ -251,7 +253,9 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._asked = (self._asked[0], grant.permits)
 
     def revoke(self, now: float) -> None:  # noqa: ARG002
-        """Voids all permits; from now on the limit divided by the workers applies."""
+        """Voids all permits, because the store cannot be reached: until it is back, the limit divided by the number of
+        workers applies.
+        """
         self._permits = 0
         self.request_at = self.ring_at = -NEVER
 

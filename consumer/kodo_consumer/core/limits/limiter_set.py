@@ -30,7 +30,9 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LimitKind(Enum):
-    """Kind of the limit that a message has to wait for; NOTHING: it need not wait."""
+    """Kind of the limit that a message has to wait for; NOTHING: it need not wait. Concurrency limits are missing,
+    because they set no moment aside.
+    """
 
     NOTHING = auto()
     RATE = auto()

@@ -64,8 +64,9 @@ class Values:
         return room or value == NOBODY or value in self.named
 
     def forget(self, now: float) -> None:
-        """Drops limiters that are as good as new and marks them `forgotten`, if there are more than 10,000. Examines
-        twice as many as were created since the last call, plus 5,000, so that no call takes long.
+        """Drops limiters that are as good as new and marks them `forgotten`: the shared one always, others if there are
+        more than 10,000. Examines twice as many as were created since the last call, plus 5,000, so that no call takes
+        long.
         """
         looks, self._made = 2 * self._made + _LOOKED_AT, 0
         for _ in range(min(looks, len(self._queue)) if len(self.own) > _FORGET_ABOVE else 0):

@@ -52,10 +52,10 @@ class Limiter:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Counts the end of a message that started, whatever its outcome."""
+        """Counts the end of a message that started, whatever its outcome; only concurrency limits need it."""
 
     def give_back(self) -> None:
-        """Frees a slot that was set aside for a message which does not start."""
+        """Frees a slot that was set aside for a message which does not start; only quotas do so."""
 
     def room(self, now: float) -> int:  # noqa: ARG002
         """Number of waiters that may try again together when the limiter is free."""

@@ -211,7 +211,9 @@ class Payloads:
 
 
 class UnsafeSchemaError(ValueError):
-    """Error: a schema by which a payload of a few bytes can take any amount of memory."""
+    """Error of `safe_reader` for a schema with an array whose items take no bytes: a payload of ten bytes could claim
+    any number of items, and so take any amount of memory.
+    """
 
 
 def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:

@@ -34,7 +34,7 @@ class TenantWindow:
 
     @property
     def is_backlogged(self) -> bool:
-        """True if the tenant had waiting messages throughout, so that it could have used more handlers."""
+        """True if messages of the tenant waited at both ends of the window. It could then have used more handlers."""
         return self.waiting > 0 and self.waited_before
 
 

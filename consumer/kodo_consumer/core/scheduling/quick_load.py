@@ -39,7 +39,9 @@ class QuickLoad:
         self._load = max(0.0, self._load - load * counted)
 
     def measure(self, now: float) -> bool:
-        """Updates the load if its window (1 s) is over at `now`. Returns True then."""
+        """Updates the load if its window (1 s) is over at `now`, and returns True then. The first call only begins a
+        window.
+        """
         if self._begin is None:
             self._begin = now
         if now - self._begin < _WINDOW:
@@ -99,8 +101,8 @@ class QuickBacklog:
         return now - self._since > _BACKLOG
 
     def most_for_slow(self, share: float, headroom: int, total: int, now: float) -> float:
-        """Slots that slow tenants may use during the backlog: their least fair share, without the head-room, or after a
-        second without one slot. `share`: their present fair share of `total` slots.
+        """Slots that slow tenants may use during the backlog: their least fair share so far, and at most all slots but
+        the head-room, after a second all but one. `share`: their present fair share of `total` slots.
         """
         self._least_share = min(self._least_share, share)
         return min(self._least_share, total - (1 if now - self._since > _LASTING else headroom))

@@ -179,7 +179,9 @@ class Scheduler:
     # ---- limiters
 
     def let_through(self, limiter: Limiter, now: float) -> None:
-        """Puts waiters, as many as the limiter has room for, first in their tenants' queues. A timer wakes the others."""
+        """Puts waiters, as many as the limiter has room for, first in their tenants' queues. The others wait for a
+        timer, or for the end of a handler or an answer of a store if only that makes room.
+        """
         found: list[InFlight] = []
         room = limiter.room(now)
         while limiter.waiters and len(found) < room:
@@ -213,7 +215,7 @@ class Scheduler:
 
     @property
     def any_shut(self) -> bool:
-        """True if messages wait that time alone may let start: at limiters, or where slots are reserved in any queue."""
+        """True if messages wait that time alone may let start: at limiters or, with a slot reservation, in any queue."""
         return bool(self.shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property

@@ -51,11 +51,12 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 
 
 class SlotReservation:
-    """Slots of one worker. Times in seconds.
+    """Handler slots of one worker: it chooses the next message and tracks which tenants are slow. Times in seconds.
 
-    `headroom`: those of the `total` slots that are kept for quick messages. `slow_after`: duration from which a handler
-    is slow. `slow_running`: running messages whose handler is slow, or that started as a slow tenant's. `breakers`:
-    those of the slow tenants, one a lane.
+    `headroom`: number of the `total` slots that slow tenants leave free for quick messages; the module docstring names
+    the exceptions. `slow_after`: duration from which a handler is slow. `slow_running`: set of the running messages
+    whose handler is slow, or that started as a slow tenant's. `breakers`: circuit breakers of the slow tenants, one a
+    lane.
     """
 
     __slots__ = (

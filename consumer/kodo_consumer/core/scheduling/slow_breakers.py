@@ -79,8 +79,8 @@ PHASES: Final = (
 @dataclass(frozen=True, slots=True)
 class SlowTenants:
     """Slow tenants that the breaker of a lane noticed. `tenants`: their names, most slow handlers first; `since`: ms
-    since the epoch; `running`: handlers of the lane that run too long; `waiting`: number of slow tenants with waiting
-    messages.
+    since the epoch; `running`: handlers of the lane that run too long; `waiting`: number of slow tenants and newcomers
+    with waiting messages, of quick ones if there are none.
     """
 
     tenants: tuple[str, ...]
@@ -135,7 +135,7 @@ class LaneBreaker:
         return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
 
     def text(self) -> str:
-        """Text for people about the slow tenants in `noticed`."""
+        """Text for people about the slow tenants in `noticed`, which must not be None."""
         found = self.noticed
         assert found is not None
         names = ", ".join(found.tenants[:_NAMED])

@@ -30,7 +30,7 @@ class GapMonitor:
 
     @classmethod
     def of(cls, policy: Policy, since: int, counts: Counts) -> GapMonitor | None:
-        """Returns a monitor; None for a subscription that has several readers. `since`: now, ms since the epoch."""
+        """Returns a monitor; None for a subscription that may have several readers. `since`: now, ms since the epoch."""
         kind = policy.subscription_type
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
         return cls(since, counts) if alone else None

@@ -38,9 +38,9 @@ class Router:
 
 @lru_cache(maxsize=10_000)
 def key_hash(key: str) -> int:
-    """Java's `hashCode`, the hash that Pulsar's Java clients place keys by: a key stays on its partition whether they
-    or we send it. (The C++ and Python clients have one of their own, which depends on the library they were built
-    with.)
+    """Java's `hashCode` without its sign bit, the hash that Pulsar's Java clients place keys by: a key stays on its
+    partition whether they or we send it. (The C++ and Python clients have one of their own, which depends on the
+    library they were built with.)
     """
     units = key.encode("utf-16-be", "surrogatepass")
     found = 0

@@ -44,8 +44,8 @@ class StartTimeFairQueue:
         self._resting = resting  # lanes that get no turns
 
     def activate(self, lane: int) -> None:
-        """Adds a lane that has work now, with a turn right after the present one. No effect if it is here already, or
-        rests.
+        """Adds a lane that has work now, with a turn right after the present one, or later if it was charged for more.
+        No effect if it is here already, or rests.
         """
         if not self._is_active[lane] and lane not in self._resting:
             self._is_active[lane] = True
@@ -53,7 +53,9 @@ class StartTimeFairQueue:
             self._insert(lane)
 
     def requeue(self, lane: int) -> None:
-        """Gives a lane that could not use its turns a new one right after the present turn: the unused ones are void."""
+        """Gives a lane that could not use its turns a new one right after the present turn, unless its own is later:
+        the unused ones are void.
+        """
         self._remove(lane)
         self._tags[lane] = self._next_tag(lane)
         self._insert(lane)

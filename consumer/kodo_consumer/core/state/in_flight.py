@@ -26,7 +26,9 @@ _MAX_COUNTED: Final = 60
 
 
 class Stage(Enum):
-    """Stage of an in-flight message. Every unacknowledged message is in exactly one, or it would be lost."""
+    """Stage of an in-flight message: its wait or its work. A message is in exactly one at a time; in none it would
+    never be handled or acknowledged. RELEASED ends the record.
+    """
 
     __hash__ = object.__hash__  # by identity: an Enum's own is a Python function, and six are taken for each message
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
@@ -233,8 +235,8 @@ class LaneState:
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Returns the record of the entry of a received message: the existing one while one of its messages is in
-        flight, and for a minute after its last acknowledgement; else a new one. A copy that comes later was sent
-        because somebody rewound the subscription.
+        flight, and for a minute after its last acknowledgement (for less if more than 10,000 entries end meanwhile);
+        else a new one. A copy that comes later was sent because somebody rewound the subscription.
         """
         entry = self.active_entries.get(key)
         if entry is None:

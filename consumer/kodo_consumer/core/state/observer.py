@@ -38,7 +38,9 @@ class AcknowledgementObserver(Protocol):
         """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
 
     def close(self) -> None:
-        """Calls no more hooks."""
+        """Takes no more messages and drops those that wait. Hooks still run for the messages of the call that has
+        begun.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,9 @@ class DeficitRoundRobin(Generic[T]):
         may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
     ) -> T | None:
         """Takes the next item by turns, of the quick or of the slow tenants, not of those in `passing_over`; None if no
-        other has any. `may_start_newcomer`: whether a newcomer of this ring may start as a quick tenant at `now`, None:
-        always. If not, it waits among the slow ones from then on; or stays, if no newcomer has ended yet.
+        other has any that may start. `may_start_newcomer`: whether a newcomer of this ring may start as a quick tenant
+        at `now`, None: always. If not, it waits among the slow ones from then on; or stays, if no newcomer has ended
+        yet.
         """
         rounds = self.slow if slow else self.quick
         passed = self._set_aside(passing_over, rounds) if passing_over else []
@@ -295,7 +296,9 @@ class DeficitRoundRobin(Generic[T]):
             passed.append(queue)
 
     def readmit_newcomer(self) -> None:
-        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang)."""
+        """Moves one newcomer to the quick tenants: the first, or the last if slow tenants wait (the first may hang).
+        There must be a newcomer.
+        """
         queue, _ = self.newcomers.popitem(last=self.slow.count > 0)
         self._list(queue, slow=bool(queue.slow))
 

@@ -46,9 +46,10 @@ class HandlerLoad:
 
 @dataclass(frozen=True, slots=True)
 class BacklogAdvice:
-    """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds until
-    it is empty at this pace; None: never. `cause`: "senders", "handlers", "both", or empty if neither has changed.
-    `tenant`: the tenant that causes the growth; None: none does. `text`: all that in words, with what would change it.
+    """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds
+    until it is empty at this pace; None: never. `cause`: "senders", "handlers", "both", or empty if neither has changed
+    or the backlog drains. `tenant`: the tenant that causes the growth; None: none does. `text`: all that in words, with
+    what would change it.
     """
 
     entries: int
@@ -68,8 +69,8 @@ class _Sample:
 
 
 class BacklogTrend:
-    """Listener of stats of every lane. `load`: returns the present load of the handlers; `workers`: the number of live
-    workers; `alarm` gets an alarm when a backlog grows for two minutes.
+    """Listener of stats of every lane. `load`: returns the present load of the handlers; `workers`: returns the number
+    of live workers; `alarm` gets an alarm when a backlog grows for two minutes.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message by topic. Topics whose
-    limits this role may not read are missing.
+    """Limits of the broker. `delays`: delayed delivery by topic; `largest`: bytes of a message, by topic with a limit
+    of its own. Topics whose limits this role may not read are missing.
     """
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
 
 
 def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
-    """Policy whose `horizon`, to which every longer delay is cut, and whose message sizes do not exceed the limits in
+    """Policy whose `horizon`, to which longer waits are cut, and whose message sizes do not exceed the limits in
     `allowed`.
     """
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])

@@ -41,6 +41,7 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
 def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:
     """Requests the limits on unacknowledged messages, by lane index. Lanes that one reader gets in order are missing,
     because the broker sets no limit there; without the right to read the limits, all following lanes are missing.
+    Raises ClusterError.
     """
     found: dict[int, UnackedLimits] = {}
     for lane in policy.lanes:

@@ -54,7 +54,9 @@ def why_not_followed(order: Override, policy: Policy) -> str:
 
 
 def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
-    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy."""
+    """The policy with weights, limits, bulkheads and moves of tenants as ordered. Pauses are no part of a policy.
+    `orders`: those in force; of two about the same value the later one in the sequence counts.
+    """
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_apply_orders(limit, orders) for limit in policy.limits)
     return replace(
@@ -119,8 +121,8 @@ class OverrideListener:
     """Listener of stats that reads the live orders in a property of the ground topic's subscription. It calls `adopt`,
     with its lock, whenever other orders are in force.
 
-    Orders end by the worker's clock, even while nothing can be read (`drop_expired`). An unreadable message changes
-    nothing. Each policy says which orders it can follow. Thread-safe.
+    Orders end by the worker's clock, even while nothing can be read (`drop_expired`). If the property cannot be read,
+    the orders before stay. Orders that the present policy cannot follow have no effect. Thread-safe.
     """
 
     def __init__(

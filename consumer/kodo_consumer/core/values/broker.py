@@ -57,8 +57,8 @@ class LaneRequest:
 
     `confirms`: acknowledgements have tickets, and their results come to `LaneSink.on_acknowledged`.
 
-    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: number that the broker allows one
-    consumer, 0: unknown. A lane that needs more is read by several consumers.
+    `max_unacked`: most messages of the lane that the worker has unacknowledged at a time; `limit`: number that the
+    broker allows one consumer, 0: unknown. A shared lane that may need more is read by several consumers.
     """
 
     topic: str
@@ -108,8 +108,8 @@ class ClaimSink(LaneSink, Protocol):
         """
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those of delivered messages that have not started, because others have them. Returns the tokens of the
-        others that are unacknowledged: they have started.
+        """Drops the messages with these tokens whose handlers have not started, because other workers are to handle
+        them. Returns the tokens of the messages that it keeps: they have started and are not acknowledged yet.
         """
 
 
@@ -165,8 +165,8 @@ class Publisher(Protocol):
     """Sends messages on a connection of its own, so that reading and sending cannot block each other."""
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Queues messages with their tickets to be sent soon; never blocks. Each ticket gets its receipt by
-        `on_receipts`. Messages of one topic and key keep their order.
+        """Queues messages with their tickets to be sent soon; never blocks. Each ticket gets a receipt by
+        `on_receipts`, unless `renew` or `close` comes before. Messages of one topic and key keep their order.
         """
 
     def renew(self) -> None:
@@ -215,8 +215,8 @@ class Broker(Protocol):
         *,
         moves: bool = False,
     ) -> Publisher:
-        """Opens a publisher, ready for these topics; others are added when first sent to. Blocks until they are open.
-        Raises ClusterError.
+        """Opens a publisher, ready for these topics; others are added when first sent to. Blocks until they are open,
+        but for those that take no messages now because their backlog quota is used up. Raises ClusterError.
 
         `largest`: bytes a message may have, by topic, if there is a limit: a larger message gets the receipt Rejected.
         `moves`: messages are moves of a worker: they stay in this cluster where a topic is replicated to others, and
@@ -278,7 +278,9 @@ class UnackedLimits:
 
 
 class Cluster(Protocol):
-    """Requests of a worker to the admin API. Each call blocks for one request or two, and may raise ClusterError."""
+    """Requests of a worker to the admin API. Each call but `close` blocks for one request or two, up to a minute while
+    brokers fail over, and may raise ClusterError.
+    """
 
     def partitions(self, topic: str) -> int | None:
         """Number of partitions of a topic, 0 of a plain one; None: there is no topic of this name."""
@@ -295,7 +297,9 @@ class Cluster(Protocol):
         """
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """The limits in force, wherever they are set; None: this role may not read them, or the broker does not say."""
+        """The limits in force, wherever they are set; None: this role may not read them, the broker does not say, or
+        there is no such topic.
+        """
 
     def delays(self, topic: str) -> DelayedDelivery | None:
         """Delayed delivery in force, wherever it is set; None: this role may not read it, or there is no such topic."""
@@ -306,7 +310,9 @@ class Cluster(Protocol):
         """
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
-        """The Avro definition of a schema version; None: there is none. Raises ClusterError."""
+        """The Avro definition of a schema version; None: there is no such version, or it is not Avro. Raises
+        ClusterError.
+        """
 
     def latest_schema(self, topic: str) -> int:
         """Number of the newest schema version of a topic, -1 where it has none. Raises ClusterError."""

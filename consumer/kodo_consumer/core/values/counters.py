@@ -14,13 +14,13 @@ class Counts:
     acknowledged. `released`: messages given up unstarted, which the broker delivers again. `started`: handler runs;
     `done`: messages whose handler did its work. `finished`: messages that ended in their lane otherwise, moves
     included, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason; `timed_out`: those of them
-    that took too long. `parked`: messages that every target refused, which stay unacknowledged. `isolated`:
-    times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
-    `republished`: publishes repeated after a failure. `recorded`: audit records with a receipt; `unrecorded`: given up,
-    where nobody waits for them. `unsigned`: deliveries with control properties that cannot be believed. `hurried`:
-    messages started before the time they claim, because too many claimed one. `marks`: marks of producers, which are no
-    messages and in no other count. `missing` and `duplicated`: sequence numbers of producers, where this worker is the
-    only reader.
+    that took too long. `parked`: messages that every target refused, which stay unacknowledged. `isolated`: times a
+    tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened. `republished`:
+    publishes repeated after a failure. `recorded`: audit records with a receipt; `unrecorded`: given up, where nobody
+    waits for them. `unsigned`: deliveries with control properties that cannot be believed, where headers are signed.
+    `hurried`: messages started before the time they claim, because too many claimed one. `marks`: marks of producers,
+    which are no messages and in no other count. `missing` and `duplicated`: sequence numbers of producers, where this
+    worker is the only reader.
     """
 
     received: int = 0

@@ -13,7 +13,9 @@ _PAST: Final = 300  # seconds after which nobody asks
 
 
 class DueTimes:
-    """Due times by topic. Written under the engine's lock; any thread may read them."""
+    """Due times of messages that this worker sent, in whole seconds by topic: they show which messages should have come
+    by now. Written under the engine's lock; any thread may read them.
+    """
 
     __slots__ = ("_of",)
 

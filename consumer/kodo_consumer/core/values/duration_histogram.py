@@ -12,7 +12,9 @@ ATTEMPTS: Final = (1, 2, 3, 5, 8, 13, 21)
 
 
 class Histogram:
-    """Histogram of values. `counts`: values up to each bound and above the one before; `total`: sum of the values."""
+    """Histogram of values. `counts`: values up to each bound and above the one before, last those above all bounds;
+    `total`: sum of the values.
+    """
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -26,10 +26,11 @@ class Alarm:
 
 @dataclass(slots=True)
 class Effects:
-    """Actions of one fetch. `publish`: tickets with their messages. `resume`: lanes that have room again. `anew`:
-    partitions (lane, number as a text) that are to reconnect, so that the broker redelivers unacknowledged messages.
-    `presence`: lanes to leave (False) or to join again (True). `overdue`: messages whose handler took too long.
-    `renew_publishing`: the publisher is to be renewed, before `publish`. Lanes are indices.
+    """Actions that the engine wants done outside, gathered until the next fetch. `publish`: tickets with their
+    messages. `resume`: lanes that have room again. `anew`: partitions (lane, number as a text) that are to reconnect,
+    so that the broker redelivers unacknowledged messages. `presence`: lanes to leave (False) or to join again (True).
+    `overdue`: messages whose handler took too long. `renew_publishing`: the publisher is to be renewed, before
+    `publish`. `urgent`: there is more than `publish`, which alone may wait for a moment. Lanes are indices.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)

@@ -141,7 +141,7 @@ class Headers:
         return new
 
     def with_attempt(self, state: State, by: int = 1) -> Headers:
-        """A copy with `by` more attempts of a waiting state."""
+        """A copy with `by` more attempts of a waiting state. Any other state is a defect (AssertionError)."""
         new = self.copy()
         match state:
             case State.RETRYING:
@@ -237,7 +237,9 @@ class BrokenHeadersError(ValueError):
 
 
 def read_headers(properties: Mapping[str, str]) -> Headers:
-    """The headers of a message; FRESH without any. Raises BrokenHeadersError."""
+    """The headers of a message; FRESH without any. Raises BrokenHeadersError for a value that no worker would have
+    written.
+    """
     if HEADER_NAMES.isdisjoint(properties):
         return FRESH
     return Headers(
@@ -320,7 +322,8 @@ class Envelope:
 
 class Outgoing(NamedTuple):
     """A message to publish. `payload` None: a tombstone. `deliver_at`: ms since the epoch, None = at once;
-    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: see Delivery.
+    `event_time`: the same, 0 = none. An empty `key` or `ordering_key`: none. `schema`: version of the payload's schema,
+    such as `L1:3`; "" = none.
     """
 
     topic: str
@@ -336,7 +339,8 @@ class Outgoing(NamedTuple):
 def reroute_message(
     delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None, *, lane_waits: bool = False
 ) -> Outgoing:
-    """Makes the message to publish to the topic `to`: everything unchanged but the headers.
+    """Makes the message to publish to the topic `to`: with new headers and the version of its schema, if it has one;
+    everything else is unchanged.
 
     The first move adds where the message came from. `due` (ms since the epoch) replaces that of `headers`; the broker
     waits until then, or with `lane_waits` the worker that reads the target. None: the broker delivers it at once, and
@@ -404,7 +408,7 @@ def effect_key(delivery: Delivery, headers: Headers) -> str:
 
 
 def without_error(message: Outgoing) -> Outgoing | None:
-    """The message without the text of its error; None where it has none."""
+    """The message without text and stack of its error, to be signed anew; None where it has neither."""
     if _ERRORS.isdisjoint(message.properties):
         return None
     return message._replace(properties={name: text for name, text in message.properties.items() if name not in _ERRORS})

@@ -192,7 +192,8 @@ class Postpone(HandlerSignal):
 
 class Transfer(HandlerSignal):
     """Requests a new message on another ground; this one is acknowledged once that is stored. The run failed if the
-    ground is not in the subscription's `produces`.
+    ground is not in the subscription's `produces`, or if the message does not fit the schema and the required
+    properties that the file declares for it.
 
     Payload (bytes), key and properties are the old ones unless given; `properties` replace old ones of their names, as
     texts (true, false and numbers as JSON writes them). Wrong arguments raise TypeError at once.
@@ -228,8 +229,8 @@ def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) ->
 
 
 class Unavailable(HandlerSignal):
-    """Reports that a dependency is down: the message waits in memory, from 1 s up to 30 s, until its handler runs
-    again. No attempt counts, however often.
+    """Reports that a dependency is down: the message waits in memory, from about 1 s up to about 30 s, until its
+    handler runs again. No attempt counts, however often.
     """
 
     def __init__(self, dependency: str) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExclusiveLevels:
-    """`tenants`: the only ones that each exclusive level admits; other levels admit all."""
+    """Exclusive levels of a subscription. `tenants`: the only ones that each exclusive level admits; other levels admit
+    all.
+    """
 
     tenants: Mapping[Level, AbstractSet[str]] = field(default_factory=dict)
 

@@ -28,21 +28,24 @@ class WorkSource(Protocol):
         """
 
     def fail(self, problem: BaseException) -> None:
-        """Reports that the worker itself has failed, with `problem`: it ends."""
+        """Reports that the executor has failed with `problem`: the worker ends."""
 
 
 class HandlerExecutor(Protocol):
     """Runs handlers: at most as many at once as it has slots."""
 
     def start(self, source: WorkSource) -> None:
-        """Begins to fetch messages from `source` and to run their handlers, on threads of its own."""
+        """Lets the executor take messages from `source`, after each `wake` and whenever a handler ends. Handlers run on
+        its threads, on its event loop or in its processes. Called once; raises KodoctlError if it cannot start.
+        """
 
     def wake(self) -> None:
         """Reports that `source` may have a message. Called often, from any thread; returns at once."""
 
     def time_out(self, message: Message) -> None:
         """Frees the slot of a message whose handler took too long; its later outcome does not count. A handler in a
-        thread runs on, one of an event loop is cancelled, one in a process is killed.
+        thread runs on, one of an event loop is cancelled. A pool of processes times handlers out, and kills their
+        processes, by itself.
         """
 
     def stop(self) -> None:

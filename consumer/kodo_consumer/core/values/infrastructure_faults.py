@@ -97,7 +97,9 @@ def lacks_table(problem: BaseException) -> bool:
 
 
 def words(problem: BaseException) -> str:
-    """First line of a database's error text, without the statement and its values."""
+    """First line of a database's error text, 160 characters at most, without the statement and its values; the name of
+    the error's class if it has no text.
+    """
     origin = _origin(problem)
     lines = str(origin).strip().splitlines()
     return one_line(lines[0], _MAX_TEXT) if lines else type(origin).__name__

@@ -131,7 +131,9 @@ def lane_lines(policy: Policy) -> list[str]:
 
 
 def slots_text(policy: Policy) -> str:
-    """Number of handlers that may run at once, such as `32 slots`."""
+    """Number of handlers that may run at once, such as `32 slots`, or `up to 32 slots` if the concurrency adapts
+    itself.
+    """
     return f"{'up to ' if policy.adaptive else ''}{many(policy.concurrency, 'slot')}"
 
 

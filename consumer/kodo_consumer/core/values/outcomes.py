@@ -130,7 +130,9 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class OtherSubscription:
-    """The message is meant for another subscription that reads the same topic: it is acknowledged."""
+    """The message is meant for another subscription that reads the same topic, or is a producer's mark, which nobody
+    handles: it is acknowledged.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ class TakenOverFromSoften:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A route names another level, which takes messages. `route`: its name, for people."""
+    """The message belongs on another level, which takes messages: by a route, an exclusive level or a move by hand.
+    `route`: name of the route, or the reason, for people.
+    """
 
     level: Level
     route: str = ""
@@ -164,7 +168,9 @@ class OverRate:
 
 @dataclass(frozen=True, slots=True)
 class OverQuota:
-    """A quota has no room before `slot` (ms since the epoch), set aside for this message unless it is far away."""
+    """A quota holds the message up until `slot` (ms since the epoch), when all its limits have room. The slot is set
+    aside for it, unless it would be back from another topic before: then it asks again.
+    """
 
     slot: int
 
@@ -187,7 +193,9 @@ class LaneFull:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """The message has headers that no worker wrote, on a topic where only workers write: it becomes a dead letter."""
+    """The message must not be handled and becomes a dead letter: it has headers that no worker wrote, on a topic where
+    only workers write, or its key and properties cannot be read.
+    """
 
     reason: str
 

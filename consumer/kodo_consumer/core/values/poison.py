@@ -147,6 +147,8 @@ class Heartbeats:
         }
 
     def lives(self, run: str) -> bool:
-        """True if the run gave a sign of life within DEAD_AFTER; False for a run that was never observed, or has left."""
+        """True if the run gave a sign of life within DEAD_AFTER before the last `observe`; False for a run that was
+        never observed, or has left.
+        """
         seen = self._seen.get(run)
         return seen is not None and self._last - seen[1] < DEAD_AFTER

@@ -47,10 +47,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One topic that the worker reads. `weight`: whole number by which lanes share slot time; `share`: this part of the
-    whole, 0 to 1, for people. A draining lane is read and never written. `ordered`: order within a key is kept.
-    `partitions`: as the topology file declares; a plain topic counts as one. `subscription`: its full name in stores,
-    such as `kodo/trade/orders:billing`.
+    """One topic that workers of the subscription read (`Policy.unread`: others than this one). `weight`: whole number
+    by which lanes share slot time; `share`: this part of the whole, 0 to 1, for people. A draining lane is read and
+    never written. `ordered`: order within a key is kept. `partitions`: as the topology file declares; a plain topic
+    counts as one. `subscription`: its full name in stores, such as `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -115,9 +115,9 @@ class IsolationPolicy:
 class Policy:
     """Settings by which one subscription's worker decides. `waits[None]` are those of backup levels. `lanes`: those
     that this worker reads, by their index. `unread`: those that other workers read; their indices follow. `in_place`:
-    waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared, to which every wait is cut.
-    `on_failure`, on lanes that keep an order: a message out of attempts becomes a dead letter ("park") or is tried for
-    ever ("block"); "leave": messages leave the lane as on any other.
+    waits (ms) in memory after failures. `horizon`: longest wait (ms) that is declared; longer ones, as a handler, a
+    limit or a header may ask for, are cut to it. `on_failure`, on lanes that keep an order: a message out of attempts
+    becomes a dead letter ("park") or is tried for ever ("block"); "leave": messages leave the lane as on any other.
 
     `targets`: topics that messages may be moved to, by level and state; draining ones are missing. `concurrency`:
     handlers at once. `handler_timeout`: ms. `tenant_weights`: 1 for tenants that are missing. `fair_by` None: all
@@ -185,7 +185,9 @@ class Policy:
 
     @cached_property
     def max_hops(self) -> int:
-        """Number of moves after which a message is running in circles, and becomes a dead letter."""
+        """Number of moves, without postponements, after which a message is running in circles, and becomes a dead
+        letter.
+        """
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
 
     @property
@@ -208,8 +210,8 @@ class Policy:
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if a message without headers can be queued without checks: no routes, limits, signatures, moves or
-        order.
+        """True if a message without headers can be queued without checks: there are no routes, exclusive levels, moves
+        of tenants, limits, signatures or headers of soften, and no lane keeps an order.
         """
         special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
         return not (special or self.keeps_order)
@@ -227,8 +229,8 @@ class Policy:
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """Due time (ms since the epoch) of a message that claims `due`: never later than the longest wait that is
-        declared; 0, at once, on a ready lane above B1, where no worker ever makes one wait. The publish time is from
-        the sender as well, `received` from this worker.
+        declared; 0, at once, on a ready lane of no backup level, where no worker ever makes one wait. The publish time
+        is from the sender as well, `received` from this worker.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
@@ -332,14 +334,16 @@ class Policy:
 
     @property
     def max_early(self) -> int:
-        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on
-        ready lanes and on those of waiting states.
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead for all
+        ready lanes together, and as many for all lanes of waiting states.
         """
         return max(1, self.lookahead_messages // 5)
 
     @property
     def max_early_bytes(self) -> int:
-        """Bytes of payload that may wait in memory as they came early: 20 % of the look-ahead, and one message more."""
+        """Bytes of payload that may wait in memory as they came early, for each of the two kinds of lanes in
+        `max_early`: 20 % of the look-ahead, and one message more.
+        """
         return max(1, self.lookahead_bytes // 5)
 
     @property

@@ -86,7 +86,7 @@ class RouteTable:
 
     def on_leaving(self, facts: RouteFacts) -> RouteChoice:
         """Choice for a message whose wait in a waiting state, or in a backup level, is over: one step, because the
-        level that it names evaluates no more routes. ValueError for a ready lane of another level.
+        level that it names evaluates no more routes. Raises ValueError for a ready lane of no backup level.
         """
         unknown: list[str] = []
         moment = RouteMoment.BACKUP if facts.level.is_backup else RouteMoment(facts.state.value)
@@ -128,7 +128,9 @@ class DispatchTable:
     tables: tuple[RouteTable, ...]
 
     def choose(self, facts: RouteFacts) -> Level:
-        """Level where the sender publishes the message."""
+        """Level to which the sender publishes a message: `facts.level`, to which it was to go, unless all tables choose
+        another one or an exclusive level decides.
+        """
         chosen = {table.on_dispatch(facts).to for table in self.tables}
         if len(chosen) == 1:
             return chosen.pop() or facts.level

@@ -55,10 +55,10 @@ def speaks(properties: Mapping[str, str]) -> bool:
 
 def read(delivery: Delivery, lane: Lane) -> Headers:
     """Returns the library's headers as control headers, FRESH if there are none; whether they count, `speaks` says.
-    Raises BrokenHeadersError for values that it would not have written.
+    Raises BrokenHeadersError for a counter or a time that it would not have written.
 
-    Its origin id names a whole batch, so the message's present position is the origin id here. In a waiting state the
-    move there is counted, which soften counts when the message is taken out again.
+    Its origin id names a whole batch, so the origin id of a moved message is its present position here. In a waiting
+    state the move there is counted, which soften counts when the message is taken out again.
     """
     properties = delivery.properties
     if NAMES.isdisjoint(properties):

@@ -50,8 +50,8 @@ class StoreAnswer:
 
 class Store(Protocol):
     """Port of a store, which remembers for one worker which messages are done and which have started. It sees the
-    records of the subscription's other workers. Calls block, may come from several threads, and may raise
-    StoreDownError.
+    records of the subscription's other workers. Calls but `interrupt` and `close` block and may raise StoreDownError;
+    any of them may come from several threads.
     """
 
     run: str
@@ -61,7 +61,9 @@ class Store(Protocol):
         """Creates the missing parts of the store, such as tables."""
 
     def exchange(self, request: Exchange) -> StoreAnswer:
-        """Records done and ended messages, and marks the starting ones, in one transaction."""
+        """Records the done messages, removes this run's marks of done and ended ones, and marks the starting ones, in
+        one transaction: see StoreAnswer.
+        """
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """Replaces the mark `found` of a message with `mark`, which is this worker's. Returns False if another worker
@@ -80,7 +82,9 @@ class Store(Protocol):
         """Deletes the marks and signs of life of this run, because the worker ends."""
 
     def interrupt(self) -> None:
-        """Ends calls that hang, if the implementation can hang: they raise StoreDownError."""
+        """Ends the calls of other threads that are under way, if the implementation can hang: they raise
+        StoreDownError.
+        """
 
     def close(self) -> None:
         """Closes connections and files."""
@@ -95,7 +99,9 @@ class LeaseStore(Store, Protocol):
 
 
 def name_of(identity: str) -> str:
-    """An identity as stores keep it: as it is, or its digest when it is long or has characters databases refuse."""
+    """An identity as stores keep it: as it is, or its digest when it has more than 200 bytes or characters that
+    databases refuse.
+    """
     if (
         len(identity.encode("utf-8", "surrogatepass")) <= _LONGEST
         and identity.isprintable()

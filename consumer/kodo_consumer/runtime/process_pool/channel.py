@@ -189,7 +189,9 @@ class ProcessChannel:
     # ---- out
 
     def send(self, messages: list[Message]) -> None:
-        """Sends messages in one bundle, which the process handles one after the other. Never blocks: see `flush`."""
+        """Sends messages in one bundle, which the process handles one after the other. The pipe never blocks it: see
+        `flush`. New schema versions of the messages are read first, which may block.
+        """
         self._bundle += 1
         carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
         values = [pack_message(message) for message in messages]

@@ -97,7 +97,9 @@ class Frames:
 
 
 def pack_message(message: Message) -> tuple[Any, ...]:
-    """A message as plain values. They contain its position only if the producer gave it no identity."""
+    """A message as plain values. Its position is among them unless its headers name the place where it was first
+    stored.
+    """
     delivery, lane, headers = parts_of(message)
     position = "" if headers.origin_id else delivery.position
     return (

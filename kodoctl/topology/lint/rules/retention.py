@@ -31,7 +31,9 @@ CONTROL_ROOM = Size(4 << 10)  # what our properties may add to a message on its 
 
 
 def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]:
-    """Yields (expansion, topic) for one topic of each group that shares its policies."""
+    """Yields (expansion, topic) for the first topic of each group that has one object of policies in common, such as
+    the levels of a ground topic. Groups whose policies are merely equal each have a topic here.
+    """
     for expansion in scope.expansions:
         for topic in expansion.distinct:
             yield expansion, topic
@@ -50,6 +52,11 @@ def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
                 yield RuleMatch(
                     expansion.topology.where_key("namespace_policies", policy), f"{namespace.name}: {policy}: {reason}"
                 )
+        allowed, replicated = (namespace.policies.get(name, ()) for name in ("allowed_clusters", "replication"))
+        if allowed and (barred := sorted(set(replicated) - set(allowed))):
+            where = expansion.topology.where_key("namespace_policies", "allowed_clusters")
+            detail = f"allowed_clusters: {', '.join(barred)} is missing, a cluster of `replication`"
+            yield RuleMatch(where, f"{namespace.name}: {detail}")
 
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")

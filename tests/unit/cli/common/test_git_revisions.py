@@ -140,6 +140,7 @@ def test_files_and_folders_as_they_were() -> None:
     write("topologies/trade.yaml", b"one")
     write("topologies/deep/ünï code.yaml", b"two")
     write("topologies/notes.txt", b"three")
+    write("topologies/kodoctl-rules.yaml", b"five")
     write("top.yaml", b"four")
     first = commit()
     shutil.rmtree("topologies")

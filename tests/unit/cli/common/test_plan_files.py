@@ -57,8 +57,9 @@ def test_a_plan_replaces_no_plan_of_another_kind(kind: str, tmp_path: Path) -> N
 
 
 def test_a_report_replaces_its_page_but_no_topology(tmp_path: Path) -> None:
-    for name in ("report.html", "trade.yaml"):
+    for name in ("report.html", "trade.yaml", "kodoctl-rules.yaml"):
         (tmp_path / name).write_text("text", encoding="utf-8")
     _writable(str(tmp_path / "report.html"), None)
-    with pytest.raises(UsageError, match=r"K021.*a YAML file"):
-        _writable(str(tmp_path / "trade.yaml"), None)
+    for name in ("trade.yaml", "kodoctl-rules.yaml"):
+        with pytest.raises(UsageError, match=r"K021.*a YAML file"):
+            _writable(str(tmp_path / name), None)

@@ -101,3 +101,16 @@ def test_a_delayed_delivery_value_on_a_topic_is_told_where_the_topic_is_declared
     assert not _told(
         f"{{J: {SUB}}}", changed(there, replace(there.objects["topic.persistent://acme/ns/K"], stalls_delivery=True))
     )
+
+
+def test_an_offload_driver_is_named_when_it_is_new_to_an_object() -> None:
+    own, other = (f"policies: {{offload: {{driver: {name}, bucket: b}}}}" for name in ("aws-s3", "azureblob"))
+    head, body = f"namespace_{own}\n", f"{{J: {{{own}}}}}"
+    told = _told(body, empty(), head)["K207"]
+    assert told.startswith("namespace.acme/ns and 1 more gets the offload driver aws-s3: ")
+    there = applied(wanted(topology(body, head)))
+    assert not _told(body, there, head)
+    assert (
+        "topic.persistent://acme/ns/J gets the offload driver azureblob"
+        in _told(f"{{J: {{{other}}}}}", there, head)["K207"]
+    )

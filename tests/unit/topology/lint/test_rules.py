@@ -53,6 +53,7 @@ CASES = [
     ("K003", "topics: {orders: {ignore: [§publishrate]}}", "'publishrate' is no topic policy", "topics: {orders: {ignore: [publish_rate]}}"),
     ("K006", "defaults: {policies: {§retention: {time: 7d}}}\n" + ORDERS, "orders, orders-billing-RETRYING, orders-billing-PENDING and 2 more: retention: size is missing", "defaults: {policies: {retention: {time: 7d, size: 1GiB}}}\n" + ORDERS),
     ("K006", SET + "{§retention: {size: 1GiB}}\n" + ORDERS, "kodo/trade: retention: time is missing", SET + "{retention: {size: 1GiB, time: unlimited}}\n" + ORDERS),
+    ("K006", SET + "{replication: [east, west], §allowed_clusters: [east]}\n" + ORDERS, "kodo/trade: allowed_clusters: west is missing, a cluster of `replication`", SET + "{replication: [east], allowed_clusters: [east]}\n" + ORDERS),
     ("K006", "defaults: {policies: {§retention: {time: 0s, size: 1GiB}}}\n" + sub(NO_DLQ), "time and size must both be 0", "defaults: {policies: {retention: {time: 0s, size: 0B}}}\n" + sub(NO_DLQ)),
     ("K006", "defaults: {policies: {§backlog_quota: {when_full: fail_producers}}}\n" + sub(NO_DLQ), "backlog_quota: size or time is missing", "defaults: {policies: {backlog_quota: {time: 1d, when_full: fail_producers}}}\n" + sub(NO_DLQ)),
     ("K006", "defaults: {policies: {§persistence: {ensemble: 3}}}\n" + sub(NO_DLQ), "write_quorum, ack_quorum missing", "defaults: {policies: {persistence: {ensemble: 3, write_quorum: 3, ack_quorum: 2}}}\n" + sub(NO_DLQ)),

@@ -129,6 +129,7 @@ def test_a_live_value_that_the_format_cannot_say_goes_to_json_and_back_and_equal
         ("offload", {"driver": "S3", "settings": {"managedLedgerOffloadBucket": "b"}}, "write it as `bucket` of `offload`"),
         ("offload", {"driver": "S3", "settings": {"s3ManagedLedgerOffloadCredentialSecret": "x"}}, "credentials belong to"),
         ("properties", {"kodoctl.topology/trade": "x"}, "names that begin with kodoctl"),
+        ("entry_filters", ["a, b"], "write one name in each line"),
         ("shadow_topics", ["orders"], "write the topic's full name"),
         ("pause_on_ack_state_loss", False, "True"),
     ],
