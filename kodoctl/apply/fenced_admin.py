@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class FencedAdmin:
-    """Wrapper of an Admin that checks the lease immediately before each request that writes: after any waiting, and
-    before every redirect and retry.
+    """Wrapper of an Admin that checks the lease immediately before each request but a GET: after any waiting, and
+    before every redirect and retry. All of these count as writing, also the POSTs that only ask.
 
     `check` raises LockedError if the lease is lost; it asks the broker at most every few seconds
     (kodoctl.pulsar.control.lease).

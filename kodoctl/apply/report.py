@@ -27,7 +27,7 @@ class ChangeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """Result of one change. `detail`: the reason why a change was not made, or a note about one that was."""
+    """Result of one change. `detail`: the reason why a change was not made, "" for one that is done."""
 
     change: Change
     status: ChangeStatus
@@ -46,8 +46,9 @@ class ChangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
-    """Event of an apply: a change began (`kind` is `started`) or ended (`kind` is its status). `number` of the `total`
-    changes have ended.
+    """Event of an apply: a step of a change began (`kind` is `started`) or ended (`kind` is its status). `number`:
+    steps that have ended, of all changes. `total`: number of changes. A change of a namespace can have two steps, so
+    `number` can exceed `total`.
     """
 
     kind: str

@@ -51,9 +51,9 @@ class Verifier:
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
         """Returns the steps that the broker does not show as carried out, each with a text about the difference. Polls
-        for values that appear late, and blocks meanwhile. Adoptions, forgets, and objects that their writer confirms
-        itself (tenants, namespaces, schemas) are not checked. If the cluster cannot be read, all creates, updates and
-        deletes are returned.
+        for values that appear late, and blocks meanwhile. Not checked are adoptions, forgets, deletes of subscriptions,
+        and objects that their writer confirms itself (tenants, namespaces, schemas). If the cluster cannot be read, all
+        creates, updates and deletes are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:

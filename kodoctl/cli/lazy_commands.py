@@ -71,7 +71,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run
-        it or to complete its options. The name of another tool for a command (`diff`) fails with the name of ours.
+        it or to complete its options. Another tool's name for a command runs ours if that does the same (`validate`),
+        else it fails with the name of ours (`diff`).
         """
         if args[0] not in self.commands and _ALIASES.get(args[0]) in self.commands:
             args = [_ALIASES[args[0]], *args[1:]]

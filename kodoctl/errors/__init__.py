@@ -12,7 +12,9 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """Severity of a finding. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
+    """Severity of a finding. `ERROR` stops a command. `WARNING` stops none, but makes `kodoctl lint --strict` fail.
+    `NOTE` does neither.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -74,7 +76,7 @@ def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, advi
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
-    """Makes a finding that stops the command only with `--strict`."""
+    """Makes a finding that stops no command; it makes only `kodoctl lint --strict` fail."""
     return Diagnostic(Severity.WARNING, code, summary, detail, where)
 
 
@@ -139,7 +141,9 @@ class LockedError(KodoctlError):
 
 
 class StoppedError(KodoctlError):
-    """The user, or a signal, stopped the command between two steps; completed steps stay (exit 130)."""
+    """The user, or a signal, stopped the command while it waited, before it wrote anything of its plan (exit 130). A
+    command that is stopped later ends with the same exit code, and with a report in place of this error.
+    """
 
     exit_code = ExitCode.INTERRUPTED
 

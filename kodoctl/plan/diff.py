@@ -70,7 +70,8 @@ class Allowances:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
-    `unmanaged`: sorted addresses of live topics, and of live subscriptions on declared topics, that no ledger has.
+    `unmanaged`: sorted addresses of live topics, and of live subscriptions on declared topics, that nobody owns, or
+    that have our marker and no ledger entry.
     """
 
     changes: tuple[Change, ...]

@@ -36,7 +36,7 @@ class Drift:
     not_applied: tuple[Change, ...]
     either: tuple[Change, ...]
     beyond_repair: tuple[Diagnostic, ...]
-    conflicts: tuple[Diagnostic, ...]  # what could not be compared: it is another topology's, environment's or source's
+    conflicts: tuple[Diagnostic, ...]  # other findings of the plan, errors about what could not be compared among them
     unmanaged: tuple[Address, ...]
     stale_topologies: tuple[str, ...]  # topologies whose file changed since their last apply
     count_unmanaged: bool
@@ -49,7 +49,9 @@ class Drift:
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared."""
+        """True if something could not be compared: the plan has an error among its findings, or a database was not
+        read.
+        """
         return any(finding.severity is Severity.ERROR or finding.code == _UNREAD for finding in self.conflicts)
 
 

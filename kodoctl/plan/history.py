@@ -235,7 +235,7 @@ def _document(one: Applied) -> Json:
 
 
 def pack(document: str) -> str | None:
-    """The text of a plan, compressed for an entry; None if it is longer than MAX_PLAN."""
+    """The text of a plan, compressed for an entry; None if the compressed text is longer than MAX_PLAN (2 MiB)."""
     packed = packed_text.pack(document.encode(), 6)
     return packed if len(packed) <= MAX_PLAN else None
 

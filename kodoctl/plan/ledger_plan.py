@@ -245,8 +245,9 @@ def expansion_digest(expansion: Expansion) -> str:
 
 
 def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:
-    """True if a live ledger entry differs from its form after this plan in more than its objects, or contains an
-    intent: because of consumer settings, the location of the file, or an apply that was cut off.
+    """True if an apply of this plan would write a ledger entry even without changes: because an entry is new, ends or
+    is renamed, because it differs in more than its objects (such as consumer settings or the location of the file), or
+    because it contains an intent of an apply that was cut off.
     """
     return any(_differs(owner, live.entry(owner.namespace, owner.name)) for owner in owners)
 

@@ -117,8 +117,8 @@ def intermediate_value(change: PolicyChange) -> PolicyValue | None:
 
 
 def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
-    """The value that applies before or after a change; that of PULSAR_DEFAULTS if none is set, None for a policy that
-    is not there.
+    """The value that applies before or after a change; that of PULSAR_DEFAULTS if none is set, None if PULSAR_DEFAULTS
+    does not have the policy.
     """
     value = change.counting(after=after)
     return value if value is not None else PULSAR_DEFAULTS.get(change.policy)

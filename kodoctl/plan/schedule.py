@@ -32,7 +32,7 @@ from kodoctl.topology.resources import (
 
 class UpdatePhase(Enum):
     """The part of a change's policies that a step writes. An update of a namespace has an early step before the topics'
-    steps and a late step after them; any other change has one step.
+    steps, a late step after them, or both; any other change has one step.
     """
 
     ALL = "all"
@@ -66,8 +66,8 @@ Level = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps by level of the graph: those that create and update, then those that delete. `waits_for`: step -> the steps
-    that must end before it.
+    """Steps by level of the graph: all but deletes, then the deletes. `waits_for`: step -> the steps that must end
+    before it.
     """
 
     building: tuple[Level, ...]

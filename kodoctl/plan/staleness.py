@@ -55,9 +55,9 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics or
-    subscriptions the plan changes. Only the live owner is compared: anybody can seal an edited plan, and the owner of
-    an object may change after a plan was made.
+    """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics,
+    subscriptions or publications the plan changes. Only the live owner is compared: anybody can seal an edited plan,
+    and the owner of an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -151,7 +151,7 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
 
 
 def looked_at(changes: Iterable[Change]) -> list[Address]:
-    """Addresses of the changes, without objects that are given up because they are gone, or unknown."""
+    """Addresses of the changes, without objects that are given up because they are gone, or another topology's by now."""
     return [change.address for change in changes if not (isinstance(change, Forget) and change.before is None)]
 
 

@@ -78,7 +78,9 @@ def route_text(route: Json) -> str:
 
 
 def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
-    """Backlog, age of the oldest message and consumers of a lane, as texts; "unknown" for one that was not read."""
+    """Backlog, age of the oldest message and consumers of a lane, as texts: "unknown" for each if the lane was not read
+    (`status` is None), "missing" and two empty texts if it does not exist, three empty texts for the audit lane.
+    """
     if lane["state"] == AUDIT:
         return "", "", ""
     if status is None:

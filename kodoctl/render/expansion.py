@@ -205,7 +205,9 @@ def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[Fact]:
 
 
 def policy_facts(entry: Json) -> list[Fact]:
-    """Policies of a resource with their values and, if the entry has `explain`, their origins."""
+    """(name, value, origin) of the policies of a resource. If the entry has `explain`, the members of a map are rows of
+    their own, as `policy.member`; else each policy is one row, and its origin is "".
+    """
     explain = entry.get("explain")
     if explain is None:
         return [(name, in_yaml(value), "") for name, value in entry["policies"].items()]

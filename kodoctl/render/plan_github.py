@@ -21,8 +21,9 @@ _LONGEST: Final = 2_000
 
 
 def plan_github(document: PlanDocument, target: str) -> str:
-    """One annotation for each danger or finding, the severest first, because forges show the first ten of a kind; then
-    lines for the log: the cluster and the summary. `target`: text that says how the cluster was reached.
+    """One annotation for each danger or finding, the severest first, because forges show the first ten of a kind; a
+    warning that many changes share is one annotation. Then lines for the log: the cluster and the summary. `target`:
+    text that says how the cluster was reached.
     """
     found = sorted(_annotations(gather_warnings(document)), key=lambda item: SEVERITIES.index(item[0]))
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""

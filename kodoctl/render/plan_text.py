@@ -99,9 +99,9 @@ def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
 def group_lines(
     changes: list[ChangeRow], topics: int, notes: Callable[[ChangeRow], Iterable[Line]] = lambda _: ()
 ) -> Iterator[Line]:
-    """Lines of one group, or of the first of `topics` groups that are alike: a topic's own changes in full. If the topic
-    is created or deleted, each of its objects is one short line right below. `notes`: further lines of a change that is
-    shown in full.
+    """Lines of one group, or of the first of `topics` groups that are alike: a topic's own changes in full. If the
+    topic is created, deleted or adopted, each of its objects to which the same happens is one short line right below.
+    `notes`: further lines of a change that is shown in full.
 
     Objects with dangers are printed in full after these: a short line belongs to the nearest line above that is
     indented less.

@@ -235,7 +235,7 @@ def of_any_topic(text: str, address: str) -> str:
 
 
 def topic_of(address: str) -> str:
-    """The full name of the topic to which an address belongs; "" for tenants, namespaces and their grants."""
+    """The full name of the topic to which an address belongs; "" for objects of no topic, such as a namespace."""
     name = address.partition(".")[2]
     return "/".join(name.split("/")[:5]) if name.startswith("persistent://") else ""
 

@@ -225,7 +225,9 @@ def _first_lines(texts: list[str], style: str) -> Iterator[Line]:
 
 
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
-    """Lines of messages, one block each, then the counts. `now`: ms since the epoch."""
+    """Lines of messages, one block each, then the counts: those by cause only if more messages matched than are shown.
+    `now`: ms since the epoch.
+    """
     for message in document["messages"]:
         yield from peeked_lines(message, now)
     causes = document.get("by_cause", {})

@@ -1,5 +1,5 @@
-"""Waiting messages as text of at most 80 columns, from the JSON form: lanes, then groups; and the result of their
-release: for each lane the released messages, and those that stay, by reason.
+"""Waiting messages as text, from the JSON form, with tables of at most 80 columns: lanes, then groups; and the result
+of their release: for each lane the released messages, and those that stay, by reason.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 class LaneStatus:
     """Figures of one lane: one level and state of one subscription, summed over partitions.
 
-    `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries` counts stored
-    entries (batches), `messages` the messages in them, None without --exact; `messages_at_least`: there may be more of
-    them, because the broker stopped counting early; `delayed` and `unacknowledged` (of consumers; the broker may count
-    below 0) count messages. `oldest`: publish time of the oldest unacknowledged message
-    in ms since the epoch, None if there is none or it is unknown. `rate_in`, `rate_out`: messages per second, into the
-    topic and to this subscription. `consumers`: the largest number on one partition; `blocked`: those of them that the
-    broker sends nothing more, because they have too many unacknowledged messages. `idle`: those beyond the number of
+    `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
+    stored entries (batches) of the backlog; `messages`: number of messages in them, None without --exact;
+    `messages_at_least`: there may be more of them, because the broker stopped counting early. `delayed`: number of
+    messages that are not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker
+    miscounts. `oldest`: publish time of the oldest unacknowledged message in ms since the epoch, None if there is none
+    or it is unknown. `rate_in`, `rate_out`: messages per second, into the topic and to this subscription. `consumers`:
+    the largest number on one partition; `blocked`: the largest number on one partition to which the broker sends
+    nothing more, because they have too many unacknowledged messages. `idle`: number of consumers beyond the number of
     partitions, if the broker gives each partition to one consumer. `steered`: property of the subscription with the
     live orders to its workers, None without.
     """

@@ -48,8 +48,8 @@ class ChangeSource:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations that the publication publishes: inserts alone for outboxes; deletes only if a table sends them.
-        Truncates are published to be reported: no message says that the rows are gone.
+        """The operations that the publication publishes: inserts alone if every table is an outbox; deletes only if a
+        table sends them. Truncates are published to be reported: no message says that the rows are gone.
         """
         rows = [table.spec for table in self.tables if table.spec.outbox is None]
         if not rows:
@@ -58,7 +58,9 @@ class ChangeSource:
         return ("insert", "update", *(("delete",) if sends_deletes else ()), "truncate")
 
     def targets(self, topology: Topology) -> dict[str, list[TableMapping]]:
-        """Ground topic -> the tables whose rows can go there; an outbox's can go to every topic of the file."""
+        """Ground topic -> the tables whose rows can go there; an outbox's can go to every topic of the file. Ground
+        topics without such a table are left out, and so is a table whose topic the file does not have.
+        """
         found: dict[str, list[TableMapping]] = {}
         for table in self.tables:
             grounds = [table.spec.topic] if table.spec.outbox is None else topology.topics

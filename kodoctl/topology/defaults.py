@@ -47,7 +47,9 @@ class ResolvedWaits:
 
     @property
     def total(self) -> Duration:
-        """Longest time that a message can wait in the state: the sum of the delays before all its attempts."""
+        """Longest time that a message can wait in the state: the sum of the delays before all its attempts. Neither
+        jitter nor the delays of `by_code` count.
+        """
         return Duration(sum(self.delay(attempt) for attempt in range(1, self.attempts + 1)))
 
 
@@ -211,8 +213,9 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
 
 
 def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
-    """Longest time until a message is done or dead (K212): the sum of all waits of all states and of a backup level. In
-    pending an attempt counts 1 h with a rate limit, in blocking the longest window of a quota.
+    """Longest time until a message is done or dead (K212): the sum of all waits of all states and of a backup level,
+    without delays by code. In pending an attempt counts 1 h with a rate limit, in blocking the longest window of a
+    quota, if there is one.
     """
     total = 0
     for state in waiting_states(ground, subscription):

@@ -125,12 +125,14 @@ class Expansion:
         return dict(_find_places(self))
 
     def readers(self, topic: FamilyTopic) -> list[Subscription]:
-        """Subscriptions that read a topic: all of its ground topic if it is a ready topic, else its own."""
+        """Subscriptions that a topic belongs to: all of its ground topic if it is a ready topic, else its own."""
         subscriptions = self.topology.spec.topics[topic.ground].subscriptions
         return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
-        """Path in the file of the number of partitions of a topic; there may be no value at it, if the default applies."""
+        """Path in the file of the number of partitions of a topic, of `partitioned` for a plain one; there may be no
+        value at it, if the default applies.
+        """
         is_plain = not topic.resource.partitions
         key = "partitioned" if is_plain else "partitions"
         if topic.state is State.DEAD and topic.subscription is not None:

@@ -106,7 +106,9 @@ def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
 def explain_policies(
     expansion: Expansion, resource: TopicResource | NamespaceResource, topic: FamilyTopic | None
 ) -> dict[str, Json]:
-    """Origins of values: `partitions`, `policy` or `policy.member` -> {file, line, column}, or {derived: reason}."""
+    """Origins of values: `partitions`, `policy` or `policy.member` -> {file, line, column}, or {derived: reason}.
+    `topic`: the topic that `resource` is, None: `resource` is a namespace, which has no partitions.
+    """
     found: dict[str, Json] = {}
     if topic is not None:
         found["partitions"] = _origin_json(expansion, expansion.partitions_path(topic), "the default")

@@ -87,7 +87,7 @@ def _edges_into(expansion: Expansion) -> Iterator[tuple[FlowNode, FlowNode]]:
 
 
 def flow_of(graph: nx.DiGraph[FlowNode], file: str) -> nx.DiGraph[FlowNode]:
-    """The part of a flow with the nodes of one file and their neighbours in other files."""
+    """The part of a flow with the nodes of one file and their direct neighbours, of other files or of none."""
     own = [node for node in graph if node.file == file]
     part: nx.DiGraph[FlowNode] = nx.DiGraph()
     part.add_nodes_from(own)
@@ -96,6 +96,8 @@ def flow_of(graph: nx.DiGraph[FlowNode], file: str) -> nx.DiGraph[FlowNode]:
 
 
 def flow_between(graph: nx.DiGraph[FlowNode]) -> list[tuple[str, str]]:
-    """(file, file) of each two topology files of which one sends to a topic of the other, in the order of the flow."""
+    """(file that sends, other file that declares the topic) for each such pair of topology files, once, in the order of
+    the flow.
+    """
     pairs = ((source.file, target.file) for source, target in graph.edges if source.file and target.file)
     return list(dict.fromkeys((source, target) for source, target in pairs if source != target))

@@ -66,7 +66,9 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A possible move: its reason, the subscription whose workers make it ("" for a source), and the text on the arrow."""
+    """A possible move: its reason, the subscription whose messages it moves ("" for a source), and the text on the
+    arrow.
+    """
 
     reason: MoveReason
     subscription: str
@@ -77,8 +79,8 @@ Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
 def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
-    """All lanes and moves, or, if `ground` is given, those of one ground topic and the topics that its handlers send
-    to.
+    """All lanes and moves, or, if `ground` is given, those of the ground topics with that name and the topics that
+    their handlers send to.
 
     Nodes are `GraphNode`s; each edge has its `GraphEdge` as the attribute `move`.
     """

@@ -164,8 +164,9 @@ def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
 
 
 def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | None:
-    """The environment for a command that reads a cluster: `asked`, or None for the base. Raises UsageError if the files
-    have environments and `asked` is None, or if they do not have `asked`.
+    """The environment for a command that reads a cluster: `asked`, or None for the base (`asked` is `base`, or None and
+    the files have no environments). Raises UsageError if the files have environments and `asked` is None, or if they do
+    not have `asked`.
 
     Raises InvalidFileError instead if a file without environments is broken, which may be why they are missing.
     """

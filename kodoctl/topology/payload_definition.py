@@ -12,7 +12,9 @@ from kodoctl.topology.payload_validator import PayloadValidator, UnusableSchemaE
 
 
 def why_unusable(kind: str, definition: Any) -> str:
-    """Reason, in one sentence, why a definition is not usable JSON Schema (kind `json`) or Avro (`avro`); "" if it is."""
+    """Reason, in one sentence, why a definition is not usable JSON Schema (kind `json`) or Avro (`avro`), such as that
+    the extra `avro` is not installed; "" if it is usable.
+    """
     if kind == "json":
         try:
             PayloadValidator(definition)

@@ -59,7 +59,9 @@ def points(ground: GroundTopic, subscription: Subscription) -> list[RoutePoint]:
 
 
 def may_take(route: Route, point: RoutePoint) -> bool:
-    """True if a route is evaluated at a point and can match a message there."""
+    """True if a route is evaluated at a point and can match a message there. Raises ConditionError for a condition that
+    cannot be parsed.
+    """
     return point.moment in route.at and True in _truths(condition_of(route.when), _lane_facts(point))
 
 

@@ -25,7 +25,7 @@ ADAPTIVE_SLOTS: Final = 128
 @dataclass(frozen=True, slots=True)
 class DeclaredSlots:
     """Slots that the file declares at `path` below `concurrency`. `level`, `state`: None: all of them; `lanes`: lanes
-    that workers read of these, empty if there are none.
+    that workers read of these, empty if there are none (both others are None for a single lane that does not exist).
     """
 
     path: tuple[str, ...]

@@ -74,7 +74,7 @@ def apply(
 ) -> None:
     """Carry out a reviewed plan file; or plan, show and ask first.
 
-    A plan file is carried out exactly, without a question: the file is the approval.
+    A plan file is carried out exactly: the file is the approval, and only a protected context is confirmed.
     """
     if resume is not None and paths:
         detail = f"--resume continues the plan in the journal of {resume}: leave {', '.join(paths)} out"

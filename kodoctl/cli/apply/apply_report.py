@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """JSON of the report of an apply, which `apply --format json` prints as its last line."""
+    """JSON of the report of one cluster's apply. `apply --format json` prints it as a line after the events."""
     from kodoctl.apply.report import ChangeStatus
 
     return {

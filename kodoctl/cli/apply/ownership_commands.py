@@ -43,7 +43,7 @@ def forget(
 ) -> None:
     """Give up ownership of live objects, which stay as they are.
 
-    No plan touches them any more.
+    No plan touches them any more, unless a file still declares them.
     """
     from kodoctl.plan.forget import forget_plan
     from kodoctl.pulsar.inventory.live_inventory import read_live

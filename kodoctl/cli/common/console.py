@@ -76,7 +76,7 @@ class _Streams:
 
 
 class OutputLostError(Exception):
-    """The reader of a command's output has left, and printing is all that the command does, so that it should end."""
+    """Output of a command is lost, and printing is all that the command does, so that it should end."""
 
 
 _streams = _Streams()
@@ -162,8 +162,8 @@ def finish(code: int) -> NoReturn:
 
 def command(function: C) -> C:
     """Decorator of a command: prints a KodoctlError as findings, with JSON output also as a line of JSON if nothing was
-    printed before, and ends with its exit code. Any other exception is a defect, with exit code 1. No error that a user
-    can cause prints a traceback.
+    printed before, and ends with its exit code. A file that the user may not read is an error of usage; any other
+    exception is a defect, with exit code 1. No error that a user can cause prints a traceback.
 
     If the reader of the output leaves, the command continues to its end and then fails. Use `reading` or `judging` for
     commands that change nothing.
@@ -265,7 +265,7 @@ def _told_lost(problem: OSError) -> int:
 
 def defect(problem: Exception) -> Diagnostic:
     """Makes a finding (K599) of an unexpected exception. The traceback is written to a temporary file for the
-    developers, not to the screen.
+    developers; only if that fails, it is a part of the finding.
     """
     import tempfile
     import traceback

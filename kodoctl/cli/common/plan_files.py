@@ -27,7 +27,9 @@ _KINDS: Final = {
 
 
 def is_plan_file(path: str) -> bool:
-    """True for the path of a plan file: one that ends in `.json`, or a file whose content is a plan's."""
+    """True for a path that counts as a plan file: every path that ends in `.json`, and a file of another name whose
+    content is a plan's. False for another file that cannot be read.
+    """
     if path.endswith(".json"):
         return True
     try:
@@ -54,7 +56,7 @@ def read_plan_text(file: str, written_by: str) -> str:
 
 def write_plan_text(text: str, out: str) -> None:
     """Writes a plan file atomically. Only its owner may read it, because plans of recalls contain payloads. Raises
-    UsageError if the file cannot be written, or if it is there and no plan of the same kind.
+    UsageError if the file cannot be written, or if it is there and neither empty nor a plan of the same kind.
     """
     _refuse_other(out, _kind_of(text[:_BEGIN].encode()))
     try:
@@ -109,8 +111,8 @@ def _kind_of(begin: bytes) -> str:
 def scratch_file(out: str | None) -> Path:
     """Path of a temporary file of a recall's plan, which the caller may create: in the folder of `out`, or in the
     system's folder for temporary files if `out` is None. The file is removed when the process ends, unless
-    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is another file
-    than a recall's plan.
+    `keep_scratch` renames it. Raises UsageError if there is no folder for temporary files, or if `out` is there and
+    neither empty nor a recall's plan.
     """
     if out is not None:
         _refuse_other(out, _RECALL)

@@ -150,7 +150,7 @@ def down(
 
 @reading
 def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
-    """Show instances. Exit code 0 when all that are shown run, 1 when not."""
+    """Show instances. Exit code 0 when there are some and all that are shown run, else 1."""
     from kodoctl.cli.dev.dev_views import instance_table
     from kodoctl.dev import service
 

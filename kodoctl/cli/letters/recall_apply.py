@@ -130,8 +130,8 @@ class ApprovedPlan:
 def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT) -> None:
     """Send the letters of a plan, each exactly once.
 
-    Killed, interrupted or repeated, it goes on where it was. It does not ask: the plan file is the approval
-    (a discard asks for its hash).
+    Killed, interrupted or repeated, it goes on where it was. The plan file is the approval: only a discard asks for its
+    hash, and a protected context for its name.
     """
     apply_plan(target, asked, output)
 

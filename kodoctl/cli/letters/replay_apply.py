@@ -55,11 +55,11 @@ def apply(
 ) -> None:
     """Carry out a plan: its messages, and no others, come again.
 
-    Pauses the lanes, notes the positions in the journal, moves the cursors back, and ends the pause. What was
-    handled since the plan stays done.
+    Pauses the lanes, notes the positions in the journal, moves the cursors back, and ends the pause. What was handled
+    since the plan stays done.
 
-    Killed, interrupted or repeated, it goes on where it was; the lanes stay paused until then. It does not ask:
-    the plan file is the approval.
+    Killed, interrupted or repeated, it goes on where it was; the lanes stay paused until then. The plan file is the
+    approval: only a protected context asks for its name.
     """
     from kodoctl.documents.replay_document import ReplayReport
     from kodoctl.recall.plan.replay_history import later_run

@@ -1,8 +1,9 @@
 """waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
-Each plan is stored before its lane is paused, and deleted when all of its messages are done, so that the same command
-continues after a kill; no other plan takes the messages of a paused lane. Plans are in the user's state folder, never
-in the working folder, and a stored plan is carried out only if it matches this run's options.
+Each plan is stored before its lane is paused, so that the same command continues after a kill; no other plan takes the
+messages of a paused lane. It is deleted when another attempt would have nothing to do, or when nothing of it was sent.
+Plans are in the folder of --plans, else in the user's state folder, never in the working folder. A stored plan is
+carried out only if it matches this run's options.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ class _LaneRelease:
         self.interrupted = False
 
     def run(self, loaded: LoadedTopology, lane: WaitingLane) -> Iterator[LaneReleaseRow]:
-        """Carries out the plan that an earlier run left, and yields a row for it. Then releases the messages
-        that wait now, with as many plans as they need, and yields one row for them.
+        """Carries out the plan that an earlier run left, and yields a row for it. Then, if that plan is complete,
+        releases the messages that wait now, with as many plans as they need, and yields one row for them.
         """
         with self._target.session() as session:
             file = self._file(session, lane)

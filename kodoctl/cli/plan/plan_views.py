@@ -124,7 +124,9 @@ def read_plans(file: str) -> FleetPlan:
 
 
 def write_plan(plan: FleetPlan, out: str) -> None:
-    """Writes a plan file atomically. Raises UsageError if the file cannot be written, or if it is there and no plan."""
+    """Writes a plan file atomically. Raises UsageError if the file cannot be written, or if it is there and neither
+    empty nor a plan of an apply.
+    """
     from kodoctl.plan import fleet
 
     write_plan_text(fleet.dumps(plan), out)

@@ -53,7 +53,8 @@ def exporter(
 
     Dead letters are among them. Ends at SIGTERM.
 
-    The cluster is read every 30 s, one GET a topic, however often it is scraped.
+    The cluster is read every 30 s (--every), however often it is scraped: one GET a topic, and some for each backlog of
+    a ready topic.
     """
     from prometheus_client import CollectorRegistry
 
@@ -176,9 +177,9 @@ def _tell_unread(unread: tuple[UnreadTopic, ...], before: tuple[UnreadTopic, ...
     """Prints only changes: one line for each topic that can no longer be read, and one line when all topics can
     be read again.
     """
-    names = {topic.topic for topic in before}
+    known = {(topic.namespace, topic.topic) for topic in before}
     for topic in unread:
-        if topic.topic not in names:
+        if (topic.namespace, topic.topic) not in known:
             tell(f"{topic.namespace}/{topic.topic} cannot be read: {one_line(topic.reason, 200)}")
     if before and not unread:
         tell("All topics can be read again.")

@@ -18,8 +18,8 @@ _FORMAT: Final = "kodoctl docs 1"
 
 def check_folder(folder: Path) -> list[str]:
     """The pages of an earlier catalogue in a folder, which may be missing or empty. Raises UsageError (K033) for a
-    folder with files of somebody else or that cannot be listed, and for a path that is no folder, before anything is
-    written.
+    folder with files but without our mark, for one that cannot be listed, and for a path that is no folder. Writes
+    nothing.
     """
     if not os.path.lexists(folder):
         return []
@@ -52,7 +52,7 @@ def _is_page(path: str) -> bool:
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
     """Writes the pages and the mark, and removes the pages of an `earlier` catalogue that are no longer there. Raises
-    UsageError: K033, before anything is written, if a new page has the path of a file of somebody else, or if a folder
+    UsageError: K033, before any file is written, if a new page has the path of a file of somebody else, or if a folder
     in it is a link; K020 with the system's reason: the mark then names old and new pages.
     """
     if others := [path for path in pages if path not in earlier and os.path.lexists(folder / path)]:

@@ -232,7 +232,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a file, for editors.
 
-    `init` and `import` write the schema file and add this line so editors find it:
+    `init` and `import` write the schema file and add a line such as this, by which editors find it:
 
     \b
     # yaml-language-server: $schema=../schemas/topology.v1.json

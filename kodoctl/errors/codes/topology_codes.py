@@ -89,7 +89,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K202": Code("messages would expire before they are due",
                      "Raise the expiry to the value it names, or shorten the waits."),
         "K203": Code("evict on a topic that must not lose messages",
-                     "Use `when_full: hold_producers` or `fail_producers`."),
+                     "Use `hold_producers` or `fail_producers` for `when_full` and `when_old`."),
         "K204": Code("a wait or reaction that this subscription type cannot have",
                      "Shorten the wait, or make the subscription shared."),
         "K205": Code("durability below what is promised", "Raise ensemble and quorums to the numbers it names."),

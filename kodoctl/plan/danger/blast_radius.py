@@ -26,9 +26,9 @@ _COUNTED = ("topic.", "subscription.")
 def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
-    """Returns an error if the changes delete or weaken at least `FEWEST` and more than `LARGEST` of the owned objects,
-    a warning if `allowed` (0 to 1) covers their share, else (). A destroy is not judged, because its command names the
-    topologies.
+    """Returns an error if the changes delete or weaken at least `FEWEST` (10) of the owned topics and subscriptions,
+    and more than the share `LARGEST` (0.2) of them; a warning if `allowed` (0 to 1) covers their share, else (). A
+    destroy is not judged, because its command names the topologies.
     """
     owned = _owned_addresses(desired, live)
     hit = {change.address for change in changes if change.address in owned and _takes(change)}

@@ -29,7 +29,7 @@ from kodoctl.topology.resources import (
     TopicResource,
     namespace_of_address,
 )
-from kodoctl.topology.units import UNLIMITED, Duration, as_limit
+from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited, as_limit
 
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
@@ -207,7 +207,7 @@ class DangerRules:
                 return f"up to {size_text(facts.backlog_bytes)} of unread messages" + (
                     f", the oldest {age_text(age)} old" if age else ""
                 )
-            case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
+            case "backlog_quota", _, BacklogQuota() if _evicts_earlier(before, after):
                 return _eviction(after, facts, evidence, self.now)
             case "subscription_expiry", _, Duration() if after < as_limit(before) and facts.idle_bytes:
                 return f"subscriptions without consumers and their {size_text(facts.idle_bytes)} of unread messages"
@@ -247,9 +247,8 @@ def _expiry(policy: str, before: PolicyValue, after: PolicyValue) -> Duration | 
     match policy, before, after:
         case "ttl", _, Duration() if after < as_limit(before):
             return after
-        case "backlog_quota", _, BacklogQuota(when_full="evict", time=Duration() as time):
-            was = before.time if isinstance(before, BacklogQuota) and before.when_full == "evict" else None
-            return time if time < as_limit(was or UNLIMITED) else None
+        case "backlog_quota", _, BacklogQuota(evicts=(_, Duration() as age)):
+            return age if age < as_limit(_evicts(before)[1]) else None
         case _:
             return None
 
@@ -270,21 +269,22 @@ def _was_kept(before: PolicyValue | None) -> bool:
     return before is None or (isinstance(before, InactiveTopic) and before.delete == "never")
 
 
-def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
-    if not isinstance(before, BacklogQuota) or before.when_full != "evict":
-        return True
-    sizes = (before.size or UNLIMITED, after.size or UNLIMITED)
-    times = (before.time or UNLIMITED, after.time or UNLIMITED)
-    return as_limit(sizes[1]) < as_limit(sizes[0]) or as_limit(times[1]) < as_limit(times[0])
+def _evicts(quota: PolicyValue) -> tuple[Size | Unlimited, Duration | Unlimited]:
+    return quota.evicts if isinstance(quota, BacklogQuota) else (UNLIMITED, UNLIMITED)
+
+
+def _evicts_earlier(before: PolicyValue, after: BacklogQuota) -> bool:
+    return any(as_limit(new) < as_limit(old) for old, new in zip(_evicts(before), after.evicts, strict=True))
 
 
 def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
     """Text of the loss by a quota that evicts: the backlog beyond its size; all of it if the oldest message is older
     than the quota allows.
     """
-    over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
+    most, oldest = map(as_limit, after.evicts)
+    over = facts.backlog_bytes - most
     age = now - evidence.oldest if evidence.oldest else float("inf")
-    if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
+    if facts.backlog_bytes and age > oldest:
         over = facts.backlog_bytes
     return f"up to {size_text(int(over))} of unread messages" if over > 0 else ""
 
@@ -349,5 +349,6 @@ def _shown_value(value: PolicyValue | None) -> str:
     if isinstance(value, Retention):
         return f"{value.time}/{value.size}"
     if isinstance(value, BacklogQuota):
-        return f"{value.size or value.time} {value.when_full}"
+        of_age = f", {value.time} {value.when_old}" if value.when_old else ""
+        return f"{value.size or value.time} {value.when_full}{of_age}"
     return value.delete or "unset" if isinstance(value, InactiveTopic) else str(value)

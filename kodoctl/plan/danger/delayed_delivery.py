@@ -23,9 +23,9 @@ _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
 def delayed_delivery_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K211) for each namespace whose broker delivers waiting messages at once, or disconnects a
-    client that asks for such a wait (the client connects again, for ever: docs/explanation/pulsar.md#delays). Nothing
-    if the broker's configuration is unknown.
+    """Yields a warning (K211) for each namespace whose broker delivers waiting messages at once, or keeps them for a
+    shorter time than the files have them wait. A namespace without a setting of its own has none if the broker's
+    configuration is unknown.
     """
     set_by_plan = namespace_changes(changes)
     for namespace in desired.namespaces:

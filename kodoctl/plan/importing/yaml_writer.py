@@ -169,7 +169,7 @@ def render(data: Json, left_out: Mapping[str, str], findings: Mapping[int, set[s
 
 
 def listed(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yields the lines of a list of objects and reasons. More than _MANY objects of one namespace that have one reason
+    """Yields the lines of a list of objects and reasons. More than 20 objects of one namespace that have one reason
     follow a heading with their number, several on a line. Names and reasons are escaped, so that none breaks a line.
     """
     groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

@@ -154,8 +154,9 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 
 
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
-    """Reads new evidence and returns the plan with the dangers of its changes on the present live cluster. The plan
-    keeps its reviewed evidence: an apply disconnects clients only if that evidence names some.
+    """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
+    cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
+    disconnects clients only if that evidence names some.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def returning_entries(admin: Admin, changes: Iterable[Change]) -> dict[str, int | None]:
     """Counts the stored entries that come to subscriptions which the changes create again from the earliest message, on
-    all partitions or on those that lack them, by address. None: the entries cannot be counted. Blocks; never raises
-    because of the cluster.
+    all partitions or on those that lack them, by address: 0 if the topic is gone as well, None if the entries cannot be
+    counted. Blocks; never raises because of the cluster.
     """
     wanted = [(change.address, resource, lacking) for change in changes for resource, lacking in _returning(change)]
 

@@ -70,7 +70,7 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 def refuse_unlike(applied: Mapping[str, Applied]) -> None:
     """Raises UsageError (K548) unless the applies of several clusters, by context, are those of one command: a command
-    names the same user, host, process, verb and commit in all journals, and begins everywhere at the same time.
+    names the same user, host, process, verb and commit in all journals, and begins everywhere within a minute.
     """
     first = next(iter(applied.values()))
     if all(

@@ -63,10 +63,10 @@ class CircularRedirectError(Exception):
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:
-    """Makes the error for a request without an answer: LostReplyError for a write that may have arrived, else
-    ClusterError. `last`: the last try; `failed`: last try at each configured address that did not answer; `seconds`:
-    duration of all tries. For a read, and after a TLS failure, connects to the silent hosts to find out their protocol
-    (1 s each at most).
+    """Makes the error for a request without an answer: LostReplyError for any request but a GET that may have arrived,
+    else ClusterError. `last`: the last try; `failed`: last try at each configured address that did not answer;
+    `seconds`: duration of all tries. For a GET, and after a TLS failure, connects to the silent hosts to find out their
+    protocol (1 s each at most).
     """
     if not last.not_sent and method != "GET":
         return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirect_text(last)}"))

@@ -36,8 +36,9 @@ class Server:
 
 
 def read_server(admin: Admin) -> Server:
-    """Reads facts about the broker and its cluster by three requests that every role may send. Raises ClusterError,
-    also (K517) if the role cannot learn which of several clusters is the local one.
+    """Reads facts about the broker and its cluster by three requests. A role that may not read the configuration or the
+    version gets no error: those facts are empty. Raises ClusterError, also (K517) if the role cannot learn which of
+    several clusters is the local one.
     """
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
     if not isinstance(clusters, list) or not clusters:

@@ -36,6 +36,8 @@ class ClusterClock:
 
 
 def read_clock(admin: Admin) -> ClusterClock:
-    """Reads the cluster's clock by a request that every role may send: even a refusal has a `Date` header."""
+    """Reads the cluster's clock by a request that every role may send: even a refusal has a `Date` header. Raises
+    ClusterError if no broker answers.
+    """
     reply = admin.call("GET", "clusters")
     return ClusterClock.of(reply, int(time.time() * 1000))

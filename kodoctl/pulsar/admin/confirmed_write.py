@@ -144,8 +144,8 @@ def _is_done(done: _Done) -> bool:
 
 
 def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Calls `done` with pauses until it returns true, and returns True; False after `seconds` (None: PATIENCE_S).
-    Needed because a broker that did not take the write may show the effect late.
+    """Calls `done`, first at once, then after pauses, until it returns true, and returns True; False after `seconds`
+    (None: PATIENCE_S, 10 s). Needed because a broker that did not take the write may show the effect late.
     """
     deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02

@@ -16,8 +16,9 @@ _NOTED: Final = "X-Pulsar-Broker-Entry-METADATA-timestamp"
 
 
 def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
-    """Reads when each ledger of a partition was closed, in ms since the epoch; the last one counts as open. After a
-    broker died the time is that of the next start. None: this role may not read it. Raises AdminError.
+    """Reads ledger -> the time when it was closed, in ms since the epoch, for the partition with the full name `part`.
+    The last ledger counts as open and is left out, and so are ledgers without a time. After a broker died the time is
+    that of the next start. None: this role may not read it. Raises AdminError.
     """
     reply = admin.call("GET", f"{topic_path(TopicName.parse(part))}/internal-info")
     if reply.forbidden:

@@ -35,7 +35,7 @@ class BundledProducer(DedupProducer):
         self, client: BrokerClient, part: str, name: str, largest: int, declared: str, border: MessageBorder
     ) -> None:
         """Opens the producer and starts the thread for receipts. Raises RuntimeError or TypeError if the border does
-        not know the client library's object; the producer is then closed.
+        not know the client library's object (the producer is then closed), and the errors of `DedupProducer`.
         """
         super().__init__(client, part, name, largest, declared)
         self._border, self._sender = border, border.sender()
@@ -53,7 +53,9 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """Queues a message, which `flush` sends. Raises RejectedError if it is too large even when compressed."""
+        """Queues a message, which `flush` sends. Raises RejectedError if it is above the topic's own limit even when
+        compressed.
+        """
         if self._largest and self._algorithm_for(message) != self._declared:
             self._large.add(number)
         size = len(message.payload or b"")
@@ -153,7 +155,9 @@ class BundledProducer(DedupProducer):
 
 
 def dedup_producer(client: BrokerClient, part: str, name: str, largest: int = 0, declared: str = "") -> DedupProducer:
-    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`."""
+    """Opens a producer: a `BundledProducer` if the native border can be used, otherwise a `DedupProducer`. The
+    arguments and errors are those of `DedupProducer`.
+    """
     if (border := client.border) is not None:
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
             return BundledProducer(client, part, name, largest, declared, border)

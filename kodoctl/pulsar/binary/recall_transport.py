@@ -228,7 +228,8 @@ def _lock_subscription(client: BrokerClient, part: str, subscription: str) -> An
 
 class DedupProducer:
     """Producer with a fixed name on one partition whose broker drops sequence numbers that it has stored. It sends
-    without batches and without time-out, because each number has to have a known result.
+    without batches and without time-out, because each number has to have a known result. The constructor connects; it
+    raises LockedError if another producer keeps the name for 15 s, else ClusterError.
 
     `largest`: bytes that the topic accepts, 0 if it has no limit of its own. The broker closes the connection for a
     larger message, and the client sends the message again for ever. Later messages then wait, or are stored first, so

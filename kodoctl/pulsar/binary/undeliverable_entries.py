@@ -198,8 +198,8 @@ def first_chunk(token: Any) -> Place | None:
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields (field number, value) of a protobuf message that consists of numbers, texts and messages. Raises
-    IndexError for other bytes.
+    """Yields (field number, value) of a protobuf message that consists of numbers, texts and messages. Fields of other
+    types give wrong values; raises IndexError for bytes that end too early.
     """
     at = 0
     while at < len(raw):

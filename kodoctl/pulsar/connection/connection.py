@@ -235,7 +235,9 @@ def in_file(file: Path, name: str) -> Context | None:
 
 
 def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Checks that a command can use these values as a context of that file. Raises UsageError or KodoctlError."""
+    """Checks that a command can use these values as a context of that file, and reads the credentials that they name.
+    Writes nothing. Raises UsageError or KodoctlError.
+    """
     found, own = _context(file, name, values), user_config(environ)
     if own is None or file.absolute() != own.absolute():
         there = _read_config(own)[0] if own is not None and own.is_file() else {}

@@ -36,8 +36,8 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. `cert` and `key`: this client's identity, both or none; `ca`: the trusted authorities; None:
-    the system's.
+    """PEM files. `cert` and `key`: this client's identity, both or none; `ca`: the trusted authorities, None: those of
+    the system and of certifi.
     """
 
     cert: Path | None = None

@@ -86,8 +86,8 @@ def _own(name: str, tenant: str) -> NamespaceName:
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
-    """Creates the control namespace with a new UUID unless it exists. Returns its UUID, which may be that of another
-    client: only one of several PUTs of a namespace succeeds. Raises ClusterError.
+    """Creates the control namespace with a new UUID unless it exists; one without a UUID gets one. Returns its UUID,
+    which may be that of another client: only one of several PUTs of a namespace succeeds. Raises ClusterError.
     """
 
     def read_uuid() -> str | None:
@@ -117,8 +117,8 @@ def lease_topic(namespace: NamespaceName) -> str:
 
 
 def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
-    """Creates the lease topic of a namespace unless it exists, and returns its full name. Several creators are
-    harmless. Raises ClusterError.
+    """Creates the lease topic of a namespace unless it exists, and returns its full name. The control namespace must
+    exist. Several creators are harmless. Raises ClusterError.
     """
     topic = lease_topic(namespace)
     local = topic.rpartition("/")[2]

@@ -184,7 +184,7 @@ def read_delayed_delivery(raw: Any) -> DelayedDelivery:
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
     """Yields the requests that set a topic's policy, or unset it (`value` None). `before`: the present value, which
-    decides which parts of a quota have to be removed.
+    decides which parts of a quota or of a map have to be removed.
     """
     codec = BY_NAME[name]
     if name == "backlog_quota":
@@ -206,7 +206,7 @@ def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | Non
 
 def namespace_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:
     """Yields the requests that set a namespace's policy, or unset it (`value` None). `before`: the present value, which
-    decides which parts of a quota have to be removed.
+    decides which parts of a quota or of a map have to be removed.
     """
     codec = BY_NAME[name]
     if name == "backlog_quota":

@@ -69,8 +69,9 @@ class _Entry:
 
 def read_backlog(admin: Admin, topic: TopicName, index: int, name: str, sub: Stats, most: int = FEW) -> Backlog:
     """Reads the backlog of the subscription `name` in the partition `index`, by one request per entry. `sub`: the
-    subscription's part of the partition's stats; `most`: maximum of entries to read, half of them at each end (at least
-    one). An entry that the broker does not return counts as a message. Nothing is read of topics without marks.
+    subscription's part of the partition's stats; `most`: maximum of entries to read (fewer, if they are large), half of
+    them at each end. An entry that the broker does not return counts as a message. Nothing is read of topics without
+    marks.
     """
     entries = int(sub.get("msgBacklog") or 0)
     oldest = int(sub.get("earliestMsgPublishTimeInBacklog") or 0) or None

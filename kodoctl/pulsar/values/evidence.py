@@ -13,8 +13,9 @@ class Evidence:
     these entries (batches), None if the backlog is empty; `marks`: number of producers' marks that were found there and
     not counted in it; `unseen_marks`: `messages` may include more marks; `at_least`: the broker stopped counting early.
     `oldest`: publish time of the oldest message in a backlog, None if there is none or it is unknown. `clients`:
-    `NAME@ADDRESS` of each connected client. `last_publish`: 0 for never, and for a subscription. `ledgers`: (closing
-    time, bytes) of each stored ledger, if they were read; time 0: still open. Pulsar deletes data by whole ledgers.
+    `NAME@ADDRESS` of each connected client, with ` as ROLE` if the broker tells its role. `last_publish`: 0 for never,
+    and for a subscription. `ledgers`: (closing time, bytes) of each stored ledger, if they were read; time 0: still
+    open. Pulsar deletes data by whole ledgers.
     """
 
     entries: int = 0

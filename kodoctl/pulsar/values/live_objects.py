@@ -165,7 +165,9 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
-        """True for a publication or a slot in a database that could not be read: nobody can tell whether it exists."""
+        """True for a publication or a slot in a database that was not read, or could not be: nobody can tell whether it
+        exists.
+        """
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 

@@ -31,7 +31,9 @@ class PublicationMarker:
 
 
 def read_marker(comment: str | None) -> PublicationMarker | None:
-    """The marker in a comment; None if it has none. A marker that cannot be read is nobody's that we know."""
+    """The marker in a comment; None if it has none. A marker that cannot be read becomes one with `?` in place of its
+    topology and namespace, so that it names no owner that we know.
+    """
     line = (comment or "").partition("\n")[0]
     if not line.startswith(_BEGIN):
         return None
@@ -43,7 +45,9 @@ def read_marker(comment: str | None) -> PublicationMarker | None:
 
 
 def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | None:
-    """The comment with this marker in place of its own one; None for both: no comment, no marker."""
+    """The comment with `marker` in place of the marker that it has, or without one if `marker` is None. `comment` None,
+    and the result None: there is no comment.
+    """
     first, _, rest = (comment or "").partition("\n")
     kept = rest if first.startswith(_BEGIN) else comment or ""
     if marker is None:

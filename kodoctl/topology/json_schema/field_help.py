@@ -142,7 +142,7 @@ def _items(options: Sequence[JsonObject], schema: JsonObject) -> Iterator[JsonOb
 
 
 def first_sentence(text: str) -> str:
-    """The text up to its first full stop or semicolon, without this sign."""
+    """The text up to its first full stop or semicolon with a space after it, without this sign."""
     return text.strip().partition(". ")[0].partition("; ")[0].rstrip(".")
 
 
@@ -164,8 +164,8 @@ def type_words(
     model: Callable[[str], str] = lambda _: "map",
     literal: Callable[[str], str] = str,
 ) -> str:
-    """Type of a value in words. `model`: text for a map with known keys, given its name; `literal`: text for a value
-    that is written as it stands.
+    """Type of a value in words; "" for a type without a word. `schema`: the whole, in which references are resolved;
+    `model`: text for a map with known keys, given its name; `literal`: text for a value that is written as it stands.
     """
 
     def words(one: JsonObject) -> str:

@@ -44,9 +44,9 @@ _LOADED = (
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """Result of `lint`. `findings`: all, in the order of the files, those included that a comment allows
-    (`allowed_because` is the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`:
-    counts of each team rule, () if there are none.
+    """Result of `lint`. `findings`: all, sorted by place, those included that a comment allows (`allowed_because` is
+    the reason); `files`, `ground_topics`: numbers of them, the latter in the base; `rules`: counts of each team rule,
+    () if there are none.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -138,8 +138,8 @@ def _apply_allow_comments(
 
 
 def lint(files: Sequence[SourceFile], earlier: Earlier | None = None, rules: TeamRules | None = None) -> LintReport:
-    """Lints the files in the base and in every environment. A finding that only an environment has ends in
-    "(environment NAME)".
+    """Lints the files in the base and in every environment. A finding that only an environment has, or has as a firm
+    error, ends its first line in "(environment NAME)".
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review; `rules`: team rules that judge
     as well.

@@ -33,7 +33,9 @@ def unreadable(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMa
 
 
 def dead_routes(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
-    """Finds routes that are evaluated nowhere, cannot match there, or follow a route that takes all their messages."""
+    """Finds routes for a moment that has no lane, routes that cannot match in any of their lanes, and routes that
+    follow a route that takes all their messages.
+    """
     for expansion, path, ground, subscription in subscriptions:
         where, lanes = expansion.topology.where, points(ground, subscription)
         readable = _readable(subscription.routes)
@@ -68,7 +70,9 @@ def overlapping(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleM
 
 
 def circles(subscriptions: Iterable[DeclaredSubscription]) -> Iterator[RuleMatch]:
-    """Finds routes that send a message from level to level back to one where it was."""
+    """Finds routes that send a message from level to level back to one where it was: one such circle for a
+    subscription, and none if one of its conditions cannot be parsed.
+    """
     for expansion, path, ground, subscription in subscriptions:
         readable = _readable(subscription.routes)
         if len(readable) < len(subscription.routes):

@@ -41,7 +41,7 @@ from kodoctl.topology.model.field_types import (
     pattern_words,
     wrong_value,
 )
-from kodoctl.topology.units import UNLIMITED, Duration
+from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited
 
 OFFLOAD_MEMBERS: Final = {
     "driver": "managedLedgerOffloadDriver",
@@ -116,7 +116,9 @@ FullTopic = Annotated[
 
 
 class PolicyMap(FileModel):
-    """A policy with several members. Members left out are None until merging has filled them."""
+    """A policy with several members. A member left out has its default, mostly None; merging counts only members that
+    are set.
+    """
 
 
 class Retention(PolicyMap):
@@ -139,6 +141,13 @@ class BacklogQuota(PolicyMap):
     """hold_producers: sends wait; fail_producers: sends fail; evict: the oldest messages are dropped (lost)."""
     when_old: Literal["hold_producers", "fail_producers", "evict"] | None = None
     """The action beyond `time`; left out: that of `when_full`."""
+
+    @property
+    def evicts(self) -> tuple[Size | Unlimited, Duration | Unlimited]:
+        """(size, age) beyond which unacknowledged messages are dropped; unlimited if nothing is dropped beyond it."""
+        size = self.size if self.when_full == "evict" else None
+        age = self.time if (self.when_old or self.when_full) == "evict" else None
+        return size or UNLIMITED, age or UNLIMITED
 
 
 class DispatchRate(PolicyMap):
@@ -318,7 +327,9 @@ class SharedPolicies(FileModel):
 
 
 class TopicPolicies(SharedPolicies):
-    """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar."""
+    """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar,
+    unless it is managed only where named.
+    """
 
     max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
@@ -363,9 +374,9 @@ class NamespacePolicies(SharedPolicies):
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """A setting of delayed delivery on the broker, which no file declares. `on`: the broker keeps messages until they
-    are due; `longest`: maximum delay in ms, 0: none. The broker closes the connection of a client that asks for a
-    longer one, again and again (docs/explanation/pulsar.md#delays).
+    """The delayed delivery that applies somewhere, by the broker's configuration or by a policy of a namespace or a
+    topic. `on`: the broker keeps messages until they are due; `longest`: maximum delay in ms, 0: none. The broker
+    closes the connection of a client that asks for a longer one, again and again (docs/explanation/pulsar.md#delays).
     """
 
     on: bool = True
@@ -410,7 +421,9 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def to_json(value: PolicyValue) -> Any:
-    """A policy value as the file would have it, in plain JSON values; members that are None are left out."""
+    """A policy value as the file would have it, in plain JSON values; members that are None are left out. A `Foreign`
+    value, which no file has, becomes {"foreign": TEXT}.
+    """
     if isinstance(value, FileModel):
         return {key: to_json(member) for key, member in value if member is not None}
     if isinstance(value, dict):
@@ -464,7 +477,10 @@ def what_is_missing(value: PolicyValue) -> str | None:
 
 
 def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
-    """`above` over `below`: maps merge by the members that are set in them, else `above` replaces, unless it is None."""
+    """`above` over `below`; `below` if `above` is None. Policies with members (`PolicyMap`) merge by the members that
+    are set in them, any other value of `above` replaces. `delete: never` of an inactive topic drops an `after` from
+    below.
+    """
     if above is None:
         return below
     if type(above) is not type(below) or not isinstance(above, PolicyMap):

@@ -296,7 +296,7 @@ class GroundTopic(FileModel):
     message_properties: dict[Text, Literal["required", "optional"]] = Field(
         default_factory=dict, examples=[{"uid": "required", "size": "optional"}]
     )
-    """Properties producers send along; checked by Producer.load."""
+    """Properties that producers send along. A producer of Producer.load refuses a message without a required one."""
     fair_by: Text | None = optional_like("uid")
     """The message property (or `key`) that names the tenant; left out: everybody is one tenant."""
     policies: TopicPolicies = Field(
@@ -395,6 +395,6 @@ class Topology(FileModel):
     )
     """Overlays: JSON merge patch (RFC 7396). null deletes, lists replace; `production: true` switches the stricter rules on."""
     allow_destroy: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/orders-L2"]])
-    """Addresses whose data may be destroyed by the next apply."""
+    """Addresses whose data an apply may destroy, as long as they stand here."""
     forget: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/old"]])
     """Addresses that leave our ownership without being touched."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def places_of_rules(files: Iterable[SourceFile]) -> list[Path]:
-    """Paths where a rules file for these topologies may lie, each once, the highest folder first. Outside of a
-    repository they end at the working folder, or at that of a topology that lies elsewhere.
+    """Paths where a rules file for these topologies may lie, relative to the working folder, each once, the highest
+    folder first. Outside of a repository they end at the working folder, or at that of a topology that lies elsewhere.
     """
     folders = dict.fromkeys(folder_of(file) for file in files)
     return [

@@ -42,10 +42,10 @@ class PlacedExemption:
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its tests;
-    `where`: its place; `folder`: the topologies below it are judged, None: all; `revision`: the git revision of the
-    rules file, "" for the file on disk; `named`: only topologies with these names are judged, None: all. Rules are
-    equal if they judge alike, whatever their place.
+    """A rule that can be checked. `name`: SET/RULE for one of a shipped set; `select`, `require`, `condition`: its
+    tests; `where`: its place; `folder`: the topologies in it and below it are judged, None: all; `revision`: the git
+    revision of the rules file, "" for the file on disk; `named`: only topologies with these names are judged, None:
+    all. Rules are equal if they judge alike, whatever their place.
     """
 
     name: str

@@ -98,8 +98,9 @@ class TeamRules:
         )
 
     def leftovers(self, environments: Iterable[str]) -> Iterator[Diagnostic]:
-        """Yields notes about rules that judged nothing, and warnings about exemptions that exempt nothing. Call it when
-        all environments were judged. `environments`: those of the files.
+        """Yields notes about rules that judged nothing (warnings if they name an environment that looks misspelt), and
+        warnings about exemptions that no judged object needed; none about rules of a git revision. Call it when all
+        environments were judged. `environments`: those of the files.
         """
         known = (*environments, BASE)
         for rule, tally in zip(self.rules, self.tallies, strict=True):
@@ -209,7 +210,9 @@ class EnvironmentJudge:
         }
 
     def raise_severities(self, findings: Iterable[LintFinding]) -> list[LintFinding]:
-        """The findings of lint. Those with a code that a rule names are errors, which no comment allows."""
+        """The findings of lint. Those with a code that a rule names are errors that no comment allows, if the rule
+        judges their topology and no exemption counts for it; others stay as they are.
+        """
         found = list(findings)
         for rule, tally in self._counting:
             if rule.spec.code is None:

@@ -44,7 +44,7 @@ class FieldTest(FileModel):
     in_: tuple[Any, ...] | None = Field(default=None, alias="in", examples=[["shared", "key_shared"]])
     """Values that are allowed."""
     not_in: tuple[Any, ...] | None = optional_like(["evict"])
-    """Values that are not allowed. No value at all is allowed."""
+    """Values that are not allowed. A field without a value passes."""
     includes: tuple[Any, ...] | None = optional_like(["east", "west"])
     """Entries that the list has to have."""
     at_least: Any = Field(default=None, examples=["3d", 3])

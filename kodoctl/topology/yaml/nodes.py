@@ -115,8 +115,9 @@ class _HopelessError(Exception):
 
 
 def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
-    """(root node of the document, findings). The root is None if the text cannot be parsed to its end: it is no YAML,
-    is beyond a limit of this module, or has MAX_FINDINGS findings. There may be findings with a root, too.
+    """(root node of the document, findings). The root is None if the text cannot be parsed to its end: it is empty, no
+    YAML or more than one document, is beyond a limit of this module, or has MAX_FINDINGS findings. There may be
+    findings with a root, too.
     """
     if len(data) > MAX_BYTES:
         size = f"{len(data) / (1 << 20):.1f} MiB"

@@ -150,7 +150,7 @@ def _such_as(examples: list[Any], kind: type) -> str:
 
 
 def in_yaml(value: Any) -> str:
-    """A JSON value on one line of YAML."""
+    """A JSON value on one line of YAML, for people: texts have no quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {in_yaml(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):

@@ -91,8 +91,8 @@ def _match(expansion: Expansion, path: Path, found: SlotConflict) -> RuleMatch:
 
 @rule("K217", Severity.ERROR, TOGETHER)
 def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds concurrency limits lower than the slots that are kept for their lanes, and quotas that apply in other lanes
-    than the first one: a message that one quota has counted passes all of them.
+    """Finds concurrency limits without `by` that are lower than the slots that their workers keep for their lanes, and
+    quotas that apply in other lanes than the first one: a message that one quota has counted passes all of them.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
@@ -132,8 +132,8 @@ def idle_slots(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K218", Severity.WARNING, NOTHING)
 def idle_limits(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds an `in` without states and levels, and a limit that never counts, because another one of its kind and
-    property is as strict or stricter for all of its messages.
+    """Finds an `in` without states and levels, and a limit that never counts, because another one of its kind, property
+    and scope is as strict or stricter for all of its messages.
     """
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key

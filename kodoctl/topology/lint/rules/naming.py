@@ -22,8 +22,8 @@ _TAKEN = ((RESERVED_PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
 def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds names of topologies, tenants, namespaces, ground topics and subscriptions that Pulsar refuses, that are
-    reserved, or that end in the suffix of a level or state.
+    """Finds names of topologies, tenants, namespaces, ground topics and subscriptions that Pulsar refuses, or that are
+    kodoctl's or Pulsar's own, and ground topics and subscriptions that end in the suffix of a level, a state or audit.
     """
     for expansion in scope.expansions:
         yield from _head(expansion)

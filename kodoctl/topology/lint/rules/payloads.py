@@ -22,8 +22,8 @@ _NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: lea
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds payload schemas that are missing, no valid JSON Schema or Avro, or not compatible with the earlier version,
-    if a revision is given.
+    """Finds payload schemas that are missing, no valid JSON Schema or Avro, or valid but not usable here (a pattern
+    that is not linear, or too many checks), or not compatible with the earlier version, if a revision is given.
     """
     judged: dict[int, str] = {}
     for expansion, path, _ in scope.grounds():

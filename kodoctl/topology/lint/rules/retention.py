@@ -41,7 +41,7 @@ def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]
 
 @rule("K006", Severity.ERROR, "missing field")
 def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds policies that lack a member when all layers are merged."""
+    """Finds policies that, with all layers merged, lack a member or have members that exclude each other."""
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
@@ -61,8 +61,8 @@ def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")
 def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds dead letter topics whose messages, subscription or topic may expire: people need at least a week, so
-    nothing may be deleted by itself before.
+    """Finds dead letter topics whose messages may expire within a week, because people need that time at least, or
+    whose subscription or topic the broker may ever delete.
     """
     for expansion, topic in distinct_topics(scope):
         if topic.state is not State.DEAD:
@@ -83,7 +83,9 @@ def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K202", Severity.ERROR, "messages would expire before they are due")
 def horizons(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds waiting topics whose messages, subscription or topic may expire before the longest wait (horizon) ends."""
+    """Finds waiting topics, and ready topics of families with a backup level, whose messages, subscription or topic may
+    expire before the longest wait (horizon) and 3 s of jitter end.
+    """
     for expansion, topic in distinct_topics(scope):
         bounds = list(_bounds(scope, topic))
         ground = expansion.topology.spec.topics[topic.ground]
@@ -117,21 +119,22 @@ def _bounds(scope: LintScope, topic: FamilyTopic) -> Iterator[tuple[str, str, Du
 
 @rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
 def evictions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds backlog quotas with `evict`, which drops the oldest unacknowledged messages."""
+    """Finds backlog quotas with `evict` and a limit, beyond which the oldest unacknowledged messages are dropped."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
-        if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _is_bounded(quota):
+        if not isinstance(quota, BacklogQuota):
+            continue
+        limits = zip(("when_full", "when_old" if quota.when_old else "when_full"), quota.evicts, strict=True)
+        for member in dict.fromkeys(member for member, limit in limits if limit != UNLIMITED):
             detail = "evict drops unread messages; hold_producers and fail_producers do not"
-            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
-
-
-def _is_bounded(quota: BacklogQuota) -> bool:
-    return any(limit is not None and limit != UNLIMITED for limit in (quota.size, quota.time))
+            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", member), detail, topic.name.local)
 
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
 def durability(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds production topics with fewer than 3 copies or 2 confirmed ones, and quorums that Pulsar refuses."""
+    """Finds production topics with fewer than 3 copies or 2 confirmed ones, or for which no file declares them, and
+    quorums that Pulsar refuses.
+    """
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
         production = expansion.topology.production

@@ -20,7 +20,9 @@ def unreadable(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def dead_routes(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds routes that are evaluated nowhere, cannot match there, or follow a route that takes all their messages."""
+    """Finds routes for a moment that has no lane, routes that cannot match in any of their lanes, and routes that
+    follow a route that takes all their messages.
+    """
     if scope.routed:
         from kodoctl.topology.lint import route_checks
 

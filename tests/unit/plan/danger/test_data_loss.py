@@ -175,6 +175,8 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "of unread messages"),
         ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB"),
         ("{backlog_quota: {size: 9MiB, time: 1h, when_full: evict}}", "{backlog_quota: {size: 9MiB, time: 2h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
+        ("{backlog_quota: {size: 9MiB, time: 1h}}", "{backlog_quota: {size: 9MiB, time: 1h, when_old: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "9MiB hold_producers → 9MiB hold_producers, 1h evict would drop up to 4MiB"),
+        ("{backlog_quota: {size: 9MiB, time: 9h}}", "{backlog_quota: {size: 9MiB, time: 1h, when_full: evict, when_old: fail_producers}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {size: 1MiB}}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
         ("{}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
         ("{backlog_quota: {size: 9MiB}}", "{backlog_quota: {size: 1MiB}}", FULL, None, ""),  # producers wait, nothing goes
@@ -208,6 +210,7 @@ def test_a_lowered_value_is_refused_where_stored_data_would_go(
         ("{ttl: 9h}", "{ttl: 2h}", NOW + HOUR, "the oldest 0 s old, would expire at an age of 2h"),  # clocks differ
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 5h, when_full: evict}}", NOW - 3 * HOUR, "would expire at an age of 5h"),
         ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 5h, when_full: evict}}", NOW - 3 * HOUR, "would expire at an age of 5h"),
+        ("{backlog_quota: {size: 9MiB, time: 5h}}", "{backlog_quota: {size: 9MiB, time: 5h, when_old: evict}}", NOW - 3 * HOUR, "would expire at an age of 5h"),
         ("{backlog_quota: {time: 5h, when_full: evict}}", "{backlog_quota: {time: 9h, when_full: evict}}", NOW - 3 * HOUR, ""),
         ("{ttl: 2h}", "{ttl: 9h}", NOW - HOUR, ""),
         ("{max_producers: 9}", "{max_producers: 1}", NOW - HOUR, ""),

@@ -152,6 +152,7 @@ CASES = [
     ("K202", "defaults: {policies: {ttl: §2h}}\n" + sub("states: [pending], limits: [{kind: quota, limit: 10/d}]"), "messages wait up to 1d there; at least 1441m", "defaults: {policies: {ttl: 2h}}\n" + sub("states: [pending], limits: [{kind: rate, limit: 10/s}]")),
     # K203
     ("K203", sub(NO_DLQ, "policies: {backlog_quota: {size: 1GiB, when_full: §evict}}, "), "orders: evict drops unread messages", sub(NO_DLQ, "policies: {backlog_quota: {size: 1GiB, when_full: fail_producers}}, ")),
+    ("K203", sub(NO_DLQ, "policies: {backlog_quota: {size: 1GiB, time: 1d, when_old: §evict}}, "), "orders: evict drops unread messages", sub(NO_DLQ, "policies: {backlog_quota: {size: unlimited, time: 1d, when_full: evict, when_old: fail_producers}}, ")),
     ("K203", SET + "{§backlog_quota: {time: 1d, when_full: evict}}\n" + sub(NO_DLQ), "evict drops unread messages", SET + "{backlog_quota: {time: unlimited, when_full: evict}}\n" + sub(NO_DLQ)),
     ("K103", sub("routes: [{when: §\"state = 'pending'\", to: L1}]"), "it can never match: not at dispatch", sub("routes: [{when: \"state = 'pending'\", at: [pending], to: L1}]")),
     ("K103", sub("routes: [{when: 'true', at: [§pending], to: L1}]", "" ).replace("routes", "states: [retrying], routes"), "it takes no message at pending: there is no lane of the state pending", sub("states: [pending], routes: [{when: 'true', at: [pending], to: L1}]")),
