@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.adapters.tracing.producer_spans import SendSpans
     from kodo_consumer.core.values.policy import Policy
 
 Wanted = Literal["auto", "on", "off"]
@@ -33,13 +33,13 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
     return HandlerSpans(tracer, policy, tenant=tenant)
 
 
-def sends_of(topic: str, wanted: Wanted) -> Sends | None:
+def sends_of(wanted: Wanted) -> SendSpans | None:
     """Spans of a producer's messages; None without traces. Raises UsageError: see tracer_of."""
     if (tracer := tracer_of(wanted)) is None:
         return None
-    from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.adapters.tracing.producer_spans import SendSpans
 
-    return Sends(tracer, topic)
+    return SendSpans(tracer)
 
 
 def callers(wanted: Wanted) -> dict[str, str]:
