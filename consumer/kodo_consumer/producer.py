@@ -78,8 +78,7 @@ class Producer:
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._unclaimed = UnclaimedReceipts(topic)
-        spans = sends_of(traces)
-        self._hooks = SendHooks(None if spans is None else spans.begin)
+        self._hooks = SendHooks(sends_of(traces))
         self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered)
 
     @classmethod

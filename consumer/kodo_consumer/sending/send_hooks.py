@@ -124,7 +124,6 @@ class SendHooks:
         on_sent = None if self._follow is None else self._follow(message, by.topic)
         if on_sent is None and draft is None:
             return by.publish(message, on_receipt, partition)
-
         sent = None if draft is None else SentMessage(message.id, by.topic, draft)
         report = partial(self._report, on_sent, sent, len(message.payload or b""), on_receipt)
         try:
@@ -139,10 +138,11 @@ class SendHooks:
     ) -> None:
         if on_sent is not None:
             on_sent(receipt)
-        if sent is not None and isinstance(receipt, Confirmed):
-            self._call("sent", sent)
-        elif sent is not None and not isinstance(receipt, Confirmed) and self._hooks["failed"]:
-            self._call("failed", sent, not_stored(sent.topic, receipt, size))
+        if sent is not None:
+            if isinstance(receipt, Confirmed):
+                self._call("sent", sent)
+            elif self._hooks["failed"]:
+                self._call("failed", sent, not_stored(sent.topic, receipt, size))
         on_receipt(receipt)
 
     def _call(self, moment: Moment, *arguments: object) -> None:

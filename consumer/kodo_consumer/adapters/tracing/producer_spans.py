@@ -20,36 +20,29 @@ SYSTEM: Final = {"messaging.system": "pulsar"}
 _OF_ALL: Final[dict[str, Any]] = {**SYSTEM, "messaging.operation.name": "send", "messaging.operation.type": "send"}
 
 
-class SendSpans:
-    """Spans of one producer's messages. Their `begin` follows each message as kodo_consumer.sending.send_hooks calls it."""
+def begin_span(tracer: Tracer, message: NewMessage, topic: str) -> OnSent | None:
+    """Starts the span of a message, and adds its context to the properties. If the application put a context there, that
+    one stays and is linked. Returns the function that ends the span; None if it is not sampled, or tracing fails.
+    """
+    with HARMLESS:
+        span = _start_span(tracer, message.properties, topic)
+        if span.is_recording():
+            span.set_attribute("kodo.id", message.id)
+            return partial(_end, span)
+    return None
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
 
-    def begin(self, message: NewMessage, topic: str) -> OnSent | None:
-        """Starts the span of a message, and adds its context to the properties. If the application put a context there,
-        that one stays and is linked. Returns the function that ends the span; None if it is not sampled, or tracing
-        fails.
-        """
-        with HARMLESS:
-            span = self._start_span(message.properties, topic)
-            if span.is_recording():
-                span.set_attribute("kodo.id", message.id)
-                return partial(_end, span)
-        return None
-
-    def _start_span(self, properties: dict[str, str], topic: str) -> Span:
-        name, attributes = f"send {topic}", {**_OF_ALL, "messaging.destination.name": topic}
-        if not present(properties):
-            span = self._tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
-            properties |= context_properties(set_span_in_context(span))
-        else:
-            carried = read_context(properties)
-            created = get_current_span(carried).get_span_context()
-            parent = None if get_current_span().get_span_context().is_valid else carried
-            links = [Link(created)] if created.is_valid else []
-            span = self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes, links)
+def _start_span(tracer: Tracer, properties: dict[str, str], topic: str) -> Span:
+    name, attributes = f"send {topic}", {**_OF_ALL, "messaging.destination.name": topic}
+    if not present(properties):
+        span = tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
+        properties |= context_properties(set_span_in_context(span))
         return span
+    carried = read_context(properties)
+    created = get_current_span(carried).get_span_context()
+    parent = None if get_current_span().get_span_context().is_valid else carried
+    links = [Link(created)] if created.is_valid else []
+    return tracer.start_span(name, parent, SpanKind.CLIENT, attributes, links)
 
 
 def _end(span: Span, result: Receipt | BaseException) -> None:
