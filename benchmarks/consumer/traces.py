@@ -1,6 +1,7 @@
-"""Cost of traces per message: handler runs and sends, without traces and with them, by CPU time of one thread.
+"""Cost of traces per message: handler runs and sends, without traces and with them, by CPU time of one thread; and of a
+producer's interceptors.
 
-No broker: the spans of a handler that does nothing, and of a producer before it publishes. Exported spans go nowhere, but
+No broker: the spans of a handler that does nothing, and of a producer before it publishes; posts have receipts at once. Exported spans go nowhere, but
 through the batch processor that applications use.
 """
 
@@ -15,13 +16,15 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import opentelemetry.trace
 from kodo_consumer.adapters.tracing.setup import runs_of, sends_of
+from kodo_consumer.core.checks.message_validation import NewMessage
 from kodo_consumer.core.values.broker import Confirmed
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import parts_of
+from kodo_consumer.producer import Producer
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import message
@@ -63,13 +66,44 @@ def handler_cost(count: int, ratio: float | None, *, later: bool, flags: str | N
 def send_cost(count: int, ratio: float | None) -> float:
     """µs a send."""
     provided(ratio)
-    sends = sends_of("persistent://p/n/t", "auto")
+    begin = sends_of("auto")
+    messages = [NewMessage("id", b"x", {}) for _ in range(count)]
     began = time.thread_time()
-    for _ in range(count):
-        if sends is not None:
-            span = sends.begin({}, "id")
-            sends.on_receipt(span, Confirmed("(1,2,-1,-1)"), "persistent://p/n/t")
+    for one in messages:
+        on_sent = None if begin is None else begin(one, "persistent://p/n/t")
+        if on_sent is not None:
+            on_sent(Confirmed("(1,2,-1,-1)"))
     return (time.thread_time() - began) / count * 1e6
+
+
+class Instantly:
+    """Broker and publisher of one topic without partitions: each message has its receipt at once."""
+
+    def partitions(self, topic: str) -> list[str]:
+        return [topic]
+
+    def publisher(self, _: list[str], on_receipts: Callable[[list[Any]], None]) -> Instantly:
+        self.on_receipts = on_receipts
+        return self
+
+    def publish(self, messages: list[tuple[int, Any]]) -> None:
+        self.on_receipts([(ticket, Confirmed("(1,2,-1,-1)")) for ticket, _ in messages])
+
+    def close(self) -> None: ...
+
+
+def post_cost(count: int, *, hooks: bool) -> float:
+    """µs a post; `hooks`: with an interceptor of each kind that does nothing."""
+    provided(None)
+    with Producer("persistent://p/n/t", cast("Any", Instantly())) as producer:
+        if hooks:
+            producer.interceptor("send")(_plain)
+            producer.interceptor("sent")(_plain)
+            producer.interceptor("failed")(lambda _, problem: None)  # noqa: ARG005  # called with both
+        began = time.thread_time()
+        for _ in range(count):
+            producer.post(b"x", _plain)
+        return (time.thread_time() - began) / count * 1e6
 
 
 def _plain(_: Any) -> None:
@@ -104,6 +138,8 @@ ARMS: dict[str, Callable[[int], float]] = {
     "send, no traces": lambda count: send_cost(count, None),
     "send, none sampled": lambda count: send_cost(count, 0.0),
     "send, all": lambda count: send_cost(count, 1.0),
+    "post, no interceptor": lambda count: post_cost(count, hooks=False),
+    "post, an interceptor each": lambda count: post_cost(count, hooks=True),
 }
 
 

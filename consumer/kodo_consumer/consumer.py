@@ -416,9 +416,7 @@ class Consumer:
             worker = Worker(policy, broker, runner, clock, _rng(), check, observers)
             handling.allow_deferral(worker, self.settings)
             reloader = partial(_reloader, self._source, self._lanes or self.settings.lanes, scheduled, self.policy)
-            self._running = start_worker(
-                worker, runner, (broker, cluster), self.settings, traces, reloader, self.lifespans
-            )
+            self._running = start_worker(worker, runner, (broker, cluster), self.settings, reloader, self.lifespans)
             on_failure.pop_all()
 
     @property

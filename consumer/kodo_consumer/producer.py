@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from kodo_consumer.adapters.tracing.setup import sends_of
 from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions, check_option_names
 from kodo_consumer.core.values.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.values.envelope import Level
@@ -30,12 +31,11 @@ from kodo_consumer.sending.many_sends import ManySends, SendManyError
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
-from kodo_consumer.sending.send_hooks import Draft, Moment, SendHooks, SentMessage
+from kodo_consumer.sending.send_hooks import Draft, Moment, SendHooks
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
-    from kodo_consumer.core.checks.message_validation import NewMessage
     from kodo_consumer.core.values.route_table import DispatchTable
     from kodo_consumer.core.values.send_target import SendTarget
     from kodoctl.protocol.signing import Signer
@@ -78,8 +78,8 @@ class Producer:
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._unclaimed = UnclaimedReceipts(topic)
-        self._hooks = SendHooks()
-        self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered, traces=traces)
+        self._hooks = SendHooks(sends_of(traces))
+        self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered)
 
     @classmethod
     def load(
@@ -133,20 +133,18 @@ class Producer:
         and `watch`; None: there is no file. Raises KodoctlError, also if no broker answers.
         """
         enable_loggers()
-        routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
+        routes, signer, native = None, settings.signing_keys, settings.native
         if siblings is not None:
 
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
                 broker, form = reach_send_target(connection, other, native=native)
-                return _make_or_close(
-                    broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
-                )
+                return _make_or_close(broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered))
 
             routes = LevelSenders(send_target, send_target.dispatch, open_level, reloader_of)
         broker, form = reach_send_target(connection, send_target, native=native)
         form = form.for_encoded() if encoded else form
-        options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
+        options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": settings.traces}
         return _make_or_close(broker, lambda: cls(send_target.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
@@ -246,7 +244,7 @@ class Producer:
                 other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
                 by = other or by
             partition = await by.await_room(message)
-            posted = by.publish(message, self._reporting(draft, message, by, on_receipt), partition)
+            posted = self._hooks.publish(by, message, draft, on_receipt, partition)
             try:
                 receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
             except TimeoutError:
@@ -339,14 +337,7 @@ class Producer:
         check_option_names(call, options)
         message = self._form.accept(payload, _wall, **options)
         by = (None if self._routes is None else self._routes.choose(message)) or self._sender
-        return by.publish(message, self._reporting(draft, message, by, on_receipt))
-
-    def _reporting(self, draft: Draft | None, message: NewMessage, by: LevelSender, on_receipt: OnStored) -> OnStored:
-        """`on_receipt` with the hooks around it; itself where there are none (`draft` is None)."""
-        if draft is None:
-            return on_receipt
-        sent = SentMessage(message.id, by.topic, draft)
-        return self._hooks.reporting(sent, len(message.payload or b""), on_receipt)
+        return self._hooks.publish(by, message, draft, on_receipt)
 
 
 def _wall() -> int:

@@ -23,7 +23,6 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
-    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core import CoreStatus
     from kodo_consumer.core.values.broker import BorderStatus, Broker, Cluster
     from kodo_consumer.core.values.counters import Counts
@@ -50,7 +49,6 @@ class RunningWorker:
     cluster: Cluster
     window: HttpEndpoint | None
     reloader: Reloader | None
-    traces: HandlerSpans | None
     lifespans: Lifespans
     use: ObjectUse = field(default_factory=partial(ObjectUse, "consumer"))
 
@@ -90,16 +88,14 @@ class RunningWorker:
             self.close()
 
     def close(self) -> None:
-        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, traces, broker and admin API.
-        The worker must have ended.
+        """Leaves the lifespans, and closes the reader of the file, the metrics endpoint, broker and admin API. The worker
+        must have ended.
         """
         self.lifespans.leave()
         if self.reloader is not None:
             self.reloader.stop()
         if self.window is not None:
             self.window.close()
-        if self.traces is not None:
-            self.traces.close()
         self.broker.close()
         self.cluster.close()
 
@@ -131,7 +127,6 @@ def start_worker(
     runner: HandlerExecutor,
     connections: tuple[Broker, Cluster],
     settings: Settings,
-    traces: HandlerSpans | None,
     reloader_of: Callable[[WorkerSupervisor], Reloader | None],
     lifespans: Lifespans,
 ) -> RunningWorker:
@@ -158,7 +153,7 @@ def start_worker(
             reloader.start()
         started.pop_all()
     _log_ready(worker.policy, broker.border)
-    return RunningWorker(worker, service, view, broker, cluster, window, reloader, traces, lifespans)
+    return RunningWorker(worker, service, view, broker, cluster, window, reloader, lifespans)
 
 
 def _watch_and_serve(

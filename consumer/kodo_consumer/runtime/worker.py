@@ -157,6 +157,8 @@ class Worker:
         with self._event():
             pass  # what is gathered goes out
         self._connections.close()
+        if self._observers.decisions is not None:
+            self._observers.decisions.close()
 
     def handler_load(self) -> HandlerLoad:
         """Handlers at work, their runs since the start, and the tenants with most of the waiting messages and of the

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.values.limit_policy import NOBODY, value_of
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.sending.numbered_publisher import NumberedPublisher
@@ -38,11 +37,9 @@ class LevelSender:
         signer: Signer | None,
         *,
         numbered: bool,
-        traces: Wanted,
     ) -> None:
         self.topic, self._broker = topic, broker
-        self._traces = sends_of(topic, traces)
-        self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
+        self._out = NumberedPublisher(topic, broker, form, signer, numbered=numbered)
         self.await_room, self.wait, self.give_up = self._out.await_room, self._out.wait, self._out.give_up
 
     @property
@@ -54,15 +51,8 @@ class LevelSender:
         """Publishes a message. Blocks and raises as NumberedPublisher.publish. `partition`: what `await_room` returned;
         None: it is chosen here.
         """
-        size = len(message.payload or b"")
-        if self._traces is None:
-            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, None, partition), size)
-        span = self._traces.begin(message.properties, message.id)
-        try:
-            return PostedMessage(self, message.id, self._out.publish(message, on_receipt, span, partition), size)
-        except BaseException as problem:
-            self._traces.on_refusal(span, problem)
-            raise
+        ticket = self._out.publish(message, on_receipt, partition)
+        return PostedMessage(self, message.id, ticket, len(message.payload or b""))
 
     def check_waiting(self, call: str) -> None:
         """Raises UsageError if this thread delivers receipts, because it would wait for itself. `call`: name of the

@@ -29,9 +29,6 @@ from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
-    from kodo_consumer.adapters.tracing.producer_spans import Sends
     from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage
     from kodoctl.protocol.signing import Signer
 
@@ -54,11 +51,10 @@ class NumberedPublisher:
         broker: Broker,
         form: MessageValidator,
         signer: Signer | None,
-        traces: Sends | None,
         *,
         numbered: bool,
     ) -> None:
-        self._topic, self._broker, self._form, self._signer, self._traces = topic, broker, form, signer, traces
+        self._topic, self._broker, self._form, self._signer = topic, broker, form, signer
         self._lock = threading.Condition()
         self._next = 0
         self._calling: set[int] = set()  # threads that call back: they would wait for themselves
@@ -72,9 +68,7 @@ class NumberedPublisher:
         self._watcher: threading.Thread | None = None
         self._publisher: Publisher = broker.publisher(self._partitions, self._hand_out)
 
-    def publish(
-        self, message: NewMessage, on_receipt: OnStored, span: Span | None, partition: int | None = None
-    ) -> int:
+    def publish(self, message: NewMessage, on_receipt: OnStored, partition: int | None = None) -> int:
         """Publishes a message, and returns its ticket. Blocks while too many messages have no receipt, but not with a
         `partition`, which `await_room` returned, and not in a callback, which would wait for itself.
 
@@ -94,7 +88,7 @@ class NumberedPublisher:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
                 program_end.register(self)
             outgoing = message.outgoing(self._topic, to, number, self._signer)
-            sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
+            sent = PendingSend(on_receipt, number, time.monotonic(), to)
             if (problem := self._form.too_large(outgoing)) is not None:
                 self._void(sent)
                 raise problem
@@ -169,11 +163,6 @@ class NumberedPublisher:
         self._publisher.publish([(self._next, message)])
         return self._next
 
-    def _report(self, sent: PendingSend | None, receipt: Receipt) -> None:
-        """Ends the span of a message with its receipt, if there is one."""
-        if sent is not None and sent.span is not None and self._traces is not None:
-            self._traces.on_receipt(sent.span, receipt, sent.topic)
-
     def _void(self, sent: PendingSend | None) -> None:
         if sent is not None and sent.number is not None and self._numbering is not None:
             self._numbering.give_up(sent.number)
@@ -223,7 +212,7 @@ class NumberedPublisher:
                 if self._signer is not None:
                     properties = self._signer.signed(self._topic, b"", properties)
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
-                sent = PendingSend(partial(self._on_mark_stored, mark), None, time.monotonic(), topic=message.topic)
+                sent = PendingSend(partial(self._on_mark_stored, mark), None, time.monotonic(), message.topic)
                 self._publish(message, sent)
 
     def _on_mark_stored(self, mark: ProducerWatermark, receipt: Receipt) -> None:
@@ -252,7 +241,6 @@ class NumberedPublisher:
                 sent = self._room.out.take(ticket)
                 if not isinstance(receipt, Confirmed):
                     self._void(sent)
-            self._report(sent, receipt)
             try:
                 if sent is not None:
                     sent.on_receipt(receipt)

@@ -15,8 +15,6 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from kodoctl.protocol.sequence_numbers import Number
 
 OnStored = Callable[[Receipt], None]
@@ -25,14 +23,13 @@ MOST: Final = 20_000  # messages without receipt; each partition has an equal pa
 
 class PendingSend(NamedTuple):
     """A message without receipt, or a mark. `number`: sequence number; None: a mark, or the publisher does not number;
-    `at`: time of sending, in monotonic seconds; `span`: None without traces; `topic`: the partition.
+    `at`: time of sending, in monotonic seconds; `topic`: the partition.
     """
 
     on_receipt: OnStored
     number: Number | None
     at: float
-    span: Span | None = None
-    topic: str = ""
+    topic: str
 
 
 class PendingMessages:

@@ -6,6 +6,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
 
 from kodo_consumer.core.values.broker import Confirmed, Receipt
@@ -15,8 +16,11 @@ from kodoctl.errors import UsageError, error
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.checks.message_validation import SendOptions
-    from kodoctl.errors import KodoctlError
+    from kodo_consumer.core.checks.message_validation import NewMessage, SendOptions
+    from kodo_consumer.core.values.broker import OnSent
+    from kodo_consumer.sending.level_senders import LevelSender, PostedMessage
+
+    Follow = Callable[[NewMessage, str], OnSent | None]
 
 log = logging.getLogger("kodo.producer")
 Moment = Literal["send", "sent", "failed"]
@@ -53,11 +57,14 @@ class SentMessage(NamedTuple):
 
 class SendHooks:
     """Interceptors of one sender, each kind in the order in which they were added. `moments`: those that `add` takes.
-    `is_empty`: there are none.
+    `is_empty`: none was added.
+
+    `follow`: the sender's own interceptor, None: it has none. It gets each checked message before it is published, with
+    its topic; it may add properties, and returns the function that takes what became of the message.
     """
 
-    def __init__(self, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
-        self._moments, self.is_empty = moments, True
+    def __init__(self, follow: Follow | None = None, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
+        self._follow, self._moments, self.is_empty = follow, moments, True
         self._hooks: dict[Moment, list[Callable[..., Any]]] = {moment: [] for moment in MOMENTS}
         self._logged: dict[object, float] = {}
 
@@ -102,20 +109,41 @@ class SendHooks:
             draft = _next_draft(hook, result, draft)
         return draft
 
-    def reporting(self, sent: SentMessage, size: int, on_receipt: OnStored) -> OnStored:
-        """Function for the receipt of a message of `size` bytes, which calls the hooks "sent" or "failed", then
-        `on_receipt`. An exception of a hook is logged, at most once in 10 s for each hook.
+    def publish(
+        self,
+        by: LevelSender,
+        message: NewMessage,
+        draft: Draft | None,
+        on_receipt: OnStored,
+        partition: int | None = None,
+    ) -> PostedMessage:
+        """Publishes a message by a sender. The receipt goes to `follow`, to the hooks "sent" or "failed", then to
+        `on_receipt`. `draft`: as the hooks "send" left it; None: no hook was added. An exception of a hook is
+        logged, at most once in 10 s for each hook. Raises as LevelSender.publish.
         """
+        on_sent = None if self._follow is None else self._follow(message, by.topic)
+        if on_sent is None and draft is None:
+            return by.publish(message, on_receipt, partition)
+        sent = None if draft is None else SentMessage(message.id, by.topic, draft)
+        report = partial(self._report, on_sent, sent, len(message.payload or b""), on_receipt)
+        try:
+            return by.publish(message, report, partition)
+        except BaseException as problem:
+            if on_sent is not None:
+                on_sent(problem)
+            raise
 
-        def report(receipt: Receipt) -> None:
+    def _report(
+        self, on_sent: OnSent | None, sent: SentMessage | None, size: int, on_receipt: OnStored, receipt: Receipt
+    ) -> None:
+        if on_sent is not None:
+            on_sent(receipt)
+        if sent is not None:
             if isinstance(receipt, Confirmed):
                 self._call("sent", sent)
             elif self._hooks["failed"]:
-                problem: KodoctlError = not_stored(sent.topic, receipt, size)
-                self._call("failed", sent, problem)
-            on_receipt(receipt)
-
-        return report
+                self._call("failed", sent, not_stored(sent.topic, receipt, size))
+        on_receipt(receipt)
 
     def _call(self, moment: Moment, *arguments: object) -> None:
         for hook in self._hooks[moment]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.core.checks.message_validation import NewMessage
+    from kodo_consumer.core.values.broker import OnSent
     from kodo_consumer.core.values.policy import Policy
 
 Wanted = Literal["auto", "on", "off"]
@@ -33,13 +36,15 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
     return HandlerSpans(tracer, policy, tenant=tenant)
 
 
-def sends_of(topic: str, wanted: Wanted) -> Sends | None:
-    """Spans of a producer's messages; None without traces. Raises UsageError: see tracer_of."""
+def sends_of(wanted: Wanted) -> Callable[[NewMessage, str], OnSent | None] | None:
+    """Interceptor of a producer that makes a span for each message; None without traces. Raises UsageError: see
+    tracer_of.
+    """
     if (tracer := tracer_of(wanted)) is None:
         return None
-    from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.adapters.tracing.producer_spans import begin_span
 
-    return Sends(tracer, topic)
+    return partial(begin_span, tracer)
 
 
 def callers(wanted: Wanted) -> dict[str, str]:

@@ -26,6 +26,9 @@ class DecisionObserver(Protocol):
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Takes each decision before it is carried out, but none of messages simply done; one that waits has several."""
 
+    def close(self) -> None:
+        """Takes no more decisions: the worker has ended."""
+
 
 class AcknowledgementObserver(Protocol):
     """Observer of confirmed acknowledgements. Its calls return soon and never raise."""

@@ -202,7 +202,7 @@ def test_a_message_is_sent_straight_to_the_level_that_routes_choose(broker: Memo
 
     def open_level(level: Level) -> LevelSender:
         opened.append(level)
-        return LevelSender(other, broker, MessageValidator(), None, numbered=True, traces="off")
+        return LevelSender(other, broker, MessageValidator(), None, numbered=True)
 
     rule = RouteRule(lambda facts: facts.tenant == "vip" and facts.identity == "m" and facts.size == 1, Level.L2)
     send_target = SendTarget(TOPIC, None, {}, by_key=False, ordered=False, fair_by="uid")

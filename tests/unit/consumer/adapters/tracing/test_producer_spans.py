@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer import Consumer
+from kodo_consumer import Consumer, Draft, Veto
 from kodo_consumer.adapters.tracing import setup
 from kodo_consumer.core.checks.message_validation import MessageValidator
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
@@ -20,13 +20,14 @@ from kodo_consumer.runtime.settings import Settings, read_settings
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 from sqlalchemy import create_engine, select
 
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
 from tests.unit.consumer.pump import pumped
 from tests.unit.consumer.topologies import write
-from tests.unit.consumer.tracing import Spans, context, facts
+from tests.unit.consumer.tracing import Spans, context, exported, facts
 
 TOPIC = "persistent://p/n/orders"
 MINE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -68,6 +69,34 @@ def test_a_context_that_the_application_gave_stays_and_is_linked(broker: MemoryB
     assert f"{context(alone).trace_id:032x}" == MINE[3:35]
     assert f"{context(within).trace_id:032x}" != MINE[3:35]
     assert list(broken.links) == []
+
+
+def test_a_message_that_is_not_sampled_carries_its_context_all_the_same(broker: MemoryBroker) -> None:
+    with exported(ALWAYS_OFF) as spans, Producer(TOPIC, broker) as producer:
+        producer.send(b"x")
+    assert int(broker.messages(TOPIC)[0].properties["traceparent"][-2:], 16) % 2 == 0, "the flag: not sampled"
+    assert spans.all == []
+
+
+def test_the_span_begins_after_the_hooks_before_sending_and_has_ended_when_others_hear(
+    broker: MemoryBroker, spans: Spans
+) -> None:
+    heard: list[tuple[str, int]] = []
+    with Producer(TOPIC, broker) as producer:
+
+        @producer.interceptor("send")
+        def carry(draft: Draft) -> None:
+            draft.options["properties"] = {"traceparent": MINE}
+            if not draft.payload:
+                raise Veto("empty")
+
+        producer.interceptor("sent")(lambda sent: heard.append((sent.id, len(spans.all))))
+        name = producer.send(b"x")
+        with pytest.raises(UsageError, match="K734"):
+            producer.send(b"")
+    (sent,) = spans.all
+    assert heard == [(name, 1)]
+    assert [f"{context(link).span_id:x}" for link in sent.links] == [MINE[36:52]]
 
 
 @pytest.mark.parametrize(("receipt", "kind"), [(Unconfirmed("gone"), "lost"), (Rejected("too big"), "never_taken")])

@@ -51,7 +51,7 @@ def test_what_still_runs_at_the_end_is_told_as_let_go(tmp_path: Path, spans: Spa
     assert traces is not None
     assert message is not None
     traces.begin(message)
-    traces.close()
+    harness.close()
     assert facts(spans.all[0])["error.type"] == "released"
 
 
