@@ -61,9 +61,7 @@ STEPS = ["received", "stored.", "acknowledged.", "claimed.", "running", "effect"
 OFTEN = {"stored.", "handled"}
 
 
-@pytest.mark.parametrize(
-    "database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True
-)
+@pytest.mark.parametrize("database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize("step", [pytest.param(one, marks=[] if one in OFTEN else [pytest.mark.full]) for one in STEPS])
 def test_a_kill_at_this_step_loses_nothing_and_accepts_nothing_twice(
     step: str, broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str

@@ -50,9 +50,7 @@ def handle(message):
 """
 
 
-@pytest.mark.parametrize(
-    "database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True
-)
+@pytest.mark.parametrize("database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize("kind", ["key_shared", pytest.param("failover", marks=pytest.mark.full)])
 def test_keys_keep_their_order_when_a_worker_is_killed(
     kind: str, broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
