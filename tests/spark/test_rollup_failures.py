@@ -124,7 +124,7 @@ def told(some: list[Batch]) -> Counter[tuple]:
             cause = causes.get((one.get("target_topic"), one.get("target_id"))) or one.get("cause") or one["reason"]
             found[one["topic"], one["subscription"], one["event"], one["rule"], cause, one["reason"]] += 1
     for one in events:
-        if (one["reason"] or "").startswith("postponed"):
+        if (one.get("reason") or "").startswith("postponed"):
             continue
         if one["state"] in ("retrying", "dead") and (one["topic"], one["subscription"]) not in pairs:
             what = "dead" if one["state"] == "dead" else "moved"
