@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from kodoctl.render.html_page import page_templates
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
+from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
 from kodoctl.ui.message_views import (
@@ -111,7 +113,7 @@ class _Pages:
     def __init__(self, data: ConsoleData, *, acting: bool) -> None:
         self._data, self._status, self._acting = data, _RecentStatus(data.read_status), acting
         self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
-        self._templates.filters["exact"] = _exact
+        self._templates.filters |= {"exact": _exact, "field": _field}
 
     def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
         """Answer with a page."""
@@ -259,6 +261,17 @@ def _exact(value: object) -> str:
     from jinja2.filters import do_mark_safe
 
     return do_mark_safe("".join(one if one.isprintable() else f"&#{ord(one)};" for one in escape(str(value))))
+
+
+def _field(value: str, name: str) -> str:
+    """Attributes of a hidden field. Browsers change line breaks in forms, and HTML has no reference for some control
+    characters: a value with any is sent as JSON (`fields_of`).
+    """
+    from jinja2.filters import do_mark_safe
+
+    if not value.isprintable():
+        name, value = f"{JSON_FIELD}{name}", json.dumps(value)
+    return do_mark_safe(f'name="{escape(name)}" value="{escape(value)}"')
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:

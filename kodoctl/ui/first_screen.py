@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.recall.filter.condition import literal
 from kodoctl.status.status_text import backlog_text, is_growing
-from kodoctl.text.escaping import one_line
+from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
 from kodoctl.ui.order_badges import is_paused, order_badges
@@ -171,19 +170,19 @@ class CommandWords:
 
     def line(self, command: str, topology: str, *words: str) -> str:
         """Command line of `command` about the file of a topology, quoted for a shell."""
-        return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
+        return f"{command} {shell_line([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
         """Command line that begins with `command` (such as `kodoctl drift`, which is not quoted) and has the files and
         folders, the environment and the cluster of the console's own command line, quoted for a shell.
         """
-        return " ".join(filter(None, (command, shlex.join([*self.paths, *self.environment, *self.cluster]))))
+        return " ".join(filter(None, (command, shell_line([*self.paths, *self.environment, *self.cluster]))))
 
     def line_of_cluster(self, command: str, *words: str) -> str:
         """Command line that begins with `command` (such as `kodoctl peek`, which is not quoted) and has `words` and the
         options of the cluster, quoted for a shell. It adds neither a topology file nor the environment.
         """
-        return f"{command} {shlex.join([*words, *self.cluster])}"
+        return f"{command} {shell_line([*words, *self.cluster])}"
 
 
 def audit_sentence(
