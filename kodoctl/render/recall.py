@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.protocol.properties import ORIGIN_TIME, first_sent
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, many, time_text
@@ -240,6 +241,9 @@ def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
     when = f"{time_text(message['published'], seconds=True)}, {age_text(now - message['published'], short=True)} ago"
     size = "no payload" if message["size"] is None else many(message["size"], "byte")
     yield Line(f"  stored {when}; {size}", hang=4)
+    sent = first_sent(_value(message, ORIGIN_TIME), message["published"])
+    if sent < message["published"]:
+        yield Line(f"  first sent {time_text(sent, seconds=True)}, {age_text(now - sent, short=True)} ago", hang=4)
     if message["event_time"]:
         yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
     for name, key in (("key", message["key"]), ("ordering key", message["ordering_key"])):
@@ -257,6 +261,11 @@ def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
     if "content" in message and message["content"]["note"]:
         yield Line(f"  payload: {one_line(message['content']['note'])}", "yellow", hang=4)
     yield Line()
+
+
+def _value(message: PeekedMessage, name: str) -> str | None:
+    """Value of a control property, None without it."""
+    return next((one["value"] for one in message["control"] if one["name"] == name), None)
 
 
 def peek_end(document: PeekDocument) -> str:

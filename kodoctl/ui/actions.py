@@ -326,12 +326,12 @@ def fields_of(body: bytes) -> Mapping[str, str]:
         coded = {name for name in given if name.startswith(JSON_FIELD)}
         plain = {name: value for name, value in given.items() if name not in coded}
         return plain | {name.removeprefix(JSON_FIELD): _text(given[name]) for name in coded}
-    except (ValueError, RecursionError) as problem:
+    except (ValueError, TypeError, RecursionError) as problem:
         raise UsageError(error("K039", "a form that cannot be used", f"not the fields of a form: {problem}")) from None
 
 
 def _text(form: str) -> str:
-    """The text of a JSON string. Raises ValueError, RecursionError."""
+    """The text of a JSON string. Raises ValueError, TypeError, RecursionError."""
     if not isinstance(text := json.loads(form), str):
-        raise ValueError(f"{form[:40]!r} is no text")
+        raise TypeError(f"{form[:40]!r} is no text")
     return text

@@ -184,6 +184,7 @@ class _Pages:
         stored = message_view(document["stored"], _now()) if document["stored"] is not None else None
         values = {
             "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
+            "now": _now(), "age": age_text,
         }  # fmt: skip
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 

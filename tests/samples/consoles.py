@@ -158,7 +158,7 @@ class SampleMessages:
             here |= {"attempts": {self.text: 1}, "postponed": 1, "due": NOW}
         move = dict.fromkeys(("tenant", "to", "who", "why"), self.text)
         return {
-            "also": [self.text] if self.text else [], "hops": [hop, here] if question.message != "none" else [],
+            "also": [self.text] if self.text else [], "sent": NOW - 3_600_000, "hops": [hop, here] if question.message != "none" else [],
             "stored": peeked(self.text) if question.message != "none" else None,
             "looked_at": 3, "searched": ["orders"], "missing": [self.text] if self.text else [], "unread": [self.text] if self.text else [],
             "levels": {"moves": [{**move, "until": NOW}] if self.text else []},
