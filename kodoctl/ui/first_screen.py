@@ -277,7 +277,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
     found = facts.causes.get(lane_key(topology.name, lane))
-    cause = one_line(found.causes[0][0], 80) if found is not None and found.causes and lane.entries else ""
+    cause = one_line(found.causes[0].cause, 80) if found is not None and found.causes and lane.entries else ""
     return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause)
 
 
@@ -331,8 +331,14 @@ def _letters(
         yield Need("bad", text, means, command, link, lines)
         if found is not None and (tenant := failing_tenant(found)) is not None:
             who, count = tenant
-            text = f"{name}: {count:,} of {many(found.read, 'dead letter')} are of tenant {one_line(who, 80)}"
-            means = "It fails far more than the others. A pause keeps its messages until its cause is repaired."
+            of = (
+                f"all {count:,} dead letters"
+                if count == found.read
+                else f"{count:,} of {many(found.read, 'dead letter')}"
+            )
+            text = f"{name}: {of} are of tenant {one_line(who, 80)}"
+            alone = "No other tenant has any" if len(found.tenants) == 1 else "It fails far more than the others"
+            means = f"{alone}. A pause keeps its messages until its cause is repaired."
             pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
             yield Need("open", text, means, pause, {**link, "where": f"tenant = {literal(who)}"})
 

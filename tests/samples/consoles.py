@@ -26,7 +26,7 @@ from kodoctl.ui.action_pages import ActionMaker
 from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
-from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
@@ -168,7 +168,7 @@ class SampleMessages:
 STOPPED = StoppedApply("trade", "kodo/trade", "apply 4f2a is cut off: 3 of 9 changes done")
 FACTS = ScreenFacts(
     {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
-        3, True, ((CAUSE, 2), ("handler took too long", 1)), (),
+        3, True, (CauseCount(CAUSE, 2), CauseCount("handler took too long", 1)), (),
     )},
     (STOPPED,),
     DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
@@ -256,7 +256,7 @@ def evil_data() -> ConsoleData:
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
         read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
         read_facts=lambda _: ScreenFacts(
-            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, ((EVIL, 2),), ((EVIL, 15), ("b", 5)))},
+            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, (CauseCount(EVIL, 2, ((EVIL, 2),)),), ((EVIL, 15), ("b", 5)))},
             (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
         ),
     )  # fmt: skip

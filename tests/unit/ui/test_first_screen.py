@@ -12,7 +12,7 @@ from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, StoppedApply, audit_sentence
 from kodoctl.ui.first_screen import first_screen as make_screen
-from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
 from tests.samples.consoles import CAUSE, FACTS, NIGHT, NOW, WORDS, lane, reading
 
@@ -134,11 +134,12 @@ DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
 
 def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() -> None:
     status = reading(lane("dead", entries=30), lane(consumers=1))
-    causes = LetterCauses(30, True, ((CAUSE, 21), ("handler took too long", 9)), (("u13", 24), ("u7", 6)))
+    by_cause = CauseCount(CAUSE, 21, (("u13", 20), ("u7", 1))), CauseCount("handler took too long", 9)
+    causes = LetterCauses(30, True, by_cause, (("u13", 24), ("u7", 6)))
     screen = first_screen(status, WORDS, causes={DEAD: causes})
     letters, tenant = screen.needs
     assert [text for text, _ in letters.lines] == [
-        "21 × ValueError: card of order # was refused", "9 × handler took too long",
+        "21 × ValueError: card of order # was refused (u13 20, u7 1)", "9 × handler took too long",
     ]  # fmt: skip
     assert letters.lines[1][1] == {
         "topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing",
@@ -150,6 +151,18 @@ def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() 
     assert tenant.link is not None
     assert tenant.link["where"] == "tenant = 'u13'"
     assert screen.sections[0].rows[0].dead.cause == "ValueError: card of order # was refused"  # type: ignore[union-attr]
+
+
+def test_a_tenant_that_has_all_dead_letters_is_named_even_if_there_are_few() -> None:
+    causes = LetterCauses(3, True, (CauseCount(CAUSE, 3, (("acme\nltd", 3),)),), (("acme\nltd", 3),))
+    status = reading(lane("dead", entries=3), lane(consumers=1))
+    letters, tenant = first_screen(status, WORDS, causes={DEAD: causes}).needs
+    assert letters.lines[0][0] == "3 × ValueError: card of order # was refused (all of acme\\nltd)"
+    assert tenant.text == "orders / billing: all 3 dead letters are of tenant acme\\nltd"
+    assert tenant.means.startswith("No other tenant has any. A pause")
+    assert "--tenant $'acme\\u000altd' --for 1h" in tenant.command
+    assert tenant.link is not None
+    assert tenant.link["where"] == "tenant = 'acme\\u000altd'"
 
 
 def test_causes_of_letters_that_are_gone_are_not_shown() -> None:
