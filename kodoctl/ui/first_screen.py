@@ -333,7 +333,7 @@ def _letters(
             who, count = tenant
             of = (
                 f"all {count:,} dead letters"
-                if count == found.read
+                if found.complete and count == found.read
                 else f"{count:,} of {many(found.read, 'dead letter')}"
             )
             text = f"{name}: {of} are of tenant {one_line(who, 80)}"

@@ -156,6 +156,8 @@ def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() 
 def test_a_tenant_that_has_all_dead_letters_is_named_even_if_there_are_few() -> None:
     causes = LetterCauses(3, True, (CauseCount(CAUSE, 3, (("acme\nltd", 3),)),), (("acme\nltd", 3),))
     status = reading(lane("dead", entries=3), lane(consumers=1))
+    part = first_screen(status, WORDS, causes={DEAD: replace(causes, complete=False)}).needs
+    assert part[1].text.startswith("orders / billing: 3 of 3 dead letters")
     letters, tenant = first_screen(status, WORDS, causes={DEAD: causes}).needs
     assert letters.lines[0][0] == "3 × ValueError: card of order # was refused (all of acme\\nltd)"
     assert tenant.text == "orders / billing: all 3 dead letters are of tenant acme\\nltd"
