@@ -22,7 +22,7 @@ from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
+from kodoctl.ui.first_screen import CommandWords, ScreenFacts, first_screen
 from kodoctl.ui.message_views import (
     SPANS,
     LaneQuestion,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.ui.action_pages import ActionMaker
     from kodoctl.ui.actions import ActionDesk
+    from kodoctl.ui.audit_sentence import Sentence
     from kodoctl.ui.message_views import LaneMessages, SearchResult
     from kodoctl.ui.plan_views import PlanLookup
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
 from kodoctl.status.status_text import backlog_text, is_growing
@@ -19,24 +19,6 @@ from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
     from kodoctl.ui.rate_history import LaneKey
-
-_VERDICTS: Final = {
-    "no loss": ("good", "No message was lost"),
-    "loss": ("bad", "Messages were lost"),
-    "inconclusive": ("open", "It is open whether a message was lost"),
-}
-"""(style, sentence) by the verdict of an audit."""
-_OLD: Final = 2 * 86_400_000  # ms: an audit of before says nothing about what was sent since
-_CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """The sentence at the top. `style`: `good`, `bad` or `open`; `command`: command that makes it known, "" for none."""
-
-    style: str
-    text: str
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,28 +165,6 @@ class CommandWords:
         options of the cluster, quoted for a shell. It adds neither a topology file nor the environment.
         """
         return f"{command} {shell_line([*words, *self.cluster])}"
-
-
-def audit_sentence(
-    document: Mapping[str, Any] | None, now: int, command: str, topics: Mapping[str, Collection[str]]
-) -> Sentence:
-    """Sentence about the last audit, a document of `kodoctl pipeline audit`; None: there is none, and `command` makes
-    one. `now`: ms since the epoch; `topics`: full names by the topology of the console. No loss is good news only if
-    the audit judged all these topologies, and read them within two days. Raises KeyError, TypeError or AttributeError
-    for another document.
-    """
-    if document is None:
-        return Sentence("open", "Not judged whether a message was lost", command)
-    style, text = _VERDICTS[document["verdict"]]
-    age = now - document.get("read_at", 0)
-    text += f", as read {age_text(max(0, age))} ago" if age < now else ", as read at an unknown time"
-    text += "".join(f": {one['text']}" for one in document["reasons"][:1])
-    judged = {one["topic"] for one in document["coverage"]}
-    if missing := sorted(name for name, its in topics.items() if judged.isdisjoint(its)):
-        text += f"; not judged: {one_line(', '.join(missing), 120)}"
-    if style == "good" and (missing or not -_CLOCKS <= age <= _OLD):
-        style = "open"
-    return Sentence(style, text, "" if style == "good" else command)
 
 
 def first_screen(

@@ -25,7 +25,8 @@ from kodoctl.topology.resources import TopicResource
 from kodoctl.ui.action_pages import ActionMaker
 from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
-from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
+from kodoctl.ui.audit_sentence import AuditStep, Sentence
+from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, StoppedApply
 from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.message_views import (
     LaneMessages,
@@ -254,7 +255,7 @@ def evil_data() -> ConsoleData:
     status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
     return data_of(
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
-        read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, steps=(AuditStep(EVIL, (EVIL,)),)), plans=SamplePlans(EVIL),
         read_facts=lambda _: ScreenFacts(
             {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, (CauseCount(EVIL, 2, ((EVIL, 2),)),), ((EVIL, 15), ("b", 5)))},
             (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),

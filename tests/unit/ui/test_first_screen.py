@@ -6,11 +6,9 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, StoppedApply, audit_sentence
+from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
 from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
@@ -83,50 +81,6 @@ def test_live_orders_are_badges_once_each() -> None:
 def test_names_in_commands_are_quoted_for_a_shell() -> None:
     line = WORDS.line("kodoctl recall plan", "trade", "--topic", "a'; rm -rf /; '")
     assert shlex.split(line)[5] == "a'; rm -rf /; '"
-
-
-COVERAGE = [{"topic": "persistent://kodo/trade/orders"}]
-TOPICS = {"trade": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-AUDIT"]}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "style", "text"),
-    [
-        ("no loss", "good", "No message was lost, as read 3 min ago"),
-        ("loss", "bad", "Messages were lost, as read 3 min ago: 2 messages of orders"),
-        ("inconclusive", "open", "It is open whether a message was lost, as read 3 min ago: 2 messages of orders"),
-    ],
-)
-def test_the_sentence_says_the_verdict_and_its_age(verdict: str, style: str, text: str) -> None:
-    reasons = [] if verdict == "no loss" else [{"text": "2 messages of orders"}, {"text": "more"}]
-    document = {"verdict": verdict, "reasons": reasons, "read_at": NOW - 180_000, "coverage": COVERAGE}
-    assert audit_sentence(document, NOW, "run this", TOPICS) == Sentence(
-        style, text, "" if style == "good" else "run this"
-    )
-
-
-def test_without_an_audit_nothing_is_claimed() -> None:
-    assert audit_sentence(None, NOW, "run this", TOPICS) == Sentence(
-        "open", "Not judged whether a message was lost", "run this"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"read_at": NOW - 3 * 86_400_000}, "as read 3 d ago"),
-        ({"read_at": NOW + 3_600_000}, "as read 0 s ago"),
-        ({"read_at": None}, "as read at an unknown time"),
-        ({"coverage": []}, "not judged: trade"),
-    ],
-)
-def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(change: dict[str, Any], text: str) -> None:
-    document = {"verdict": "no loss", "reasons": [], "read_at": NOW - 180_000, "coverage": COVERAGE} | change
-    if document["read_at"] is None:
-        del document["read_at"]
-    sentence = audit_sentence(document, NOW, "run this", TOPICS)
-    assert (sentence.style, sentence.command) == ("open", "run this")
-    assert text in sentence.text
 
 
 DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
