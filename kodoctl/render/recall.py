@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import ORIGIN_TIME, first_sent
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LetterSample,
         PeekDocument,
         PeekedMessage,
+        RecallRunRow,
         RecallSummary,
         SendReport,
     )
@@ -276,3 +277,24 @@ def peek_end(document: PeekDocument) -> str:
     more += ["there are more (--scan)"] * (not document["read_all"])
     more += [f"beside them {many(document['marks'], 'mark')} of producers"] * bool(document["marks"])
     return f"{'; '.join([read, *more])}. Nothing was consumed."
+
+
+def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str) -> Iterator[Line]:
+    """Two lines for each run in the recall ledger at the location `ledger`, in the given order."""
+    if not rows:
+        yield Line(f"The ledger {one_line(ledger)} has no recall, release or discard in {one_line(namespace)}.")
+    for row in rows:
+        style = "yellow" if row["open"] or row["unclear"] or row["refused"] else "green"
+        head = f"{one_line(row['run'])}  {time_text(row['began'])}  {one_line(row['source'])}: {recall_counts(row)}"
+        yield Line(head, style, hang=2)
+        yield Line(f"  by {one_line(row['who'])}", "dim", hang=4)
+
+
+def recall_counts(row: RecallRunRow) -> str:
+    """Text about the numbers of messages of a run that are not 0."""
+    words = {
+        "sent": "sent", "discarded": "discarded", "refused": "not sent", "unclear": "unclear",
+        "open": "begun and not ended",
+    }  # fmt: skip
+    counts = {text: int(row[name]) for name, text in words.items()}  # type: ignore[literal-required]
+    return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count)

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
+from kodoctl.render.recall import recall_counts
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
@@ -197,7 +198,7 @@ class _Pages:
         found = self._data.plans.history(topology)
         values = {
             "chosen": topology, "found": found, "applies": apply_views(found), "drift": drift, "now": _now(),
-            "stopped": stopped_apply(topology, found), "age": age_text,
+            "stopped": stopped_apply(topology, found), "age": age_text, "counts": recall_counts,
             "commands": [words.line_of_cluster("kodoctl history", found.namespace), words.line_of_files("kodoctl drift")],
             "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
         }  # fmt: skip

@@ -199,7 +199,13 @@ class SamplePlans:
         orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
         older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
         foreign = [self.text] if self.text else []
-        return NamespaceHistory(self.text or "kodo/trade", [older, apply], replays, orders, foreign, "")  # type: ignore[arg-type]
+        run: Any = dict.fromkeys(("run", "who", "source"), self.text or "orders-billing-DLQ") | {
+            "began": NOW, "sent": 3, "discarded": 0, "refused": 0, "unclear": 1, "open": 0,
+        }  # fmt: skip
+        return NamespaceHistory(
+            self.text or "kodo/trade", [older, apply], replays, orders, foreign, "", [run], self.text,
+            self.text or "kodoctl recall list kodo/trade",
+        )  # type: ignore[arg-type]  # fmt: skip
 
     def read_drift(self) -> DriftReading:
         self.drifts += 1

@@ -30,12 +30,13 @@ _READING_S: Final = 30.0  # for one reading of all lanes; topics that are not re
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
     """Files of the command as the user named them. `paths`: None for the default folder; `env`: environment, None for
-    the context's; `audits`: documents of the last audits.
+    the context's; `audits`: documents of the last audits; `ledger`: location of the recall ledger.
     """
 
     paths: list[str] | None
     env: str | None
     audits: list[Path]
+    ledger: str
 
 
 def console_data(
@@ -44,7 +45,7 @@ def console_data(
     """Functions that read a cluster for the topologies of the command."""
     context = connection.context
     messages = MessageReading(connection, admin, desired)
-    plans = PlanReading(connection, admin, desired, files.paths, files.env)
+    plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger)
     return ConsoleData(
         target=shown_target(connection),
         production=context is not None and context.protected,

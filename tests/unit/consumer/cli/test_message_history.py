@@ -181,9 +181,9 @@ def hops_of(*seen: FoundMessage, records: tuple[Record, ...] = ()) -> list[tuple
     search = Search("order-1", PLACES)
     for one in seen:
         search.message(one)
-    for one in records:
-        coded = encode([one])
-        search.records(FoundMessage("a", "a", coded.payload, coded.properties, one.at, acknowledged=False))
+    for record in records:
+        coded = encode([record])
+        search.records(FoundMessage("a", "a", coded.payload, coded.properties, record.at, acknowledged=False))
     return [(hop.topic, hop.at) for hop in search.hops()]
 
 
