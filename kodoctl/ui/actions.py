@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, Severity, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.text.line import Line
@@ -142,7 +142,8 @@ class PlannedAction:
         """
         if self.refused:
             return self.problems
-        return self.plan.findings if self.plan is not None and not self.plan.verb else ()
+        found = self.plan.findings if self.plan is not None and not self.plan.verb else ()
+        return tuple(one for one in found if one.severity is Severity.ERROR)
 
     @property
     def is_open(self) -> bool:

@@ -281,7 +281,7 @@ def _letters(
     for lane in lanes:
         if lane.state != "dead" or not lane.entries:
             continue
-        oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
+        oldest = f", the oldest here for {age_text(max(0, now - lane.oldest))}" if lane.oldest else ""
         means = "No worker takes them again by itself: a recall sends them again or discards them."
         command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
         text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"

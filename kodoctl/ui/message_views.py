@@ -99,9 +99,10 @@ class SearchResult:
 @dataclass(frozen=True, slots=True)
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
-    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, "" for
-    none; `reason`, `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
-    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
+    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, "" for none; `reason`,
+    `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the
+    application first; `payload`: lines of the payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`:
+    bytes of the payload, None for a tombstone.
     """
 
     name: str

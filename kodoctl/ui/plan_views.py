@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHistory:
-    """History of a namespace. `applies`: oldest first; `replays` and `recalls` likewise; `unread`: reason why the recall
-    ledger cannot be read, "" if it was; `recall_list`: command line that shows it; `orders`: (ground topic / subscription, text) of the last changes of live orders; `foreign`: reasons of entries that kodoctl did not write; `holder`: who
-    holds the lease now, "" for nobody.
+    """History of a namespace. `applies`: oldest first; `replays` and `recalls` likewise; `orders`: (ground topic /
+    subscription, text) of the last changes of live orders; `foreign`: reasons of entries that kodoctl did not write;
+    `holder`: who holds the lease now, "" for nobody; `unread`: reason why the recall ledger cannot be read, "" if it
+    was; `recall_list`: command line that shows it.
     """
 
     namespace: str

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.broker.recalling import RETRYING, Recalls
 from tests.broker.waiting_messages import Waits
-from tests.brokers.workspace import Workspace, workspace
+from tests.brokers.workspace import Workspace, run_main, workspace
 from tests.browser.conftest import Opened
 from tests.services.servers import Proxy
 
@@ -111,6 +111,12 @@ def test_letters_of_a_cause_are_sent_again(workspace: Workspace, opened: Opened)
         page.click("text=Actions")
         assert "done" in console.text
         console.shot("acts")
+        page.click("text=Plans and history")
+        assert "3 sent of orders-billing-DLQ" in console.text
+        console.shot("plans")
+    rows = run_main("recall", "list", workspace.namespace, "--format", "json").json()["recalls"]
+    assert [(one["source"], one["sent"], one["open"]) for one in rows] == [("orders-billing-DLQ", 3, 0)]
+    assert "1 recall, release or discard: kodoctl recall list" in workspace.run("history", workspace.namespace).err
     assert recalls.arrived(RETRYING) == {1: 1, 3: 1, 5: 1}
     assert plans(workspace) == []
     assert recalls.plan("cause = 'timeout'", file="again.json")["summary"]["left_out"] == {}

@@ -103,10 +103,10 @@ def list_(
     ledger: LedgerOption = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show what was sent again or discarded in a namespace, oldest first.
+    """Show the recalls, releases and discards of a namespace.
 
-    Reads the recall ledger, which has the recalls of dead letters, the releases, moves and discards of waiting
-    messages, and lost messages that were sent again; no cluster.
+    Reads the recall ledger and no cluster. Oldest first. It has the recalls of dead letters, the releases, moves and
+    discards of waiting messages, and the lost messages that were sent again.
     """
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
     from kodoctl.render.recall import recall_list_lines

@@ -1,4 +1,4 @@
-"""Reading of the last audits for the console, and of what stands between it and a verdict."""
+"""Reader of the last audits for the console, and of the steps that a verdict still lacks."""
 
 from __future__ import annotations
 

@@ -140,6 +140,8 @@ class DeltaLedger:
             chosen = pc.starts_with(pc.field("dead_topic"), prefix)
             found = table.to_pyarrow_dataset().to_table(columns, filter=chosen)
             ranks = pc.index_in(found["event"], value_set=pa.array([one.value for one in RecallEvent]))
+            if ranks.null_count:
+                raise ValueError("it has an event that this version of kodoctl does not know")
             by_letter = found.append_column("rank", ranks).group_by([*key, "recall_id"])
             letters = by_letter.aggregate([("rank", "max"), ("at", "min"), ("who", "max")])
             counts = letters.group_by([*key, "rank_max"]).aggregate(
@@ -194,15 +196,15 @@ def _run_rows(counts: Sequence[dict[str, Any]], prefix: str) -> list[RecallRunRo
     """Rows of runs from the numbers of letters by run, source and the rank of the event that each came to."""
     rows: dict[tuple[str, str], RecallRunRow] = {}
     for one in counts:
-        begun, who = one["at_min_min"], one["who_max_max"] or ""
+        began, who = one["at_min_min"], one["who_max_max"] or ""
         row = rows.setdefault((one["run"], one["dead_topic"]), {
-            "run": one["run"], "began": begun, "who": who, "source": one["dead_topic"].removeprefix(prefix),
+            "run": one["run"], "began": began, "who": who, "source": one["dead_topic"].removeprefix(prefix),
             "sent": 0, "discarded": 0, "refused": 0, "unclear": 0, "open": 0,
         })  # fmt: skip
         event = list(RecallEvent)[one["rank_max"]]
         name = "open" if event is RecallEvent.INTENT else event.value
         row[name] += one["recall_id_count"]  # type: ignore[literal-required]
-        row["began"], row["who"] = min(row["began"], begun), row["who"] or who
+        row["began"], row["who"] = min(row["began"], began), row["who"] or who
     return sorted(rows.values(), key=lambda row: (row["began"], row["source"]))
 
 

@@ -45,7 +45,7 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
     assert [one.text for one in needs] == [
         "1 topic not read: parcels",
         "1 lane of trade missing",
-        "orders / billing: 3 entries of dead letters, the oldest 8 h old",
+        "orders / billing: 3 entries of dead letters, the oldest here for 8 h",
         "orders / billing: no worker reads L1 retrying",
         "orders / mailing: 4 entries and no worker",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",

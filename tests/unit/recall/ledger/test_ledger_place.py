@@ -108,3 +108,11 @@ def test_runs_of_a_namespace_count_what_each_message_came_to(tmp_path: Path) -> 
     ]  # fmt: skip
     (line,) = recall_list_lines([], "kodo/trade", "book")
     assert line.text == "The ledger book has no recall, release or discard in kodo/trade."
+
+
+def test_runs_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    ledger = DeltaLedger(str(tmp_path / "book"))
+    own = ENTRY._replace(dead_topic="persistent://kodo/trade/orders-DLQ", event="melted")  # type: ignore[arg-type]
+    ledger.append([own])
+    with pytest.raises(KodoctlError, match="does not know"):
+        ledger.runs("kodo/trade")
