@@ -195,7 +195,7 @@ class SamplePlans:
             "done": [change], "broken": [{"change": change, "detail": self.text or "unknown: no end"}],
         }  # fmt: skip
         replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
-        replays = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
+        replays: Any = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
         orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
         older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
         foreign = [self.text] if self.text else []
@@ -205,7 +205,7 @@ class SamplePlans:
         return NamespaceHistory(
             self.text or "kodo/trade", [older, apply], replays, orders, foreign, "", [run], self.text,
             self.text or "kodoctl recall list kodo/trade",
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
 
     def read_drift(self) -> DriftReading:
         self.drifts += 1
