@@ -84,6 +84,8 @@ class SampleActions:
 
     def _carry_out(self, typed: Confirmation, watch: Watch) -> ActionResult:
         self.sent.append(typed)
+        if isinstance(self.problem, RefusedError):
+            raise self.problem  # before anything is done
         watch.tell(self.text or "the lane is paused")
         watch.progress(1, 3)
         while not self.go_on.wait(0.02) and not watch.stop.is_set():

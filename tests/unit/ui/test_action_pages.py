@@ -328,7 +328,8 @@ def test_a_plan_that_is_outdated_cannot_go_on(code: str, is_final: bool) -> None
         text = words(it.console.ask(page).text)
         assert (": go on" in text) is not is_final
         assert ("Make a new one" in text) is is_final
-        assert "refused: no, somebody was faster, " in words(it.console.ask("/acts").text)
+        assert "Refused: this attempt did nothing" in text
+        assert "refused: no: somebody was faster, " in words(it.console.ask("/acts").text)
         if is_final:
             it.console.post("/carry-out", {"id": page.rpartition("=")[2], "token": "0"})
     assert len(maker.sent) == 1
@@ -351,7 +352,7 @@ def test_a_plan_that_was_refused_is_listed_with_the_reason() -> None:
     maker.verb = ""
     with acting(maker) as it:
         it.plan()
-        assert "refused: 3 letters to send, 3 letters to send, " in words(it.console.ask("/acts").text)
+        assert "refused: 3 letters to send: 3 letters to send, " in words(it.console.ask("/acts").text)
 
 
 def test_a_plan_that_has_begun_names_the_command_that_continues_it() -> None:
@@ -373,5 +374,7 @@ def test_an_error_after_a_part_does_not_say_that_nothing_was_done() -> None:
         it.confirm(page)
         eventually(lambda: "K514" in it.console.ask(page).text)
         text = words(it.console.ask(page).text)
+        listed = words(it.console.ask("/acts").text)
     assert "An error ended it at 1 of 3" in text
+    assert "ended by an error: no broker answers, " in listed
     assert "kodoctl recall apply own.json" in text
