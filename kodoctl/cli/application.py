@@ -53,6 +53,7 @@ class Commands(LazyGroup):
             LazyCommand("plan", "kodoctl.cli.letters.recall_commands:plan", "Choose dead letters to send again; makes a plan."),
             LazyCommand("discard", "kodoctl.cli.letters.recall_commands:discard", "Choose dead letters to be thrown away."),
             LazyCommand("apply", "kodoctl.cli.letters.recall_apply:apply", "Send the letters of a plan, each exactly once."),
+            LazyCommand("list", "kodoctl.cli.letters.recall_commands:list_", "Show the recalls, releases and discards of a namespace."),
         )),
         group("waiting", "Messages that wait: list, release, move or discard them.", (
             LazyCommand("list", "kodoctl.cli.letters.waiting_commands:list_", "Show waiting messages by lane, cause, tenant and due time."),

@@ -219,6 +219,23 @@ class PayloadContent(TypedDict):
     note: str
 
 
+class RecallRunRow(TypedDict):
+    """A recall, release, move or discard in the recall ledger: all attempts at one plan. `began`: ms since the epoch;
+    `source`: name in the ledger of the topic whose messages it took. Numbers of messages, copies included: `sent`,
+    `discarded`, `refused` (not sent), `unclear` (stored or not, and not sent again), `open` (begun, and not ended).
+    """
+
+    run: str
+    began: Count
+    who: str
+    source: str
+    sent: Count
+    discarded: Count
+    refused: Count
+    unclear: Count
+    open: Count
+
+
 class PeekedMessage(TypedDict):
     """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `properties`: those that
     are not in `control`; `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload

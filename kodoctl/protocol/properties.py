@@ -67,3 +67,13 @@ def identity(given: str | None, origin: str | None, position: str) -> str:
     if given and len(given) <= MAX_ID:
         return given
     return origin if origin and len(origin) <= MAX_ID else position
+
+
+def first_sent(origin_time: str | None, published: int) -> int:
+    """Time in ms since the epoch when a message was first sent: its property `kodo-origin-time` (`origin_time`), else
+    `published`, its publish time where it is stored now. A property that is no number is ignored, and so is one that
+    is later than `published`.
+    """
+    if not origin_time or not (origin_time.isascii() and origin_time.isdigit() and len(origin_time) <= 15):
+        return published
+    return min(int(origin_time) or published, published)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.protocol.properties import ORIGIN_TIME, first_sent
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, many, time_text
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         LetterSample,
         PeekDocument,
         PeekedMessage,
+        RecallRunRow,
         RecallSummary,
         SendReport,
     )
@@ -242,6 +244,9 @@ def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
     when = f"{time_text(message['published'], seconds=True)}, {age_text(now - message['published'], short=True)} ago"
     size = "no payload" if message["size"] is None else many(message["size"], "byte")
     yield Line(f"  stored {when}; {size}", hang=4)
+    sent = first_sent(_value(message, ORIGIN_TIME), message["published"])
+    if sent < message["published"]:
+        yield Line(f"  first sent {time_text(sent, seconds=True)}, {age_text(now - sent, short=True)} ago", hang=4)
     if message["event_time"]:
         yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
     for name, key in (("key", message["key"]), ("ordering key", message["ordering_key"])):
@@ -261,6 +266,11 @@ def peeked_lines(message: PeekedMessage, now: int) -> Iterator[Line]:
     yield Line()
 
 
+def _value(message: PeekedMessage, name: str) -> str | None:
+    """Value of a control property, None without it."""
+    return next((one["value"] for one in message["control"] if one["name"] == name), None)
+
+
 def peek_end(document: PeekDocument) -> str:
     """Text about the messages that were read, and those of them that are shown."""
     read = f"{many(document['matched'], 'message')} of {document['read']:,} read"
@@ -269,3 +279,24 @@ def peek_end(document: PeekDocument) -> str:
     more += ["there are more (--scan)"] * (not document["read_all"])
     more += [f"beside them {many(document['marks'], 'mark')} of producers"] * bool(document["marks"])
     return f"{'; '.join([read, *more])}. Nothing was consumed."
+
+
+def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str) -> Iterator[Line]:
+    """Two lines for each run in the recall ledger at the location `ledger`, in the given order."""
+    if not rows:
+        yield Line(f"The ledger {one_line(ledger)} has no recall, release or discard in {one_line(namespace)}.")
+    for row in rows:
+        style = "yellow" if row["open"] or row["unclear"] or row["refused"] else "green"
+        head = f"{one_line(row['run'])}  {time_text(row['began'])}  {one_line(row['source'])}: {recall_counts(row)}"
+        yield Line(head, style, hang=2)
+        yield Line(f"  by {one_line(row['who'])}", "dim", hang=4)
+
+
+def recall_counts(row: RecallRunRow) -> str:
+    """Text about the numbers of messages of a run that are not 0."""
+    words = {
+        "sent": "sent", "discarded": "discarded", "refused": "not sent", "unclear": "unclear",
+        "open": "begun and not ended",
+    }  # fmt: skip
+    counts = {text: int(row[name]) for name, text in words.items()}  # type: ignore[literal-required]
+    return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count)

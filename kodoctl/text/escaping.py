@@ -5,6 +5,8 @@ CI job.
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 from typing import Final
 
 _COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z].*?::)|##(?=\[)")
@@ -13,6 +15,7 @@ may be after folding), or `##[name]text` anywhere.
 """
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
+_UNQUOTED: Final = {"\\": r"\\", "'": r"\'"}  # characters that end or change a quoted text
 
 
 def printable(text: str) -> str:
@@ -29,6 +32,22 @@ def _disarm(found: re.Match[str]) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def quoted(text: str) -> str:
+    r"""The text in single quotes, with quotes, backslashes and control characters as escapes such as `\'` and `\u000a`."""
+    return f"'{''.join(_UNQUOTED.get(one, one) if one.isprintable() else _code_point(one) for one in text)}'"
+
+
+def _code_point(character: str) -> str:
+    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """The words quoted for a shell, on one line. A word with control characters is written `$'…'`, which bash and zsh
+    read.
+    """
+    return " ".join(shlex.quote(word) if word.isprintable() else f"${quoted(word)}" for word in words)
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:

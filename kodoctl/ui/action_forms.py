@@ -155,7 +155,7 @@ class OrderRequest:
             raise UsageError(error("K039", "a form that cannot be used", detail))
         back = fields.get("back") == "yes"
         given = {name: fields.get(name, "") for name in _DETAILS}
-        details = {name: text for name, value in given.items() if (text := value if back else value.strip())}
+        details = {name: text for name, value in given.items() if (text := value if back else value.strip(" \t"))}
         return cls(
             topology=fields.get("topology", ""),
             ground=fields.get("ground", ""),

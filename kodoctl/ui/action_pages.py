@@ -1,7 +1,8 @@
 """Pages on which a person does something: a form makes a plan, a page shows it, and a second form carries it out.
 
 Reading pages only links here. No request but POST changes or begins anything; each POST has a token of its form, and
-answers with the address of a page, so that a reload sends nothing again.
+answers with the address of a page, so that a reload sends nothing again. The address of a form has the query of its
+page.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _LARGEST: Final = 100_000  # bytes of a form
 _FORM: Final = "application/x-www-form-urlencoded"
 _APPLIES: Final = 20
 _LANE: Final = ("topology", "topic", "subscription")
+_READER: Final = ("topology", "ground", "subscription")
 _LETTER_FIELDS: Final = ("action", "where", "tenant", "to", "limit", "because", "again")
 
 
@@ -107,12 +109,16 @@ class ActionPages:
             "/act": self.act, "/act-state": self.act_state,
         }  # fmt: skip
         forms = {
-            "/plan-letters": self.plan_letters, "/plan-order": self.plan_order, "/plan-undo": self.plan_undo,
-            "/carry-out": self.carry_out, "/stop": self.stop,
-        }  # fmt: skip
+            "/plan-letters": (self.plan_letters, "action", _LANE),
+            "/plan-order": (self.plan_order, "orders", _READER),
+            "/plan-undo": (self.plan_undo, "undo", ("topology",)),
+            "/carry-out": (self.carry_out, "act", ("id",)),
+            "/stop": (self.stop, "act", ("id",)),
+        }
         return [
             *(Route(path, self._answering(page)) for path, page in pages.items()),
-            *(Route(path, self._posting(form), methods=["POST"]) for path, form in forms.items()),
+            *(Route(path, self._posting(form), methods=["POST"]) for path, (form, _, _) in forms.items()),
+            *(Route(path, partial(_lead_back, page, names)) for path, (_, page, names) in forms.items()),
         ]
 
     def lane_form(self, request: Request) -> Response:
@@ -130,7 +136,7 @@ class ActionPages:
 
     def orders(self, request: Request) -> Response:
         """Live orders of a subscription, and forms for new ones."""
-        given = {name: request.query_params.get(name, "") for name in ("topology", "ground", "subscription")}
+        given = {name: request.query_params.get(name, "") for name in _READER}
         found = self._maker.orders(**given)
         values = {
             "given": given,
@@ -268,6 +274,14 @@ def status_of(problem: KodoctlError) -> int:
 
 def _see(name: str) -> Response:
     return RedirectResponse(f"act?{urlencode({'id': name})}", 303)
+
+
+def _lead_back(page: str, names: Sequence[str], request: Request) -> Response:
+    """Answer where a browser opens the address of a form, which a refused form leaves in its address bar: the page that
+    the form is on. `names`: those of its query.
+    """
+    given = {name: value for name in names if (value := request.query_params.get(name))}
+    return RedirectResponse(f"{page}?{urlencode(given)}" if len(given) == len(names) else "acts", 303)
 
 
 def _now() -> int:

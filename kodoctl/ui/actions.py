@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import threading
 import time
@@ -18,12 +19,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, Severity, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.text.line import Line
 
 _MOST_AT_ONCE: Final = 4  # that are planned or carried out
+JSON_FIELD: Final = "json:"  # before the name of a field whose value browsers would change
+_OUTDATED: Final = frozenset({"K533", "K534", "K543", "K559", "K822"})  # codes after which only a new plan helps
 _MOST_KEPT: Final = 40  # plans may have 100,000 letters
 
 
@@ -104,7 +107,7 @@ class PlannedAction:
     """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
     last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
     not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
-    attempt failed.
+    attempt failed; `refused`: they are refusals.
     """
 
     id: str
@@ -115,6 +118,7 @@ class PlannedAction:
     plan: ActionPlan | None = None
     result: ActionResult | None = None
     problems: tuple[Diagnostic, ...] = ()
+    refused: bool = False
     attempt: int = 0
     done: int = 0
     total: int = 0
@@ -127,9 +131,24 @@ class PlannedAction:
         return self.stage in (ActionStage.PLANNING, ActionStage.RUNNING)
 
     @property
+    def is_void(self) -> bool:
+        """True if the last attempt was refused because files or cluster are not those of the plan any more."""
+        return self.refused and any(one.code in _OUTDATED for one in self.problems)
+
+    @property
+    def refusals(self) -> tuple[Diagnostic, ...]:
+        """Findings because of which the plan was not made, may not be carried out, or was not; empty if it was not
+        refused.
+        """
+        if self.refused:
+            return self.problems
+        found = self.plan.findings if self.plan is not None and not self.plan.verb else ()
+        return tuple(one for one in found if one.severity is Severity.ERROR)
+
+    @property
     def is_open(self) -> bool:
-        """True if the plan may be carried out: never was, or the last attempt left something."""
-        if self.plan is None or not self.plan.verb:
+        """True if the plan may be carried out: never was, or the last attempt left something and another may do it."""
+        if self.plan is None or not self.plan.verb or self.is_void:
             return False
         return self.stage is ActionStage.PLANNED or (
             self.stage is ActionStage.ENDED and (self.result is None or not self.result.complete)
@@ -202,7 +221,7 @@ class ActionDesk:
             self._check_room()
             plan.confirm(confirmation)
             action.attempt, action.stage, action.began = action.attempt + 1, ActionStage.RUNNING, _now()
-            action.result, action.problems, action.done, action.total = None, (), 0, 0
+            action.result, action.problems, action.refused, action.done, action.total = None, (), False, 0, 0
             action.notes.clear()
             action.stop.clear()
 
@@ -266,7 +285,7 @@ class ActionDesk:
             try:
                 fields = work()
             except KodoctlError as problem:
-                fields = {"problems": problem.diagnostics}
+                fields = {"problems": problem.diagnostics, "refused": isinstance(problem, RefusedError)}
             except Exception as problem:  # noqa: BLE001  # a defect must not leave a page that waits for ever
                 fields = {"problems": (self.defect(problem),)}
             with self._lock:
@@ -300,8 +319,20 @@ def _now() -> int:
 
 
 def fields_of(body: bytes) -> Mapping[str, str]:
-    """Fields of a form as browsers send it, the last value of each name. Raises UsageError (K039) for anything else."""
+    """Fields of a form as browsers send it, the last value of each name. A field `json:NAME` has the text NAME as JSON.
+    Raises UsageError (K039) for anything else.
+    """
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50, strict_parsing=bool(body)))
-    except ValueError as problem:
+        given = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50, strict_parsing=bool(body)))
+        coded = {name for name in given if name.startswith(JSON_FIELD)}
+        plain = {name: value for name, value in given.items() if name not in coded}
+        return plain | {name.removeprefix(JSON_FIELD): _text(given[name]) for name in coded}
+    except (ValueError, TypeError, RecursionError) as problem:
         raise UsageError(error("K039", "a form that cannot be used", f"not the fields of a form: {problem}")) from None
+
+
+def _text(form: str) -> str:
+    """The text of a JSON string. Raises ValueError, TypeError, RecursionError."""
+    if not isinstance(text := json.loads(form), str):
+        raise TypeError(f"{form[:40]!r} is no text")
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,11 +17,13 @@ from starlette.routing import Route
 
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
+from kodoctl.render.recall import recall_counts
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import age_text, lane_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
+from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.first_screen import CommandWords, ScreenFacts, Sentence, first_screen
+from kodoctl.ui.first_screen import CommandWords, ScreenFacts, first_screen
 from kodoctl.ui.message_views import (
     SPANS,
     LaneQuestion,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.ui.action_pages import ActionMaker
     from kodoctl.ui.actions import ActionDesk
+    from kodoctl.ui.audit_sentence import Sentence
     from kodoctl.ui.message_views import LaneMessages, SearchResult
     from kodoctl.ui.plan_views import PlanLookup
 
@@ -111,7 +115,7 @@ class _Pages:
     def __init__(self, data: ConsoleData, *, acting: bool) -> None:
         self._data, self._status, self._acting = data, _RecentStatus(data.read_status), acting
         self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
-        self._templates.filters["exact"] = _exact
+        self._templates.filters |= {"exact": _exact, "field": _field}
 
     def show(self, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
         """Answer with a page."""
@@ -182,6 +186,7 @@ class _Pages:
         stored = message_view(document["stored"], _now()) if document["stored"] is not None else None
         values = {
             "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
+            "now": _now(), "age": age_text,
         }  # fmt: skip
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
 
@@ -193,7 +198,7 @@ class _Pages:
         found = self._data.plans.history(topology)
         values = {
             "chosen": topology, "found": found, "applies": apply_views(found), "drift": drift, "now": _now(),
-            "stopped": stopped_apply(topology, found), "age": age_text,
+            "stopped": stopped_apply(topology, found), "age": age_text, "counts": recall_counts,
             "commands": [words.line_of_cluster("kodoctl history", found.namespace), words.line_of_files("kodoctl drift")],
             "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
         }  # fmt: skip
@@ -259,6 +264,17 @@ def _exact(value: object) -> str:
     from jinja2.filters import do_mark_safe
 
     return do_mark_safe("".join(one if one.isprintable() else f"&#{ord(one)};" for one in escape(str(value))))
+
+
+def _field(value: str, name: str) -> str:
+    """Attributes of a hidden field. Browsers change line breaks in forms, and HTML has no reference for some control
+    characters: a value with any is sent as JSON (`fields_of`).
+    """
+    from jinja2.filters import do_mark_safe
+
+    if not value.isprintable():
+        name, value = f"{JSON_FIELD}{name}", json.dumps(value)
+    return do_mark_safe(f'name="{escape(name)}" value="{escape(value)}"')
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
 from kodoctl.status.status_text import backlog_text, is_growing
-from kodoctl.text.escaping import one_line
+from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
 from kodoctl.ui.order_badges import is_paused, order_badges
@@ -20,24 +19,6 @@ from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
     from kodoctl.ui.rate_history import LaneKey
-
-_VERDICTS: Final = {
-    "no loss": ("good", "No message was lost"),
-    "loss": ("bad", "Messages were lost"),
-    "inconclusive": ("open", "It is open whether a message was lost"),
-}
-"""(style, sentence) by the verdict of an audit."""
-_OLD: Final = 2 * 86_400_000  # ms: an audit of before says nothing about what was sent since
-_CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """The sentence at the top. `style`: `good`, `bad` or `open`; `command`: command that makes it known, "" for none."""
-
-    style: str
-    text: str
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,41 +152,19 @@ class CommandWords:
 
     def line(self, command: str, topology: str, *words: str) -> str:
         """Command line of `command` about the file of a topology, quoted for a shell."""
-        return f"{command} {shlex.join([self.files[topology], *words, *self.environment, *self.cluster])}"
+        return f"{command} {shell_line([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
         """Command line that begins with `command` (such as `kodoctl drift`, which is not quoted) and has the files and
         folders, the environment and the cluster of the console's own command line, quoted for a shell.
         """
-        return " ".join(filter(None, (command, shlex.join([*self.paths, *self.environment, *self.cluster]))))
+        return " ".join(filter(None, (command, shell_line([*self.paths, *self.environment, *self.cluster]))))
 
     def line_of_cluster(self, command: str, *words: str) -> str:
         """Command line that begins with `command` (such as `kodoctl peek`, which is not quoted) and has `words` and the
         options of the cluster, quoted for a shell. It adds neither a topology file nor the environment.
         """
-        return f"{command} {shlex.join([*words, *self.cluster])}"
-
-
-def audit_sentence(
-    document: Mapping[str, Any] | None, now: int, command: str, topics: Mapping[str, Collection[str]]
-) -> Sentence:
-    """Sentence about the last audit, a document of `kodoctl pipeline audit`; None: there is none, and `command` makes
-    one. `now`: ms since the epoch; `topics`: full names by the topology of the console. No loss is good news only if
-    the audit judged all these topologies, and read them within two days. Raises KeyError, TypeError or AttributeError
-    for another document.
-    """
-    if document is None:
-        return Sentence("open", "Not judged whether a message was lost", command)
-    style, text = _VERDICTS[document["verdict"]]
-    age = now - document.get("read_at", 0)
-    text += f", as read {age_text(max(0, age))} ago" if age < now else ", as read at an unknown time"
-    text += "".join(f": {one['text']}" for one in document["reasons"][:1])
-    judged = {one["topic"] for one in document["coverage"]}
-    if missing := sorted(name for name, its in topics.items() if judged.isdisjoint(its)):
-        text += f"; not judged: {one_line(', '.join(missing), 120)}"
-    if style == "good" and (missing or not -_CLOCKS <= age <= _OLD):
-        style = "open"
-    return Sentence(style, text, "" if style == "good" else command)
+        return f"{command} {shell_line([*words, *self.cluster])}"
 
 
 def first_screen(
@@ -278,7 +237,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
     found = facts.causes.get(lane_key(topology.name, lane))
-    cause = one_line(found.causes[0][0], 80) if found is not None and found.causes and lane.entries else ""
+    cause = one_line(found.causes[0].cause, 80) if found is not None and found.causes and lane.entries else ""
     return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause)
 
 
@@ -322,7 +281,7 @@ def _letters(
     for lane in lanes:
         if lane.state != "dead" or not lane.entries:
             continue
-        oldest = f", the oldest {age_text(max(0, now - lane.oldest))} old" if lane.oldest else ""
+        oldest = f", the oldest here for {age_text(max(0, now - lane.oldest))}" if lane.oldest else ""
         means = "No worker takes them again by itself: a recall sends them again or discards them."
         command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
         text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
@@ -332,8 +291,14 @@ def _letters(
         yield Need("bad", text, means, command, link, lines)
         if found is not None and (tenant := failing_tenant(found)) is not None:
             who, count = tenant
-            text = f"{name}: {count:,} of {many(found.read, 'dead letter')} are of tenant {one_line(who, 80)}"
-            means = "It fails far more than the others. A pause keeps its messages until its cause is repaired."
+            of = (
+                f"all {count:,} dead letters"
+                if found.complete and count == found.read
+                else f"{count:,} of {many(found.read, 'dead letter')}"
+            )
+            text = f"{name}: {of} are of tenant {one_line(who, 80)}"
+            alone = "No other tenant has any" if len(found.tenants) == 1 else "It fails far more than the others"
+            means = f"{alone}. A pause keeps its messages until its cause is repaired."
             pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
             yield Need("open", text, means, pause, {**link, "where": f"tenant = {literal(who)}"})
 

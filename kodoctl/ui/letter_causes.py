@@ -4,30 +4,45 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
+from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument
 
 NAMED: Final = 12  # causes of a lane that are named
-_FEW: Final = 10  # letters: fewer say nothing about a tenant
+_TENANTS: Final = 3  # that are named with a cause
+_LONGEST: Final = 40  # characters of a tenant's name in a list
+_FEW: Final = 10  # letters: fewer say nothing about one of several tenants
+_FEWEST: Final = 3  # letters: fewer say nothing about the only tenant
 _MOST: Final = 0.5  # of the letters: the share of a tenant that always fails
+
+
+class CauseCount(NamedTuple):
+    """Letters of one cause. `tenants`: (tenant, letters), those with most letters first; empty if the file names no
+    tenants.
+    """
+
+    cause: str
+    letters: int
+    tenants: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LetterCauses:
-    """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: (cause,
-    letters), the most frequent first; `tenants`: (tenant, letters) likewise, empty if the file names no tenants.
+    """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: the most
+    frequent first; `tenants`: (tenant, letters) of all causes likewise.
     """
 
     read: int
     complete: bool
-    causes: tuple[tuple[str, int], ...]
+    causes: tuple[CauseCount, ...]
     tenants: tuple[tuple[str, int], ...] = ()
 
 
@@ -35,31 +50,55 @@ def letter_causes(document: PeekDocument, *, ended: bool) -> LetterCauses:
     """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over."""
     causes: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
+    of_cause: dict[str, Counter[str]] = {}
     for group in document["groups"]:
-        causes[group["cause"]] += group["messages"]
-        if group["tenant"] != NOBODY:
-            tenants[group["tenant"]] += group["messages"]
+        cause, tenant, count = group["cause"], group["tenant"], group["messages"]
+        causes[cause] += count
+        if tenant != NOBODY:
+            tenants[tenant] += count
+            of_cause.setdefault(cause, Counter())[tenant] += count
+    counts = (CauseCount(cause, count, _ranked(of_cause.get(cause, {}))) for cause, count in causes.most_common())
     whole = document["read_all"] and not ended and not document["unread"]
-    return LetterCauses(document["read"], whole, tuple(causes.most_common()), tuple(tenants.most_common()))
+    return LetterCauses(document["read"], whole, tuple(counts), _ranked(tenants))
+
+
+def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(counts).most_common())
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
     """(text, condition) for each cause, at most NAMED; the rest is one text without a condition."""
-    lines = [(f"{count:,} × {cause}", f"cause = {literal(cause)}") for cause, count in found.causes[:NAMED]]
+    lines = [
+        (f"{one.letters:,} × {one.cause}{_tenants_text(one)}", f"cause = {literal(one.cause)}")
+        for one in found.causes[:NAMED]
+    ]
     rest = found.causes[NAMED:]
     if rest:
-        lines.append((f"{sum(count for _, count in rest):,} × {many(len(rest), 'other cause')}", ""))
+        lines.append((f"{sum(one.letters for one in rest):,} × {many(len(rest), 'other cause')}", ""))
     if not found.complete:
         lines.append((f"of the first {many(found.read, 'letter')} that were read", ""))
     return lines
 
 
+def _tenants_text(one: CauseCount) -> str:
+    """Text about the tenants of a cause, in brackets; "" if there are none."""
+    names = [(one_line(tenant, _LONGEST), letters) for tenant, letters in one.tenants[:_TENANTS]]
+    match names:
+        case []:
+            return ""
+        case [(name, letters)] if letters == one.letters:
+            return f" (all of {name})"
+        case _:
+            rest = len(one.tenants) - len(names)
+            others = f" and {many(rest, 'other')}" if rest else ""
+            return f" ({', '.join(f'{name} {letters:,}' for name, letters in names)}{others})"
+
+
 def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
-    """(tenant, letters) of the tenant with half of the letters or more, while others have some as well. None: there is
-    none, or there are few letters.
-    """
-    total = sum(letters for _, letters in found.tenants)
-    if len(found.tenants) < 2 or total < _FEW:
+    """(tenant, letters) of the tenant with half of the letters or more. None: there is none, or there are few letters."""
+    if not found.tenants:
         return None
+    total = sum(letters for _, letters in found.tenants)
     tenant, count = found.tenants[0]
-    return (tenant, count) if count >= total * _MOST else None
+    enough = _FEW if len(found.tenants) > 1 else _FEWEST
+    return (tenant, count) if total >= enough and count >= total * _MOST else None

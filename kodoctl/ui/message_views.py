@@ -11,7 +11,7 @@ from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
-from kodoctl.text.formatting import age_text
+from kodoctl.text.formatting import age_text, time_text
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 
@@ -98,9 +98,11 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A stored message for a page. `name`: its identity over all hops; `reason`, `error`: of its last failure, "" for
-    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
-    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
+    """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
+    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, "" for none; `reason`,
+    `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the
+    application first; `payload`: lines of the payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`:
+    bytes of the payload, None for a tombstone.
     """
 
     name: str
@@ -108,6 +110,8 @@ class MessageView:
     position: str
     published: int
     age: str
+    here: str
+    due: str
     key: str
     reason: str
     error: str
@@ -122,13 +126,16 @@ class MessageView:
 def message_view(message: PeekedMessage, now: int) -> MessageView:
     """Makes the view of a message at `now` (ms since the epoch)."""
     control = {one["name"]: one["value"] for one in message["control"]}
-    content = message["content"]
+    content, published = message["content"], message["published"]
+    sent = properties.first_sent(control.get(properties.ORIGIN_TIME), published)
     return MessageView(
         properties.identity(control.get(properties.ID), control.get(properties.ORIGIN_ID), message["position"]),
         message["topic"],
         message["position"],
-        message["published"],
-        age_text(max(0, now - message["published"])),
+        published,
+        age_text(max(0, now - sent)),
+        age_text(max(0, now - published)) if sent < published else "",
+        _due_text(control.get(properties.DUE, ""), now),
         message["key"],
         control.get(properties.REASON, ""),
         control.get(properties.ERROR, ""),
@@ -142,6 +149,15 @@ def message_view(message: PeekedMessage, now: int) -> MessageView:
         message["size"],
         message["broken"],
     )
+
+
+def _due_text(due: str, now: int) -> str:
+    """Sentence about the next attempt by the value of `kodo-due`; "" if that is no time."""
+    if not (due.isascii() and due.isdigit() and len(due) <= 15):
+        return ""
+    left = int(due) - now
+    at = time_text(int(due), seconds=True)
+    return f"Tried again in {age_text(left)}, at {at}." if left > 0 else f"Due since {at}: the next worker tries it."
 
 
 def _shortened(text: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from kodoctl.text.formatting import many
 from kodoctl.ui.first_screen import DriftNews, StoppedApply
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import RecallRunRow
     from kodoctl.documents.replay_document import ReplayRow
     from kodoctl.plan.history_document import ApplyRow
     from kodoctl.plan.plan_document import DriftDocument
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHistory:
-    """History of a namespace. `applies`: oldest first; `replays` likewise; `orders`: (ground topic / subscription,
-    text) of the last changes of live orders; `foreign`: reasons of entries that kodoctl did not write; `holder`: who
-    holds the lease now, "" for nobody.
+    """History of a namespace. `applies`: oldest first; `replays` and `recalls` likewise; `orders`: (ground topic /
+    subscription, text) of the last changes of live orders; `foreign`: reasons of entries that kodoctl did not write;
+    `holder`: who holds the lease now, "" for nobody; `unread`: reason why the recall ledger cannot be read, "" if it
+    was; `recall_list`: command line that shows it.
     """
 
     namespace: str
@@ -31,6 +33,9 @@ class NamespaceHistory:
     orders: Sequence[tuple[str, str]]
     foreign: Sequence[str]
     holder: str
+    recalls: Sequence[RecallRunRow] = ()
+    unread: str = ""
+    recall_list: str = ""
 
 
 @dataclass(frozen=True, slots=True)

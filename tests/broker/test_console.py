@@ -73,7 +73,11 @@ LANE = {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "bil
 def test_lanes_that_are_missing_are_named_with_the_command(workspace: Workspace) -> None:
     workspace.topology(TOPICS)
     with console(workspace) as ui:
-        assert re.search(r"\d+ lanes of trade missing .*kodoctl plan \S*trade.yaml --admin-url", ui.get("/"))
+        page = ui.get("/")
+        assert re.search(r"\d+ lanes of trade missing .*kodoctl plan \S*trade.yaml --admin-url", page)
+        assert "Not judged whether a message was lost How to find out" in page
+        assert re.search(r"Write audit: true below orders / mailing \(\S*trade.yaml:\d+:\d+\)\. Apply", page)
+        assert re.search(r"kodoctl pipeline audit \S*trade.yaml --format json .* > trade-audit.json", page)
         assert "Not on the cluster: orders, orders-billing-RETRYING" in ui.get("/find", q="4711")
         assert "K560" in ui.get("/lane", 400, **LANE)
 
@@ -110,7 +114,8 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
             ), page
             lanes_are_read(ui)
             messages_are_found(ui)
-            eventually(lambda: "2 × ValueError: card of order # was refused" in ui.get("/lanes"))
+            cause = r"2 × ValueError: card of order # was refused \(u\d 1, u\d 1\)"
+            eventually(lambda: re.search(cause, ui.get("/lanes")))
     finally:
         consumer.stop()
     assert backlog(workspace.broker, workspace.full("orders-billing-DLQ"), "kodo-hold") > 0
@@ -124,6 +129,7 @@ def lanes_are_read(ui: Console) -> None:
         r"Causes and tenants Messages Cause Tenants 2 ValueError: card of order # was refused · send again u\d 1",
         letters,
     )
+    assert re.search(r"order-11 sent \d+ (s|min) ago, here for \d+ (s|min)", letters)
     chosen = ui.get("/lane", 200, **LANE, where="properties['order'] = '4711'")
     assert "1 of 2 messages meet the condition." in chosen
     assert "order-11" in chosen
@@ -146,6 +152,7 @@ def messages_are_found(ui: Console) -> None:
     assert "6 messages are named u2" in ui.get("/find", q="u2"), "a tenant"
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
+    assert re.search(r"first sent \S+ \S+ UTC, \d+ (s|min) ago", history)
     assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
     assert re.search(r"As it is stored \S+orders-billing-DLQ order-11 .* bad \d+ properties", history), history
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.broker.recalling import RETRYING, Recalls
 from tests.broker.waiting_messages import Waits
-from tests.brokers.workspace import Workspace, workspace
+from tests.brokers.workspace import Workspace, run_main, workspace
 from tests.browser.conftest import Opened
 from tests.services.servers import Proxy
 
@@ -111,6 +111,12 @@ def test_letters_of_a_cause_are_sent_again(workspace: Workspace, opened: Opened)
         page.click("text=Actions")
         assert "done" in console.text
         console.shot("acts")
+        page.click("text=Plans and history")
+        assert "3 sent of orders-billing-DLQ" in console.text
+        console.shot("plans")
+    rows = run_main("recall", "list", workspace.namespace, "--format", "json").json()["recalls"]
+    assert [(one["source"], one["sent"], one["open"]) for one in rows] == [("orders-billing-DLQ", 3, 0)]
+    assert "1 recall, release or discard: kodoctl recall list" in workspace.run("history", workspace.namespace).err
     assert recalls.arrived(RETRYING) == {1: 1, 3: 1, 5: 1}
     assert plans(workspace) == []
     assert recalls.plan("cause = 'timeout'", file="again.json")["summary"]["left_out"] == {}
@@ -385,7 +391,7 @@ def test_a_plan_is_carried_out_once_however_often_its_form_is_sent(workspace: Wo
         )
         assert send(token="0" * 64).status == 403
         assert send(id="nothing").status == 400
-        assert page.request.get(f"{console.own}/carry-out", params={"id": fields["id"]}).status == 405
+        assert page.request.get(f"{console.own}/carry-out", params={"id": fields["id"]}).url == plan
         assert page.request.post(f"{console.own}/carry-out", data="{}", headers=headers).status == 400
         assert [send().status for _ in range(3)] == [303] * 3
         page.goto(plan)

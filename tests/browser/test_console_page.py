@@ -15,6 +15,7 @@ from playwright.sync_api import Page
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui import application
 from kodoctl.ui.application import console
+from kodoctl.ui.audit_sentence import AuditStep, Sentence
 from kodoctl.ui.first_screen import NO_FACTS
 from kodoctl.ui.web_server import ConsoleServer
 from tests.browser.conftest import Opened
@@ -50,6 +51,22 @@ def test_the_printed_address_leads_to_the_console_and_the_token_leaves_the_addre
     assert opened.visible("aside h3")[0] == "1 topic not read: parcels"
     assert opened.page.evaluate("document.cookie") == ""
     assert all(url.startswith(own) for url in opened.requests)
+    assert opened.complaints == []
+
+
+def test_steps_to_a_verdict_stay_closed_once_somebody_closed_them(opened: Opened) -> None:
+    steps = (AuditStep("Audit what was read.", ("kodoctl pipeline audit trade.yaml > trade-audit.json",)),)
+    sentence = Sentence("open", "Not judged whether a message was lost", steps=steps)
+    page = opened.page
+    page.clock.install()
+    now: list[StatusReading] = [NIGHT]
+    with closing(ConsoleServer(console(data_of(read_status=lambda: now[0], read_audit=lambda: sentence)))) as server:
+        enter(page, server)
+        assert "> trade-audit.json" in opened.visible(".steps pre")[0]
+        page.click("text=How to find out")
+        now[0] = reading(lane(entries=77, consumers=1))
+        until(page, lambda: "77" in page.inner_text("#live main"))
+        assert opened.visible(".steps pre") == []
     assert opened.complaints == []
 
 

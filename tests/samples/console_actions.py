@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kodoctl.errors import ClusterError, RefusedError, error
+from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.protocol.override_history import OverrideChange
 from kodoctl.protocol.overrides import Override, OverrideKind
 from kodoctl.text.line import Line
@@ -22,7 +22,8 @@ def desk() -> ActionDesk:
 
 class SampleActions:
     """Plans of a cluster that does what it is told. `text`: every text of it, "" for those of a shop; `made`: runs when
-    a plan is made; `sent`: carried out plans; `go_on`: they end when it is set.
+    a plan is made; `sent`: carried out plans; `go_on`: they end when it is set, by `problem` unless it is None; `verb`:
+    text of their button, None: as `text`.
     """
 
     def __init__(self, text: str = "", protected: str = "", made: Callable[[], object] = lambda: None) -> None:
@@ -30,7 +31,9 @@ class SampleActions:
         self.sent: list[Confirmation] = []
         self.go_on = threading.Event()
         self.go_on.set()
-        self.complete, self.broken = True, False
+        self.complete = True
+        self.problem: KodoctlError | None = None
+        self.verb: str | None = None
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         words = (LetterAction.SEND, LetterAction.DISCARD)
@@ -69,7 +72,8 @@ class SampleActions:
         text = self.text or "3 letters to send"
         parts = tuple(Choice("cause", self.text or name, 1, f"cause = '{name}'") for name in ("a", "b"))
         return ActionPlan(
-            lines=(Line(text, "bold", hang=4), Line(repr(request))), digest="d1" * 32, commands=(text,), verb=text,
+            lines=(Line(text, "bold", hang=4), Line(repr(request))), digest="d1" * 32, commands=(text,),
+            verb=text if self.verb is None else self.verb,
             continuing=self.text or "kodoctl recall apply own.json",
             confirm=self._confirm, carry_out=self._carry_out, choices=parts, findings=(error("K561", text, text),),
         )  # fmt: skip
@@ -80,10 +84,12 @@ class SampleActions:
 
     def _carry_out(self, typed: Confirmation, watch: Watch) -> ActionResult:
         self.sent.append(typed)
+        if isinstance(self.problem, RefusedError):
+            raise self.problem  # before anything is done
         watch.tell(self.text or "the lane is paused")
         watch.progress(1, 3)
         while not self.go_on.wait(0.02) and not watch.stop.is_set():
             pass
-        if self.broken:
-            raise ClusterError(error("K514", "no broker answers"))
+        if self.problem is not None:
+            raise self.problem
         return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, (self.text or "kodoctl history",))

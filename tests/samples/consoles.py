@@ -25,8 +25,9 @@ from kodoctl.topology.resources import TopicResource
 from kodoctl.ui.action_pages import ActionMaker
 from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
-from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, Sentence, StoppedApply
-from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.audit_sentence import AuditStep, Sentence
+from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, StoppedApply
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
@@ -158,7 +159,7 @@ class SampleMessages:
             here |= {"attempts": {self.text: 1}, "postponed": 1, "due": NOW}
         move = dict.fromkeys(("tenant", "to", "who", "why"), self.text)
         return {
-            "also": [self.text] if self.text else [], "hops": [hop, here] if question.message != "none" else [],
+            "also": [self.text] if self.text else [], "sent": NOW - 3_600_000, "hops": [hop, here] if question.message != "none" else [],
             "stored": peeked(self.text) if question.message != "none" else None,
             "looked_at": 3, "searched": ["orders"], "missing": [self.text] if self.text else [], "unread": [self.text] if self.text else [],
             "levels": {"moves": [{**move, "until": NOW}] if self.text else []},
@@ -168,7 +169,7 @@ class SampleMessages:
 STOPPED = StoppedApply("trade", "kodo/trade", "apply 4f2a is cut off: 3 of 9 changes done")
 FACTS = ScreenFacts(
     {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
-        3, True, ((CAUSE, 2), ("handler took too long", 1)), (),
+        3, True, (CauseCount(CAUSE, 2), CauseCount("handler took too long", 1)), (),
     )},
     (STOPPED,),
     DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
@@ -194,11 +195,17 @@ class SamplePlans:
             "done": [change], "broken": [{"change": change, "detail": self.text or "unknown: no end"}],
         }  # fmt: skip
         replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
-        replays = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
+        replays: Any = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
         orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
         older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
         foreign = [self.text] if self.text else []
-        return NamespaceHistory(self.text or "kodo/trade", [older, apply], replays, orders, foreign, "")  # type: ignore[arg-type]
+        run: Any = dict.fromkeys(("run", "who", "source"), self.text or "orders-billing-DLQ") | {
+            "began": NOW, "sent": 3, "discarded": 0, "refused": 0, "unclear": 1, "open": 0,
+        }  # fmt: skip
+        return NamespaceHistory(
+            self.text or "kodo/trade", [older, apply], replays, orders, foreign, "", [run], self.text,
+            self.text or "kodoctl recall list kodo/trade",
+        )  # fmt: skip
 
     def read_drift(self) -> DriftReading:
         self.drifts += 1
@@ -254,9 +261,9 @@ def evil_data() -> ConsoleData:
     status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
     return data_of(
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
-        read_audit=lambda: Sentence("bad", EVIL, EVIL), plans=SamplePlans(EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, steps=(AuditStep(EVIL, (EVIL,)),)), plans=SamplePlans(EVIL),
         read_facts=lambda _: ScreenFacts(
-            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, ((EVIL, 2),), ((EVIL, 15), ("b", 5)))},
+            {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, (CauseCount(EVIL, 2, ((EVIL, 2),)),), ((EVIL, 15), ("b", 5)))},
             (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),
         ),
     )  # fmt: skip

@@ -7,7 +7,7 @@ show how they got there, and audit records, which show the decision about a mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -127,14 +127,63 @@ class Search:
         self.names |= known
 
     def hops(self) -> list[Hop]:
-        """Hops of the message in order, from stored messages and from audit records."""
+        """Hops of the message in the order of their times, from stored messages and from audit records. Those between
+        two recalls are in the order of their numbers, which begin anew with each recall: clocks of workers may differ.
+        """
         # a record of an end replaces that of the same message in the inbox
         in_order = sorted(self._records.values(), key=lambda record: record.event is not Event.STORED)
         ends = {(record.topic, record.id): record for record in in_order}
+        came = self._arrivals(ends.values())
         hops = [self._hop_of_message(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]
-        hops += [self._hop_of_record(record) for record in gone]
-        return sorted(hops, key=lambda hop: (hop.hop, hop.at))
+        hops += [self._hop_of_record(record, came) for record in gone]
+        lives = self._lives(ends)
+        began: dict[tuple[str, ...], int] = {}
+        for hop in hops:
+            life = lives[hop.topic, hop.id]
+            began[life] = min(hop.at, began.get(life, hop.at))
+        return sorted(hops, key=lambda hop: (began[lives[hop.topic, hop.id]], hop.hop, hop.at))
+
+    def _arrivals(self, ends: Collection[Record]) -> dict[tuple[str, str], int]:
+        """Times when the message came to the places where records show it, by (topic, id). A recalled message is as old
+        as it was before, so that only the earliest record says when the message was first sent.
+        """
+        came = {(record.target, record.target_id): record.at for record in ends}
+        first = min((record for record in ends if not record.hop), key=lambda record: record.at, default=None)
+        if first is not None:
+            sent = first.at - first.age
+            if all(seen.publish_time > sent for seen in self._found.values()):
+                came[first.topic, first.id] = sent
+        return came
+
+    def _lives(self, ends: Mapping[tuple[str, str], Record]) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Name of the time between two recalls or releases in which each hop was, by (topic, id) of the hop. A message
+        that is no longer stored belongs to the hop that it went to, or came from; to none if neither is known.
+        """
+        marks = (names.RECALL, names.RELEASE)
+        lives: dict[tuple[str, str], tuple[str, ...]] = {
+            key: tuple(seen.properties.get(name, "") for name in marks) for key, seen in self._found.items()
+        }
+        by_hop = sorted(ends, key=lambda key: ends[key].hop)
+        for key in reversed(by_hop):
+            if (life := lives.get((ends[key].target, ends[key].target_id))) is not None:
+                lives.setdefault(key, life)
+        for key in by_hop:
+            life = lives.setdefault(key, key)
+            target = (ends[key].target, ends[key].target_id)
+            if target in ends:
+                lives.setdefault(target, life)
+        return lives
+
+    @property
+    def sent(self) -> int | None:
+        """Time when the message was first sent, in ms since the epoch, as its copies say or its hops; None: no hop is
+        known.
+        """
+        stored = [
+            names.first_sent(seen.properties.get(names.ORIGIN_TIME), seen.publish_time) for seen in self._found.values()
+        ]
+        return min(stored or [record.at - record.age for record in self._records.values()], default=None)
 
     def _hop_of_message(self, seen: FoundMessage, end: Record | None) -> Hop:
         properties = seen.properties
@@ -157,9 +206,12 @@ class Search:
             **self._end(end),
         )
 
-    def _hop_of_record(self, record: Record) -> Hop:
+    def _hop_of_record(self, record: Record, came: Mapping[tuple[str, str], int]) -> Hop:
+        """Hop of a message that is no longer stored. `came`: see `_arrivals`; where it is unknown, the time of the end
+        stands for it.
+        """
         place = self._places.get(record.topic, record.topic)
-        at = record.at if record.hop else record.at - record.age
+        at = came.get((record.topic, record.id), record.at)
         return Hop(place, record.topic, record.id, at, record.hop, stored=False, **self._end(record))
 
     def _end(self, end: Record | None) -> dict[str, Any]:
@@ -197,6 +249,7 @@ def to_json(name: str, search: Search, places: Iterable[SearchedTopic], missing:
         "format_version": FORMAT_VERSION,
         "message": name,
         "also": sorted(search.names - {name}),
+        "sent": search.sent,
         "hops": [{**asdict(hop), "attempts": dict(hop.attempts)} for hop in hops],
         "looked_at": search.looked_at,
         "searched": [place.topic for place in places],
@@ -208,6 +261,8 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
     """Lines for people from the document of `to_json`, one for each fact. `clock` formats ms since the epoch."""
     if document["also"]:
         yield f"also known as {', '.join(document['also'])}"
+    if document["hops"] and document["sent"] < document["hops"][0]["at"]:
+        yield f"first sent {clock(document['sent'])}"
     for hop in document["hops"]:
         here = "no longer stored" if not hop["stored"] else "" if hop["acknowledged"] else "is here now"
         yield f"{clock(hop['at'])}  {hop['place']}  {hop['id']}{_in_brackets([here] if here else [])}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +33,8 @@ from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import plan_each
+from kodoctl.errors import KodoctlError
+from kodoctl.host.private_files import LEDGER
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -80,11 +84,26 @@ def history(
             return {"namespace": str(space), "applies": [to_json(one) for one in applies]}
 
         results = read_each(sessions, read)
+    if runs := _recall_runs(space):
+        tell(
+            f"Note: {many(runs, 'recall, release or discard', 'recalls, releases and discards')}: kodoctl recall list {space}"
+        )
     if output is Format.JSON:
         say(json.dumps(results_json(results, "history", dict), indent=2))
     else:
         show_results(results, lambda _, one: _show(one, whole=apply_id is not None), "not read")
     finish_problems(results)
+
+
+def _recall_runs(space: NamespaceName) -> int:
+    """Number of runs in the recall ledger of the working folder; 0 also if it cannot be read."""
+    if not Path(LEDGER).exists():
+        return 0
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+
+    with suppress(KodoctlError):
+        return len(DeltaLedger(LEDGER).runs(str(space)))
+    return 0
 
 
 def journal_history(

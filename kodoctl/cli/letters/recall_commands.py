@@ -1,4 +1,6 @@
-"""recall plan|discard: choose dead letters, and make a plan that sends them again or discards them, each exactly once."""
+"""recall plan|discard|list: choose dead letters, make a plan that sends them again or discards them, each exactly once,
+and show what was done.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.cli.common.console import Environment, command, report, say, tell
+from kodoctl.cli.common.console import Environment, command, reading, report, say, tell
 from kodoctl.cli.common.extension_points import DONE_STORE, load
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import keep_scratch, scratch_file, write_plan_text
@@ -91,6 +95,28 @@ def discard(
         loaded, family = family_in(session, topology, env, topic, subscription)
         made = prepare_plan(session, RecallAction.DISCARD, asked, loaded, family)
         show_plan(made, session, out, output)
+
+
+@reading
+def list_(
+    namespace: Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)],
+    ledger: LedgerOption = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show the recalls, releases and discards of a namespace.
+
+    Reads the recall ledger and no cluster. Oldest first. It has the recalls of dead letters, the releases, moves and
+    discards of waiting messages, and the lost messages that were sent again.
+    """
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+    from kodoctl.render.recall import recall_list_lines
+
+    space, book = str(command_target.parse_namespace(namespace)), ledger_named(ledger)
+    rows = DeltaLedger(book).runs(space)
+    if output is Format.JSON:
+        say(json.dumps({"namespace": space, "ledger": book, "recalls": rows}, indent=1))
+    else:
+        show_lines(recall_list_lines(rows, space, book))
 
 
 def prepare_plan(

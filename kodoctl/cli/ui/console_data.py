@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.common.command_target import shown_target
 from kodoctl.cli.common.console import defect
+from kodoctl.cli.ui.audit_reading import AuditReading
 from kodoctl.cli.ui.background_facts import BackgroundFacts
 from kodoctl.cli.ui.message_reading import MessageReading
 from kodoctl.cli.ui.plan_reading import PlanReading
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.status.status_reader import read_lanes
 from kodoctl.ui.application import ConsoleData
-from kodoctl.ui.first_screen import Sentence, audit_sentence
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -31,12 +30,13 @@ _READING_S: Final = 30.0  # for one reading of all lanes; topics that are not re
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
     """Files of the command as the user named them. `paths`: None for the default folder; `env`: environment, None for
-    the context's; `audit`: document of the last audit, None for none.
+    the context's; `audits`: documents of the last audits; `ledger`: location of the recall ledger.
     """
 
     paths: list[str] | None
     env: str | None
-    audit: Path | None
+    audits: list[Path]
+    ledger: str
 
 
 def console_data(
@@ -45,13 +45,13 @@ def console_data(
     """Functions that read a cluster for the topologies of the command."""
     context = connection.context
     messages = MessageReading(connection, admin, desired)
-    plans = PlanReading(connection, admin, desired, files.paths, files.env)
+    plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger)
     return ConsoleData(
         target=shown_target(connection),
         production=context is not None and context.protected,
         words=words,
         read_status=partial(_read_status, admin, desired),
-        read_audit=partial(_read_audit, files.audit, words, desired),
+        read_audit=AuditReading(files.audits, words, desired),
         read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news),
         messages=messages,
         plans=plans,
@@ -63,23 +63,6 @@ def _read_status(admin: Admin, desired: Desired) -> StatusReading:
     end = time.monotonic() + _READING_S
     statuses, unread = read_lanes(admin, desired.expansions, lambda: time.monotonic() > end)
     return StatusReading(_now(), statuses, unread)
-
-
-def _read_audit(file: Path | None, words: CommandWords, desired: Desired) -> Sentence:
-    """Sentence about the last audit. The file is read each time, because a nightly run may replace it."""
-    command = "; ".join(
-        words.line("kodoctl pipeline audit", topology, "--format", "json") + f" > {file or 'audit.json'}"
-        for topology in list(words.files)[:1]
-    )
-    if file is None:
-        command = f"{command}; kodoctl ui … --audit audit.json"
-    try:
-        document: Any = json.loads(file.read_bytes()) if file is not None and file.exists() else None
-        topics = {one.name: [str(topic.name) for topic in one.topics] for one in desired.expansions}
-        return audit_sentence(document, _now(), command, topics)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        reason = f"{type(problem).__name__}: {problem}"
-        return Sentence("open", f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})", command)
 
 
 def _now() -> int:

@@ -6,6 +6,8 @@ import os
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kodoctl.cli.apply.history_commands import journal_history
@@ -14,6 +16,7 @@ from kodoctl.cli.plan.drift_command import drift_document
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.cli.ui.page_names import of_topology
 from kodoctl.errors import KodoctlError
+from kodoctl.host.private_files import LEDGER
 from kodoctl.plan.drift import split
 from kodoctl.plan.fleet import ONLY
 from kodoctl.plan.history import to_json
@@ -22,11 +25,14 @@ from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.control.lease import held_by
 from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.pulsar.session import Session
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.text.escaping import shell_line
 from kodoctl.ui.plan_views import DriftReading, NamespaceHistory, stopped_apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kodoctl.documents.recall_document import RecallRunRow
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.connection.connection import Connection
@@ -36,13 +42,20 @@ if TYPE_CHECKING:
 
 class PlanReading:
     """Reads history and drift of the topologies of the command. `paths`: files or folders as the user named them, which
-    drift reads again. One drift is read at a time.
+    drift reads again; `ledger`: location of the recall ledger. One drift is read at a time.
     """
 
     def __init__(
-        self, connection: Connection, admin: Admin, desired: Desired, paths: list[str] | None, env: str | None
+        self,
+        connection: Connection,
+        admin: Admin,
+        desired: Desired,
+        paths: list[str] | None,
+        env: str | None,
+        ledger: str,
     ) -> None:
         self._connection, self._admin, self._paths, self._env = connection, admin, paths, env
+        self._ledger = ledger
         self._expansions = {one.name: one for one in desired.expansions}
         self._lock = threading.Lock()
         self._drift: DriftReading | None = None
@@ -51,7 +64,19 @@ class PlanReading:
         """Reads the journal of a topology's namespace, and the last changes of its live orders. Raises KodoctlError."""
         expansion = of_topology(self._expansions, topology)
         with BrokerClient(self._connection) as client:
-            return self._history(client, expansion, list(self._orders(expansion)))
+            found = self._history(client, expansion, list(self._orders(expansion)))
+        book = ["--ledger", self._ledger] if self._ledger != LEDGER else []
+        found = replace(found, recall_list=shell_line(["kodoctl", "recall", "list", found.namespace, *book]))
+        try:
+            return replace(found, recalls=self._recalls(found.namespace))
+        except KodoctlError as problem:
+            return replace(found, unread=str(problem.diagnostics[0].detail))
+
+    def _recalls(self, namespace: str) -> list[RecallRunRow]:
+        """Runs in the recall ledger. Raises KodoctlError; not for a ledger that nobody has begun."""
+        if "://" not in self._ledger and not Path(self._ledger).exists():
+            return []
+        return DeltaLedger(self._ledger).runs(namespace)
 
     def stopped(self) -> tuple[StoppedApply, ...]:
         """Reads the journals of all topologies for applies that stopped. One that cannot be read counts as none."""

@@ -17,7 +17,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, defect, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
-from kodoctl.cli.letters.recall_options import LedgerOption
+from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
 from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -34,8 +34,13 @@ def ui(
     paths: Paths = None,
     env: Environment = None,
     audit: Annotated[
-        Path | None,
-        typer.Option("--audit", help="Last `pipeline audit --format json`; its verdict is shown.", metavar="FILE"),
+        list[Path] | None,
+        typer.Option(
+            "--audit",
+            help="Last `pipeline audit --format json`, whose verdict is shown; may be repeated.",
+            show_default="TOPOLOGY-audit.json of each topology",
+            metavar="FILE",
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="any free one")
@@ -65,7 +70,9 @@ def ui(
     desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
     with closing(HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)) as admin:
         words = _words(target, desired, paths, env)
-        data = console_data(connection, admin, desired, words, NamedFiles(paths, env, audit))
+        data = console_data(
+            connection, admin, desired, words, NamedFiles(paths, env, audit or [], ledger_named(ledger))
+        )
         desk = ActionDesk(defect)
         actions = None if read_only else (ConsoleActions(target, connection, desired, words, env, ledger), desk)
         with ended_by_signals() as stopped, closing(ConsoleServer(console(data, actions), port)) as server:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kodoctl.expressions.evaluator import evaluate
 from kodoctl.expressions.parser import parse_expression
 from kodoctl.recall.filter.fields import VOCABULARY, LetterFacts
+from kodoctl.text.escaping import quoted
 
 if TYPE_CHECKING:
     from kodoctl.expressions.ast import Node
@@ -47,5 +48,5 @@ def parse(text: str, now: int) -> Condition:
 
 
 def literal(text: str) -> str:
-    """Quotes a text for a condition, in single quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Quotes a text for a condition. The result has no control character, so that a form of one line cannot change it."""
+    return quoted(text)

@@ -7,12 +7,15 @@ import secrets
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.host.extras import needs_extra
 from kodoctl.host.private_files import make_private
 from kodoctl.recall.ledger.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import RecallRunRow
 
 _COLUMNS = (
     "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
@@ -122,6 +125,30 @@ class DeltaLedger:
                 found.update(batch.column(0).to_pylist())
         return frozenset(found)
 
+    def runs(self, namespace: str) -> list[RecallRunRow]:
+        """Every run on topics of a namespace (`tenant/namespace`), oldest first; none where there is no table yet.
+        Raises KodoctlError (K557).
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns, key = ["run", "event", "recall_id", "dead_topic", "at", "who"], ["run", "dead_topic"]
+        prefix = f"persistent://{namespace}/"
+        with self._open_table() as table:
+            if table is None:
+                return []
+            chosen = pc.starts_with(pc.field("dead_topic"), prefix)
+            found = table.to_pyarrow_dataset().to_table(columns, filter=chosen)
+            ranks = pc.index_in(found["event"], value_set=pa.array([one.value for one in RecallEvent]))
+            if ranks.null_count:
+                raise ValueError("it has an event that this version of kodoctl does not know")
+            by_letter = found.append_column("rank", ranks).group_by([*key, "recall_id"])
+            letters = by_letter.aggregate([("rank", "max"), ("at", "min"), ("who", "max")])
+            counts = letters.group_by([*key, "rank_max"]).aggregate(
+                [("recall_id", "count"), ("at_min", "min"), ("who_max", "max")]
+            )
+            return _run_rows(counts.to_pylist(), prefix)
+
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
         """Highest number of a run that is certainly stored, by lane. Reads one batch of entries at a time."""
         import pyarrow.compute as pc
@@ -163,6 +190,22 @@ class DeltaLedger:
             detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
             raise KodoctlError(error("K557", "the ledger cannot be used", detail))
         return table
+
+
+def _run_rows(counts: Sequence[dict[str, Any]], prefix: str) -> list[RecallRunRow]:
+    """Rows of runs from the numbers of letters by run, source and the rank of the event that each came to."""
+    rows: dict[tuple[str, str], RecallRunRow] = {}
+    for one in counts:
+        began, who = one["at_min_min"], one["who_max_max"] or ""
+        row = rows.setdefault((one["run"], one["dead_topic"]), {
+            "run": one["run"], "began": began, "who": who, "source": one["dead_topic"].removeprefix(prefix),
+            "sent": 0, "discarded": 0, "refused": 0, "unclear": 0, "open": 0,
+        })  # fmt: skip
+        event = list(RecallEvent)[one["rank_max"]]
+        name = "open" if event is RecallEvent.INTENT else event.value
+        row[name] += one["recall_id_count"]  # type: ignore[literal-required]
+        row["began"], row["who"] = min(row["began"], began), row["who"] or who
+    return sorted(rows.values(), key=lambda row: (row["began"], row["source"]))
 
 
 def _entry(row: dict[str, Any]) -> RecallEntry:

@@ -17,7 +17,9 @@ document.addEventListener("keydown", (event) => {
       if (!answer.ok) { say(`Not read again (${answer.status}): reload the page to see why. These are older figures.`); return; }
       const text = await answer.text();
       const link = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      const steps = live.querySelector("details.steps")?.open;
       live.innerHTML = text;
+      if (steps !== undefined) live.querySelector("details.steps")?.toggleAttribute("open", steps);
       if (link) [...live.querySelectorAll("a")].find((one) => one.getAttribute("href") === link)?.focus();
       say("");
     } catch {

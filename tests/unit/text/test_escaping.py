@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import unicodedata
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.render.github_annotations import annotation
-from kodoctl.text.escaping import MAX_SHOWN, code, markdown, one_line, printable
+from kodoctl.text.escaping import MAX_SHOWN, code, markdown, one_line, printable, shell_line
 from kodoctl.text.line import Line
 from kodoctl.text.wrap import fold
 
@@ -90,3 +92,14 @@ def test_a_megabyte_is_cut_to_what_somebody_reads() -> None:
 
 def test_escapes_are_told_as_escapes() -> None:
     assert one_line("a\x1b[2Jb\nc\u202ed\u2028e") == r"a\x1b[2Jb\nc\u202ed\u2028e"
+
+
+def test_a_line_for_a_shell_is_one_line_and_means_the_same_words() -> None:
+    words = ["kodo-consumer", "it's", "a b", "line\nbreak\r", "it's\\\n", "\x1b[31m", "\u202e"]
+    line = shell_line(words)
+    assert line.isprintable()
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert said.stdout.decode().split("\0")[:-1] == words
+    assert shell_line(words[:3]) == shlex.join(words[:3])

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, RefusedError, UsageError, error
+from kodoctl.ui.actions import fields_of
 from tests.samples.console_actions import SampleActions, desk
 from tests.samples.consoles import Answer, Console, data_of, evil_data, served
 from tests.samples.reports import EVIL
@@ -160,7 +161,7 @@ def test_other_requests_are_refused(
         answer = it.console.ask(path, "POST", urlencode(given), **{**own, **sent})
         assert answer.status == status
         assert "Traceback" not in answer.text
-        assert it.console.ask(path).status == 405, "no write by GET"
+        assert it.console.ask(path).status == 303, "no write by GET"
     assert made == []
 
 
@@ -265,13 +266,93 @@ def test_a_console_that_only_reads_has_no_way_to_act() -> None:
             assert console.post(path, {}).status == 404
 
 
-@pytest.mark.parametrize("tenant", ["u\u202e1", "a\tb", "::x::", "<i>'\"&amp;"])
+@pytest.mark.parametrize("tenant", ["u\u202e1", "a\tb", "a\nb\r", "\x00\x80", "::x::", "<i>'\"&amp;"])
 def test_forms_send_the_name_of_a_tenant_as_it_is(tenant: str) -> None:
     with acting(SampleActions(tenant)) as it:
         page = it.console.ask(f"/orders?{urlencode({**PLACE, 'ground': 'orders', 'tenant': tenant})}").text
         form = it.console.ask(f"/action?{urlencode({**PLACE, 'tenant': tenant})}").text
-    names = re.findall(r'name="tenant" value="([^"]*)"', page + form)
-    assert [html.unescape(one) for one in names] == [tenant] * 4
+    fields = re.findall(r'name="((?:json:)?tenant)" value="([^"]*)"', page + form)
+    sent = [fields_of(urlencode({name: html.unescape(value)}).encode()) for name, value in fields]
+    assert sent == [{"tenant": tenant}] * 4
+    assert all(html.unescape(value).isprintable() for _, value in fields), "browsers and HTML change nothing of it"
+
+
+@pytest.mark.parametrize("value", ["1", "{", "[" * 50_000])
+def test_a_field_that_is_no_json_text_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="K039"):
+        fields_of(urlencode({"json:tenant": value}).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "page"),
+    [
+        ("/plan-letters", PLACE, f"action?{urlencode(PLACE)}"),
+        ("/plan-order", {**PLACE, "ground": "orders"}, "orders?topology=trade&ground=orders&subscription=billing"),
+        ("/plan-undo", {"topology": "trade"}, "undo?topology=trade"),
+        ("/carry-out", {"id": "x", "next": "//evil.example"}, "act?id=x"),
+        ("/stop", {"id": "x"}, "act?id=x"),
+        ("/plan-letters", {"topology": "trade"}, "acts"),
+        ("/stop", {}, "acts"),
+    ],
+)
+def test_the_address_of_a_form_leads_to_its_page(path: str, query: dict[str, str], page: str) -> None:
+    with acting() as it:
+        answer = it.console.ask(f"{path}?{urlencode(query)}")
+    assert (answer.status, answer.headers["location"]) == (303, page)
+
+
+def test_forms_have_addresses_that_lead_back() -> None:
+    with acting() as it:
+        page = it.plan()
+        places = {
+            f"/action?{urlencode(PLACE)}": "plan-letters?",
+            f"/orders?{urlencode({**PLACE, 'ground': 'orders'})}": "plan-order?",
+            "/undo?topology=trade": "plan-undo?",
+            page: "carry-out?",
+        }
+        for shown, form in places.items():
+            found = re.search(rf'action="({re.escape(form)}[^"]*)"', it.console.ask(shown).text)
+            assert found is not None, shown
+            again = it.console.ask(f"/{html.unescape(found[1])}").headers["location"]
+            assert it.console.ask(f"/{again}").status == 200, again
+
+
+@pytest.mark.parametrize(("code", "is_final"), [("K533", True), ("K559", True), ("K582", False)])
+def test_a_plan_that_is_outdated_cannot_go_on(code: str, is_final: bool) -> None:
+    maker = SampleActions()
+    maker.problem = RefusedError(error(code, "no", "somebody was faster\nand more"))
+    with acting(maker) as it:
+        page = it.plan()
+        it.confirm(page)
+        eventually(lambda: code in it.console.ask(page).text)
+        text = words(it.console.ask(page).text)
+        assert (": go on" in text) is not is_final
+        assert ("Make a new one" in text) is is_final
+        assert "Refused: this attempt did nothing" in text
+        assert "refused: no: somebody was faster, " in words(it.console.ask("/acts").text)
+        if is_final:
+            it.console.post("/carry-out", {"id": page.rpartition("=")[2], "token": "0"})
+    assert len(maker.sent) == 1
+
+
+def test_a_plan_that_was_refused_is_listed_with_the_reason() -> None:
+    def refuse() -> None:
+        raise RefusedError(error("K555", "nowhere to send to"))
+
+    def fail() -> None:
+        raise ClusterError(error("K514", "the cluster is gone"))
+
+    for made, text in (
+        (refuse, "refused: nowhere to send to, "), (fail, "no plan could be made: the cluster is gone, "),
+    ):  # fmt: skip
+        with acting(SampleActions(made=made)) as it:
+            it.plan()
+            assert text in words(it.console.ask("/acts").text)
+    maker = SampleActions()
+    maker.verb = ""
+    with acting(maker) as it:
+        it.plan()
+        assert "refused: 3 letters to send: 3 letters to send, " in words(it.console.ask("/acts").text)
 
 
 def test_a_plan_that_has_begun_names_the_command_that_continues_it() -> None:
@@ -287,11 +368,13 @@ def test_a_plan_that_has_begun_names_the_command_that_continues_it() -> None:
 
 def test_an_error_after_a_part_does_not_say_that_nothing_was_done() -> None:
     maker = SampleActions()
-    maker.broken = True
+    maker.problem = ClusterError(error("K514", "no broker answers"))
     with acting(maker) as it:
         page = it.plan()
         it.confirm(page)
         eventually(lambda: "K514" in it.console.ask(page).text)
         text = words(it.console.ask(page).text)
+        listed = words(it.console.ask("/acts").text)
     assert "An error ended it at 1 of 3" in text
+    assert "ended by an error: no broker answers, " in listed
     assert "kodoctl recall apply own.json" in text

@@ -6,13 +6,11 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, Sentence, StoppedApply, audit_sentence
+from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
-from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
 from tests.samples.consoles import CAUSE, FACTS, NIGHT, NOW, WORDS, lane, reading
 
@@ -47,7 +45,7 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
     assert [one.text for one in needs] == [
         "1 topic not read: parcels",
         "1 lane of trade missing",
-        "orders / billing: 3 entries of dead letters, the oldest 8 h old",
+        "orders / billing: 3 entries of dead letters, the oldest here for 8 h",
         "orders / billing: no worker reads L1 retrying",
         "orders / mailing: 4 entries and no worker",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
@@ -85,60 +83,17 @@ def test_names_in_commands_are_quoted_for_a_shell() -> None:
     assert shlex.split(line)[5] == "a'; rm -rf /; '"
 
 
-COVERAGE = [{"topic": "persistent://kodo/trade/orders"}]
-TOPICS = {"trade": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-AUDIT"]}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "style", "text"),
-    [
-        ("no loss", "good", "No message was lost, as read 3 min ago"),
-        ("loss", "bad", "Messages were lost, as read 3 min ago: 2 messages of orders"),
-        ("inconclusive", "open", "It is open whether a message was lost, as read 3 min ago: 2 messages of orders"),
-    ],
-)
-def test_the_sentence_says_the_verdict_and_its_age(verdict: str, style: str, text: str) -> None:
-    reasons = [] if verdict == "no loss" else [{"text": "2 messages of orders"}, {"text": "more"}]
-    document = {"verdict": verdict, "reasons": reasons, "read_at": NOW - 180_000, "coverage": COVERAGE}
-    assert audit_sentence(document, NOW, "run this", TOPICS) == Sentence(
-        style, text, "" if style == "good" else "run this"
-    )
-
-
-def test_without_an_audit_nothing_is_claimed() -> None:
-    assert audit_sentence(None, NOW, "run this", TOPICS) == Sentence(
-        "open", "Not judged whether a message was lost", "run this"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"read_at": NOW - 3 * 86_400_000}, "as read 3 d ago"),
-        ({"read_at": NOW + 3_600_000}, "as read 0 s ago"),
-        ({"read_at": None}, "as read at an unknown time"),
-        ({"coverage": []}, "not judged: trade"),
-    ],
-)
-def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(change: dict[str, Any], text: str) -> None:
-    document = {"verdict": "no loss", "reasons": [], "read_at": NOW - 180_000, "coverage": COVERAGE} | change
-    if document["read_at"] is None:
-        del document["read_at"]
-    sentence = audit_sentence(document, NOW, "run this", TOPICS)
-    assert (sentence.style, sentence.command) == ("open", "run this")
-    assert text in sentence.text
-
-
 DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
 
 
 def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() -> None:
     status = reading(lane("dead", entries=30), lane(consumers=1))
-    causes = LetterCauses(30, True, ((CAUSE, 21), ("handler took too long", 9)), (("u13", 24), ("u7", 6)))
+    by_cause = CauseCount(CAUSE, 21, (("u13", 20), ("u7", 1))), CauseCount("handler took too long", 9)
+    causes = LetterCauses(30, True, by_cause, (("u13", 24), ("u7", 6)))
     screen = first_screen(status, WORDS, causes={DEAD: causes})
     letters, tenant = screen.needs
     assert [text for text, _ in letters.lines] == [
-        "21 × ValueError: card of order # was refused", "9 × handler took too long",
+        "21 × ValueError: card of order # was refused (u13 20, u7 1)", "9 × handler took too long",
     ]  # fmt: skip
     assert letters.lines[1][1] == {
         "topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing",
@@ -150,6 +105,20 @@ def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() 
     assert tenant.link is not None
     assert tenant.link["where"] == "tenant = 'u13'"
     assert screen.sections[0].rows[0].dead.cause == "ValueError: card of order # was refused"  # type: ignore[union-attr]
+
+
+def test_a_tenant_that_has_all_dead_letters_is_named_even_if_there_are_few() -> None:
+    causes = LetterCauses(3, True, (CauseCount(CAUSE, 3, (("acme\nltd", 3),)),), (("acme\nltd", 3),))
+    status = reading(lane("dead", entries=3), lane(consumers=1))
+    part = first_screen(status, WORDS, causes={DEAD: replace(causes, complete=False)}).needs
+    assert part[1].text.startswith("orders / billing: 3 of 3 dead letters")
+    letters, tenant = first_screen(status, WORDS, causes={DEAD: causes}).needs
+    assert letters.lines[0][0] == "3 × ValueError: card of order # was refused (all of acme\\nltd)"
+    assert tenant.text == "orders / billing: all 3 dead letters are of tenant acme\\nltd"
+    assert tenant.means.startswith("No other tenant has any. A pause")
+    assert "--tenant $'acme\\u000altd' --for 1h" in tenant.command
+    assert tenant.link is not None
+    assert tenant.link["where"] == "tenant = 'acme\\u000altd'"
 
 
 def test_causes_of_letters_that_are_gone_are_not_shown() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant, letter_causes
+import pytest
+
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses, cause_lines, failing_tenant, letter_causes
 
 
 def document(**values: Any) -> Any:
@@ -17,19 +19,36 @@ def test_groups_of_tenants_are_summed_by_cause_and_by_tenant() -> None:
         for cause, tenant, count in [("a", "u1", 5), ("b", "u1", 7), ("a", "(none)", 9)]
     ]
     found = letter_causes(document(groups=groups), ended=False)
-    assert found == LetterCauses(10_000, True, (("a", 14), ("b", 7)), (("u1", 12),))
+    by_cause = CauseCount("a", 14, (("u1", 5),)), CauseCount("b", 7, (("u1", 7),))
+    assert found == LetterCauses(10_000, True, by_cause, (("u1", 12),))
     for partial in (document(read_all=False), document(unread=["x"])):
         assert not letter_causes(partial, ended=False).complete
     assert not letter_causes(document(), ended=True).complete
 
 
 def test_ten_thousand_letters_are_a_dozen_lines() -> None:
-    causes = tuple((f"it's {number}", 1_000 - number) for number in range(40))
+    causes = tuple(CauseCount(f"it's {number}", 1_000 - number) for number in range(40))
     lines = cause_lines(LetterCauses(10_000, False, causes))
     assert len(lines) == 14
     assert lines[0] == ("1,000 × it's 0", "cause = 'it\\'s 0'")
     assert lines[-2:] == [("27,286 × 28 other causes", ""), ("of the first 10,000 letters that were read", "")]
     assert cause_lines(LetterCauses(1, True, causes[:1])) == [("1,000 × it's 0", "cause = 'it\\'s 0'")]
+
+
+@pytest.mark.parametrize(
+    ("tenants", "text"),
+    [
+        ((), "9 × a"),
+        ((("u1", 9),), "9 × a (all of u1)"),
+        ((("u1", 8),), "9 × a (u1 8)"),
+        ((("u1", 5), ("u2", 4)), "9 × a (u1 5, u2 4)"),
+        ((("u1", 4), ("u2", 2), ("u3", 2), ("u4", 1)), "9 × a (u1 4, u2 2, u3 2 and 1 other)"),
+        ((("u\n" * 40, 9),), "9 × a (all of " + "u\\n" * 19 + "u…)"),
+    ],
+)
+def test_a_cause_names_the_tenants_with_most_letters(tenants: tuple[tuple[str, int], ...], text: str) -> None:
+    ((line, where),) = cause_lines(LetterCauses(9, True, (CauseCount("a", 9, tenants),)))
+    assert (line, where) == (text, "cause = 'a'")
 
 
 def test_a_tenant_always_fails_if_half_of_the_letters_are_its_own() -> None:
@@ -38,4 +57,5 @@ def test_a_tenant_always_fails_if_half_of_the_letters_are_its_own() -> None:
 
     assert tenant(("u1", 6), ("u2", 4)) == ("u1", 6)
     assert tenant(("u1", 6), ("u2", 5), ("u3", 4)) is None
-    assert tenant(("u1", 60)) is tenant(("u1", 6), ("u2", 3)) is tenant() is None
+    assert tenant(("u1", 6), ("u2", 3)) is tenant(("u1", 2)) is tenant() is None
+    assert tenant(("u1", 3)) == ("u1", 3), "the only one"

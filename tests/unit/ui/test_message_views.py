@@ -14,6 +14,7 @@ from kodoctl.ui.first_screen import CommandWords
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
+    MessageView,
     SearchHit,
     cause_groups,
     export_command,
@@ -93,6 +94,21 @@ def test_a_message_without_identity_is_named_by_its_position() -> None:
     view = message_view(peeked(control=[]), NOW)
     assert (view.name, view.age, view.reason, view.error) == ("7:1:0:-1", "1 min", "", "")
     assert view.facts == (("uid", "u13", ""),)
+
+
+def test_a_message_is_as_old_as_when_it_was_first_sent() -> None:
+    def view(**control: str) -> MessageView:
+        marks = [{"name": f"kodo-{name}", "value": value, "means": ""} for name, value in control.items()]
+        return message_view(peeked(control=marks), NOW)
+
+    moved = view(**{"origin-time": str(NOW - 3 * 3_600_000), "due": str(NOW + 180_000)})
+    assert (moved.age, moved.here) == ("3 h", "1 min")
+    assert moved.due == "Tried again in 3 min, at 2026-01-01 11:58:00 UTC."
+    late = view(due=str(NOW - 1), **{"origin-time": "9" * 15})
+    assert (late.age, late.here) == ("1 min", "")
+    assert late.due == "Due since 2026-01-01 11:54:59 UTC: the next worker tries it."
+    for wrong in ("", "-1", "soon", "9" * 16, "\u0661"):
+        assert (view(due=wrong).due, view(**{"origin-time": wrong}).here) == ("", "")
 
 
 def test_where_a_message_is_now() -> None:

@@ -257,6 +257,8 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert page.index("4f2a 2026") < page.index("1b0c 2026"), "the newest first"
     assert "orders / billing 2026-01-01: lane L1/ready paused, by root: bank" in page
     assert "kodoctl history kodo/trade --context prod" in page
+    assert "3 sent, 1 unclear of orders-billing-DLQ" in page
+    assert "kodoctl recall list kodo/trade" in page
     assert "Drift: 0 objects; not applied yet: trade." in read
     assert "Read 0 s ago" in read
     assert "Drift: 0 objects" in again, "the last one stays"

@@ -69,3 +69,11 @@ def test_the_end_says_which_limit_hides_what_and_counts_no_mark(limit: int, scan
 def test_only_a_redacted_error_is_called_so(error: str, means: str) -> None:
     found = {**look(iter([_stored(1, {"kodo-error": error})]), parse("true", 1), 2, 9), "unread": []}
     assert any(line.text.endswith(means) for line in peek_lines(found, 10))  # type: ignore[arg-type]
+
+
+def test_a_message_that_was_moved_says_when_it_was_first_sent() -> None:
+    hour = 3_600_000
+    for origin, more in (("0", 0), ("x", 0), ("1", 1)):
+        found = {**look(iter([_stored(1, {"kodo-origin-time": origin})]), parse("true", 1), 2, 1_000), "unread": []}
+        text = [line.text for line in peek_lines(found, hour)]  # type: ignore[arg-type]
+        assert text.count("  first sent 1970-01-01 00:00:00 UTC, 59m ago") == more

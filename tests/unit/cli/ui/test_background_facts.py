@@ -12,13 +12,13 @@ from kodoctl.cli.ui.background_facts import BackgroundFacts
 from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.first_screen import ScreenFacts, StoppedApply
-from kodoctl.ui.letter_causes import LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.message_views import LaneQuestion
 from tests.samples.consoles import FACTS, STOPPED, lane, reading
 from tests.services.polling import eventually
 
 KEY = ("trade", "orders-billing-DLQ", "orders", "billing")
-CAUSES = LetterCauses(3, True, (("a", 3),))
+CAUSES = LetterCauses(3, True, (CauseCount("a", 3),))
 
 
 class Cluster:

@@ -1,11 +1,9 @@
-"""`kodoctl ui` before and beside its pages: the extra, the audit's file, the words of its commands, and the browser."""
+"""`kodoctl ui` before and beside its pages: the extra, the words of its commands, and the browser."""
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
-import time
 import webbrowser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,13 +11,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from kodoctl.cli.common.command_target import TargetOptions, load_desired
-from kodoctl.cli.ui.console_data import _read_audit
 from kodoctl.cli.ui.ui_command import _open, _words
-from kodoctl.plan.inventory import Desired
-from tests.samples.consoles import WORDS
 from tests.unit.cli.running import kodoctl
-
-NOTHING = Desired((), None, {})
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])
@@ -29,39 +22,6 @@ def test_a_missing_extra_is_named_with_the_way_to_install_it(library: str, monke
     assert ran.code == 64
     assert "[K035]" in ran.err
     assert "pip install '.[ui]'" in ran.err
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "3",
-        "{}",
-        '{"verdict": "fine", "reasons": []}',
-        '{"verdict": [], "reasons": []}',
-        '{"verdict": "loss", "reasons": 3}',
-        "[" * 200_000,
-    ],
-)
-def test_a_file_that_is_no_audit_is_no_verdict(folder: Path, text: str) -> None:
-    (folder / "audit.json").write_text(text)
-    sentence = _read_audit(Path("audit.json"), WORDS, NOTHING)
-    assert sentence.style == "open"
-    assert "audit.json is no document of `kodoctl pipeline audit --format json`" in sentence.text
-    assert sentence.command == "kodoctl pipeline audit topologies/trade.yaml --format json --context prod > audit.json"
-
-
-def test_the_audit_is_read_each_time_as_it_may_be_replaced(folder: Path) -> None:
-    file = Path("audit.json")
-    assert _read_audit(file, WORDS, NOTHING).text == "Not judged whether a message was lost"
-    for verdict, style in (("no loss", "good"), ("loss", "bad")):
-        file.write_text(
-            json.dumps({"verdict": verdict, "reasons": [], "coverage": [], "read_at": time.time_ns() // 1_000_000})
-        )
-        assert _read_audit(file, WORDS, NOTHING).style == style
-    assert _read_audit(None, WORDS, NOTHING).command.endswith("> audit.json; kodoctl ui … --audit audit.json")
 
 
 def test_commands_of_pages_reach_the_same_cluster_in_the_same_environment() -> None:

@@ -20,6 +20,7 @@ from kodo_consumer.cli.message_history import (
 from kodo_consumer.core.values.envelope import Level
 from kodo_consumer.testing import Harness
 
+from kodoctl.protocol.audit_records import Event, Record, encode
 from kodoctl.protocol.overrides import Override, OverrideKind
 from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.topologies import write
@@ -155,3 +156,75 @@ def test_the_level_of_its_tenant_is_told_with_who_gave_it_until_when_and_what_is
         f"tenant u2 moved to L2 {when}; this counts before routes of the file; what waits stays",
     ]
     assert list(level_lines(tenant_levels(of, [], [], "garbage"))) == ["live orders cannot be read: garbage"]
+
+
+PLACES = [SearchedTopic("r", "L1/ready"), SearchedTopic("t", "L1/retrying"), SearchedTopic("d", DEAD_LETTERS)]
+
+
+def stored(topic: str, at: int, hop: int, **marks: str) -> FoundMessage:
+    """A copy of order-1 that came to a topic at a time; its id begins with that time."""
+    properties = {"kodo-id": "order-1", "kodo-hop": str(hop), "kodo-origin-time": "5", **marks}
+    return FoundMessage(topic, f"{at}:0:0:-1", b"", properties, at, acknowledged=True)
+
+
+def ended(topic: str, came: int, at: int, hop: int, target: str = "", target_came: int = 0) -> Record:
+    """The record that order-1, which came to a topic at a time, left it at another."""
+    event = Event.MOVED if target else Event.DONE
+    target_id = f"{target_came}:0:0:-1" if target else ""
+    return Record(
+        "run", "billing", at, at, topic, f"{came}:0:0:-1", "order-1", hop, event, "rule", target, target_id, age=at - 5
+    )
+
+
+def hops_of(*seen: FoundMessage, records: tuple[Record, ...] = ()) -> list[tuple[str, int]]:
+    """(topic, time) of the hops of order-1."""
+    search = Search("order-1", PLACES)
+    for one in seen:
+        search.message(one)
+    for record in records:
+        coded = encode([record])
+        search.records(FoundMessage("a", "a", coded.payload, coded.properties, record.at, acknowledged=False))
+    return [(hop.topic, hop.at) for hop in search.hops()]
+
+
+def test_a_recalled_message_has_its_hops_in_the_order_of_time() -> None:
+    died = [stored("r", 5, 0), stored("t", 20, 1), stored("d", 30, 2)]
+    again = {"kodo-recall": "a" * 32}
+    recalled = [stored("r", 100, 0, **again), stored("t", 110, 1, **again)]
+    released = [
+        stored("t", 150, 1, **again, **{"kodo-release": "b"}),
+        stored("d", 160, 2, **again, **{"kodo-release": "b"}),
+    ]
+    every = [("r", 5), ("t", 20), ("d", 30), ("r", 100), ("t", 110), ("t", 150), ("d", 160)]
+    assert hops_of(*released, *recalled, *died) == every
+
+
+def test_clocks_of_workers_that_differ_do_not_change_the_order_between_two_recalls() -> None:
+    assert hops_of(stored("d", 90, 2), stored("t", 70, 1), stored("r", 100, 0)) == [("r", 100), ("t", 70), ("d", 90)]
+
+
+def test_hops_that_are_gone_stand_where_they_were() -> None:
+    records = (
+        ended("r", 5, 20, 0, "t", 19), ended("t", 19, 30, 1, "d", 30),
+        ended("r", 100, 110, 0, "t", 109), ended("t", 109, 120, 1),
+    )  # fmt: skip
+    again = {"kodo-recall": "a" * 32}
+    every = [("r", 5), ("t", 20), ("d", 30), ("r", 100), ("t", 110)]
+    assert hops_of(stored("d", 30, 2), stored("r", 100, 0, **again), records=records) == every
+    assert hops_of(stored("d", 30, 2), stored("t", 109, 1, **again), records=records)[3:] == [("r", 110), ("t", 109)]
+    assert hops_of(stored("r", 5, 0), stored("d", 30, 2), records=records[2:3])[2:] == [("r", 110)]
+    lost = hops_of(stored("d", 30, 2), records=(ended("t", 19, 25, 1),))
+    assert lost == [("t", 25), ("d", 30)], "a hop of which nothing else is known has its own time"
+
+
+def test_the_time_when_it_was_first_sent_is_told_if_no_hop_has_it() -> None:
+    search = Search("order-1", PLACES)
+    assert search.sent is None
+    search.message(stored("t", 20, 1))
+    assert list(lines(to_json("order-1", search, PLACES), str))[1] == "first sent 5"
+    search.message(stored("r", 5, 0))
+    assert "first sent" not in "\n".join(lines(to_json("order-1", search, PLACES), str))
+    gone = Search("order-1", PLACES)
+    coded = encode([ended("t", 19, 25, 1)])
+    gone.records(FoundMessage("a", "a", coded.payload, coded.properties, 25, acknowledged=False))
+    assert gone.sent == 5

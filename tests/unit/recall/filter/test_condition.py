@@ -355,8 +355,11 @@ def test_kinds_have_words() -> None:
     assert ValueKind.MOMENT == "time"
 
 
-@pytest.mark.parametrize("reason", ["it's", 'say "no"', "a\\b", "a\\'b", "plain", "'", "\\"])
+@pytest.mark.parametrize(
+    "reason", ["it's", 'say "no"', "a\\b", "a\\'b", "plain", "'", "\\", "a\nb\r", "\x00\x1b\u202e\U000e0001"]
+)
 def test_a_text_in_quotes_is_that_text(reason: str) -> None:
+    assert literal(reason).isprintable()
     assert parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason))
     assert not parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason + "x"))
 

@@ -13,6 +13,7 @@ import pytest
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.ledger.recall_ledger import LedgerSlice, RecallEntry, RecallEvent
+from kodoctl.render.recall import recall_list_lines
 
 ENTRY = RecallEntry("run", RecallEvent.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
 
@@ -80,3 +81,38 @@ def test_a_part_of_the_letters_can_be_asked_for_and_the_highest_number_of_a_lane
     assert ledger.entries(dead, LedgerSlice(frozenset(), 0, 0)) == []
     ledger.append([of[1]._replace(published=0, number=5), of[4]._replace(published=0)])
     assert sorted(one.number for one in ledger.entries(dead, asked)) == [2, 2, 3, 3, 5, 99], "also without its time"
+
+
+def test_runs_of_a_namespace_count_what_each_message_came_to(tmp_path: Path) -> None:
+    ledger = DeltaLedger(str(tmp_path / "book"))
+    assert ledger.runs("kodo/trade") == []
+    own = ENTRY._replace(dead_topic="persistent://kodo/trade/orders-DLQ", who="ann")
+    events = ["sent", "sent", "refused", "unclear", ""]
+    for number, event in enumerate(events):
+        intent = own._replace(recall_id=f"{number:032x}", at=50 + number)
+        ledger.append([intent, *([intent._replace(event=RecallEvent(event), at=99, who="")] if event else [])])
+    discarded = own._replace(run="early", event=RecallEvent.DISCARDED, at=7)
+    elsewhere = own._replace(dead_topic="persistent://kodo/trade2/orders-DLQ")
+    lane = own._replace(dead_topic="persistent://kodo/trade/orders-B1/billing", event=RecallEvent.SENT, at=80)
+    ledger.append([discarded, elsewhere, lane])
+    none = {"sent": 0, "discarded": 0, "refused": 0, "unclear": 0, "open": 0}
+    assert ledger.runs("kodo/trade") == [
+        {"run": "early", "began": 7, "who": "ann", "source": "orders-DLQ", **none, "discarded": 1},
+        {"run": "run", "began": 50, "who": "ann", "source": "orders-DLQ", "sent": 2, "discarded": 0, "refused": 1,
+         "unclear": 1, "open": 1},
+        {"run": "run", "began": 80, "who": "ann", "source": "orders-B1/billing", **none, "sent": 1},
+    ]  # fmt: skip
+    rows = ledger.runs("kodo/trade")
+    assert [line.text for line in recall_list_lines(rows, "kodo/trade", "book")][2:4] == [
+        "run  1970-01-01 00:00 UTC  orders-DLQ: 2 sent, 1 not sent, 1 unclear, 1 begun and not ended", "  by ann",
+    ]  # fmt: skip
+    (line,) = recall_list_lines([], "kodo/trade", "book")
+    assert line.text == "The ledger book has no recall, release or discard in kodo/trade."
+
+
+def test_runs_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    ledger = DeltaLedger(str(tmp_path / "book"))
+    own = ENTRY._replace(dead_topic="persistent://kodo/trade/orders-DLQ", event="melted")  # type: ignore[arg-type]
+    ledger.append([own])
+    with pytest.raises(KodoctlError, match="does not know"):
+        ledger.runs("kodo/trade")

@@ -1,0 +1,96 @@
+"""The sentence about lost messages: when it is good news, and the steps that lead to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.ui.audit_sentence import AuditedTopology, Sentence, audit_sentence, audit_steps
+from kodoctl.ui.first_screen import CommandWords
+from tests.samples.consoles import NOW, WORDS
+
+TRADE = AuditedTopology("trade", {"persistent://kodo/trade/orders", "persistent://kodo/trade/orders-AUDIT"}, "a.json")
+BANK = replace(TRADE, name="bank", topics={"persistent://kodo/bank/cards"}, document="b.json")
+
+
+def document(verdict: str = "no loss", age: int | None = 180_000, topic: str = "trade/orders", **values: Any) -> Any:
+    """An audit of one topic; `age`: ms since its topics were read, None: unknown."""
+    coverage = [{"topic": f"persistent://kodo/{topic}"}]
+    made = {"verdict": verdict, "reasons": [], "coverage": coverage, **values}
+    return made if age is None else {**made, "read_at": NOW - age}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "style", "text"),
+    [
+        ("no loss", "good", "No message was lost, as read 3 min ago"),
+        ("loss", "bad", "Messages were lost, as read 3 min ago: 2 messages of orders"),
+        ("inconclusive", "open", "It is open whether a message was lost, as read 3 min ago: 2 messages of orders"),
+    ],
+)
+def test_the_sentence_says_the_verdict_and_its_age(verdict: str, style: str, text: str) -> None:
+    reasons = [] if verdict == "no loss" else [{"text": "2 messages of orders"}, {"text": "more"}]
+    assert audit_sentence([document(verdict, reasons=reasons)], NOW, [TRADE]) == Sentence(style, text, is_judged=True)
+
+
+def test_without_an_audit_nothing_is_claimed() -> None:
+    sentence = Sentence("open", "Not judged whether a message was lost", unjudged=("bank", "trade"))
+    assert audit_sentence([], NOW, [TRADE, BANK]) == sentence
+
+
+@pytest.mark.parametrize(
+    ("audit", "text"),
+    [
+        (document(age=3 * 86_400_000), "as read 3 d ago"),
+        (document(age=-3_600_000), "as read 0 s ago"),
+        (document(age=None), "as read at an unknown time"),
+        (document(coverage=[]), "not judged: trade"),
+    ],
+)
+def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(audit: Any, text: str) -> None:
+    sentence = audit_sentence([audit], NOW, [TRADE])
+    assert sentence.style == "open"
+    assert text in sentence.text
+
+
+def test_of_several_audits_the_worst_counts_and_then_the_oldest() -> None:
+    def sentence(*audits: Any) -> Sentence:
+        return audit_sentence(audits, NOW, [TRADE, BANK])
+
+    good, bank = document(), document(age=3_600_000, topic="bank/cards")
+    assert sentence(good, bank).text == "No message was lost, as read 1 h ago"
+    assert sentence(good, bank).style == "good"
+    assert sentence(good).unjudged == ("bank",)
+    assert sentence(bank, document("loss")).text == "Messages were lost, as read 3 min ago"
+    assert sentence(document("inconclusive"), bank).style == "open"
+    assert sentence(good, document(age=None, topic="bank/cards")).text.endswith("as read at an unknown time")
+
+
+def test_steps_lead_to_a_verdict_in_their_order_with_names_that_can_be_pasted() -> None:
+    silent = replace(TRADE, unrecorded=[("orders / billing", "topologies/trade.yaml:12:7")])
+    steps = audit_steps(WORDS, [silent], lacks_spark=True, lacks_java=True)
+    assert [one.commands for one in steps] == [
+        ("pip install '.[spark]'",),
+        (),
+        ("kodoctl apply topologies/trade.yaml --context prod",),
+        ("kodoctl pipeline ingest topologies/trade.yaml --context prod",),
+        ("kodoctl pipeline audit topologies/trade.yaml --format json --context prod > a.json",),
+    ]
+    assert steps[2].text.startswith("Write audit: true below orders / billing (topologies/trade.yaml:12:7). Apply")
+
+
+def test_steps_that_are_done_are_left_out() -> None:
+    steps = audit_steps(WORDS, [TRADE], lacks_spark=False, lacks_java=False)
+    assert [one.text.split()[0] for one in steps] == ["Read", "Audit"]
+
+
+def test_steps_of_many_topologies_name_a_few() -> None:
+    names = [f"t{number}" for number in range(9)]
+    words = CommandWords({name: f"{name}.yaml" for name in names}, [])
+    silent = [replace(TRADE, name=name, unrecorded=[(f"{name} / a", "x:1")]) for name in names]
+    record, ingest, audit = audit_steps(words, silent, lacks_spark=False, lacks_java=False)
+    assert "t0 / a (x:1), t1 / a (x:1), t2 / a (x:1), t3 / a (x:1) and 5 others. Apply" in record.text
+    assert [len(one.commands) for one in (record, ingest, audit)] == [4, 4, 4]
+    assert ingest.text.endswith(", and so for 5 others.")
