@@ -221,7 +221,9 @@ class RestClient:
             text = document.get("message") or document.get("error_description") or document.get("error") or ""
         except (ValueError, AttributeError):
             text = answer.reason or ""
-        return self._masked(str(text))[:300]
+        return self._masked(str(text)).removeprefix(f"{answer.status_code} ")[
+            :300
+        ]  # which GitLab's messages begin with
 
     def _masked(self, text: str) -> str:
         return text.replace(self._token.reveal(), "***")
