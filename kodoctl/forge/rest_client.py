@@ -128,7 +128,7 @@ class RestClient:
                 )
             except requests.RequestException as problem:
                 if attempt == _TRIES or not repeat:
-                    raise self.request_error(method, path, type(problem).__name__) from None
+                    raise self.request_error(method, path, f"no answer ({type(problem).__name__})") from None
                 self._pause(2.0 ** (attempt - 1))
                 continue
             if answer.status_code < 400 or answer.status_code in well:
@@ -186,7 +186,7 @@ class RestClient:
         try:
             answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
         except requests.RequestException as problem:
-            raise self.request_error("GET", "an artifact", type(problem).__name__) from None
+            raise self.request_error("GET", "an artifact", f"no answer ({type(problem).__name__})") from None
         if answer.status_code >= 400:
             raise self.request_error("GET", "an artifact", f"{answer.status_code} from its storage")
         return answer
@@ -199,7 +199,7 @@ class RestClient:
                 if len(found) > _MAX_BYTES:
                     raise self.request_error("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
         except requests.RequestException as problem:  # the connection was lost in the middle
-            raise self.request_error("GET", "an artifact", type(problem).__name__) from None
+            raise self.request_error("GET", "an artifact", f"no answer ({type(problem).__name__})") from None
         return found
 
     def _refusal(self, method: str, path: str, answer: requests.Response, needs: str) -> ClusterError:

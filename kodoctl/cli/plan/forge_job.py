@@ -6,15 +6,74 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.forge.forge import CiJob, Forge
 
+T = TypeVar("T")
 _ADVICE = "a token of the project with the scope `api` and the role Reporter: CI_JOB_TOKEN may not write comments"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPull:
+    """A pull request, its head that was planned, the run that keeps the plan (a run of a workflow, or a job of GitLab),
+    and the client for it.
+    """
+
+    number: int
+    commit: str
+    run: int
+    forge: Forge
+
+
+@dataclass(frozen=True, slots=True)
+class MergedCommit:
+    """The commit that a merge made, the job that applies it, and the client for it."""
+
+    commit: str
+    job: CiJob
+    forge: Forge
+
+
+def planned_pull(pull: int | None, commit: str | None) -> PlannedPull:
+    """The pull request that this job planned. Raises UsageError with all that is missing or wrong (K504, K505, K547).
+
+    Args:
+        pull: its number; None: this job's, which GitHub does not tell.
+        commit: its head; None: this job's, which GitHub does not tell.
+    """
+    own = _value("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or _value("CI_COMMIT_SHA") if _is_gitlab() else ""
+    problems: list[Diagnostic] = []
+    number = _collected(problems, lambda: _pull_number(pull))
+    head = _collected(problems, lambda: _checked_commit(commit or own))
+    run = _collected(problems, _run_number)
+    forge = _collected(problems, open_forge)
+    if number is None or head is None or run is None or forge is None:
+        raise UsageError(*problems)
+    return PlannedPull(number, head, run, forge)
+
+
+def merged_commit(commit: str | None, workflow: str | None) -> MergedCommit:
+    """The commit that a merge made. Raises UsageError with all that is missing or wrong (K504, K505, K547).
+
+    Args:
+        commit: None: the commit that this job is of.
+        workflow: the file that plans; None: on GitHub the workflow of this job, on GitLab any of another project.
+    """
+    problems: list[Diagnostic] = []
+    job = _collected(problems, lambda: _merge_job(workflow))
+    merged = _collected(
+        problems, lambda: _checked_commit(commit or _value("CI_COMMIT_SHA" if _is_gitlab() else "GITHUB_SHA"))
+    )
+    forge = _collected(problems, open_forge)
+    if job is None or merged is None or forge is None:
+        raise UsageError(*problems)
+    return MergedCommit(merged, job, forge)
 
 
 def open_forge(*, pause: Callable[[float], None] = time.sleep) -> Forge:
@@ -24,8 +83,16 @@ def open_forge(*, pause: Callable[[float], None] = time.sleep) -> Forge:
     return _gitlab(pause) if _is_gitlab() else _github(pause)
 
 
-def run_number() -> int:
-    """Number of the run that keeps the plan: a run of a workflow, or a job of GitLab. Raises UsageError (K547)."""
+def _collected(problems: list[Diagnostic], read: Callable[[], T]) -> T | None:
+    """The value that `read` returns; None: it raised UsageError, whose findings are added to `problems`."""
+    try:
+        return read()
+    except UsageError as problem:
+        problems += problem.diagnostics
+        return None
+
+
+def _run_number() -> int:
     name = "CI_JOB_ID" if _is_gitlab() else "GITHUB_RUN_ID"
     text = _value(name)
     if not text.isdecimal():
@@ -33,8 +100,7 @@ def run_number() -> int:
     return int(text)
 
 
-def planned_pull(pull: int | None) -> int:
-    """Number of the pull request that was planned: the given one, else this job's. Raises UsageError (K547)."""
+def _pull_number(pull: int | None) -> int:
     text = _value("CI_MERGE_REQUEST_IID") if _is_gitlab() else ""
     if pull is None and not text.isdecimal():
         why = "--pull is missing: name the pull request by its number"
@@ -44,23 +110,7 @@ def planned_pull(pull: int | None) -> int:
     return int(text) if pull is None else pull
 
 
-def planned_commit(commit: str | None) -> str:
-    """Head of the pull request that was planned: the given one, else this job's, which GitHub does not tell. Raises
-    UsageError (K547).
-    """
-    own = _value("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or _value("CI_COMMIT_SHA") if _is_gitlab() else ""
-    return _checked_commit(commit or own)
-
-
-def merged_commit(commit: str | None) -> str:
-    """The commit that the merge made: the given one, else the one that this job is of. Raises UsageError (K547)."""
-    return _checked_commit(commit or _value("CI_COMMIT_SHA" if _is_gitlab() else "GITHUB_SHA"))
-
-
-def merge_job(workflow: str | None) -> CiJob:
-    """Branch of this job, and the file that plans its pull requests: the given one, else on GitHub the workflow of this
-    job. Raises UsageError (K547).
-    """
+def _merge_job(workflow: str | None) -> CiJob:
     from kodoctl.forge.forge import CiJob
 
     if _is_gitlab():

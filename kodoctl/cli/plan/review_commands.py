@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli.common.console import command, say, tell
-from kodoctl.cli.plan.forge_job import (
-    merge_job,
-    merged_commit,
-    open_forge,
-    planned_commit,
-    planned_pull,
-    run_number,
-)
+from kodoctl.cli.plan.forge_job import merged_commit, planned_pull
 from kodoctl.cli.plan.plan_views import read_plan, write_plan
 from kodoctl.errors import UsageError, error
 
@@ -81,8 +74,9 @@ def post(
         detail = f"the plan is for {plan.environment or 'base'}, --env says {env}"
         raise UsageError(error("K547", "not a pull request's job", detail))
     seal = plan_file.to_json(plan)["seal"] if plan else None
-    number, mark = planned_pull(pull), CommentHeader(env, planned_commit(commit), run_number(), seal)
-    with closing(open_forge()) as forge:
+    planned = planned_pull(pull, commit)
+    number, mark = planned.number, CommentHeader(env, planned.commit, planned.run, seal)
+    with closing(planned.forge) as forge:
         body = body_of(plan, mark, forge.run_url(mark.run))
         there = own_comment(forge.comments(number), env, author or forge.login())
         written = forge.post(number, body) if there is None else forge.edit(number, there.id, body)
@@ -124,10 +118,10 @@ def fetch_approved(
     """
     from kodoctl.plan.fleet import alone
 
-    job, merged = merge_job(workflow), merged_commit(commit)
-    with closing(open_forge()) as forge:
+    merged = merged_commit(commit, workflow)
+    with closing(merged.forge) as forge:
         plan, mark, label = _find_approved_plan(
-            forge, job, merged, env, author or forge.login(), require_review=require_review
+            forge, merged.job, merged.commit, env, author or forge.login(), require_review=require_review
         )
     write_plan(alone(plan), out)
     say(f"Approved with {label}: the plan of {mark.commit[:8]} for {env}, sealed {(mark.plan or '')[:12]}")

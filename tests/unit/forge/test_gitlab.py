@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -334,7 +335,7 @@ def test_a_busy_forge_is_asked_again_after_its_own_time_and_a_note_is_never_post
     gitlab_job: GitLabJob,
 ) -> None:
     pauses: list[float] = []
-    gitlab_job.patch.setattr("kodoctl.cli.plan.review_commands.open_forge", lambda: open_forge(pause=pauses.append))
+    gitlab_job.patch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=pauses.append))
     gitlab_job.forge.trouble += [
         Answer(429, b"Retry later\n", {"Retry-After": "7"}),
         answer_json({"message": "later"}, 503),
@@ -357,7 +358,7 @@ def test_a_busy_forge_is_asked_again_after_its_own_time_and_a_note_is_never_post
 def test_an_answer_that_is_none_ends_the_command_with_the_reason(
     gitlab_job: GitLabJob, answers: list[Answer], reason: str
 ) -> None:
-    gitlab_job.patch.setattr("kodoctl.cli.plan.review_commands.open_forge", lambda: open_forge(pause=lambda _: None))
+    gitlab_job.patch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=lambda _: None))
     gitlab_job.forge.trouble += answers
     found = gitlab_job.shows(SMALL)
     assert (found.code, reason in " ".join(found.err.split())) == (1, True), found.err
@@ -395,6 +396,18 @@ def test_addresses_without_tls_and_tokens_that_are_none_are_refused_before_anyth
     assert "CANARY" not in found.text
     assert "word@" not in found.text
     assert gitlab_job.forge.server.requests == []
+
+
+def test_everything_that_is_missing_is_named_at_once(gitlab_job: GitLabJob) -> None:
+    for name in [name for name in os.environ if name.startswith(("CI_", "GITLAB_"))]:
+        gitlab_job.patch.delenv(name)
+    gitlab_job.patch.setenv("GITLAB_CI", "true")
+    text = " ".join(run_main("review", "post", "plan.json").err.split())
+    for name in ("CI_MERGE_REQUEST_IID", "--commit", "CI_JOB_ID", "CI_API_V4_URL, CI_PROJECT_ID", "GITLAB_TOKEN"):
+        assert name in text
+    text = " ".join(run_main("review", "approved", "--out", "approved.json").err.split())
+    for name in ("CI_COMMIT_BRANCH", "--commit", "GITLAB_TOKEN is a token of the project with the scope `api`"):
+        assert name in text
 
 
 def test_a_plan_is_fetched_in_a_pipeline_of_a_branch(gitlab_job: GitLabJob) -> None:

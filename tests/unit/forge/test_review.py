@@ -201,7 +201,7 @@ def test_a_forge_that_is_busy_is_asked_again_and_a_comment_is_never_posted_twice
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.forge.trouble += [answer_json({"message": "later"}, 503), Answer(cut=True)]
-    monkeypatch.setattr("kodoctl.cli.plan.review_commands.open_forge", lambda: open_forge(pause=lambda _: None))
+    monkeypatch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=lambda _: None))
     assert job.shows(SMALL).code == 0
     assert len(job.forge.comments[1]) == 1
 
