@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
+PushKind = Literal["push", "force_push", "branch_creation", "branch_deletion"]
+"""Kind of a change of a branch; a "force_push" may have removed commits."""
+
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
@@ -70,14 +73,13 @@ class BranchPush:
     Args:
         login: in lower case; None: not known.
         is_bot: True if the account is of a program: for whom it acts is not known.
-        kind: a "force_push" may have removed commits.
         before: commit of the branch before the push, zeros if there was no branch.
         after: commit of the branch after the push.
     """
 
     login: str | None
     is_bot: bool
-    kind: Literal["push", "force_push", "branch_creation", "branch_deletion"]
+    kind: PushKind
     before: str
     after: str
     at: datetime

@@ -63,7 +63,8 @@ class GitHub:
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
         """Approvals of a pull request that stand, one for each account."""
-        return records.approvals_of(self._http.pages(f"pulls/{pull.number}/reviews", _row, needs=_PULLS))
+        path = f"pulls/{pull.number}/reviews"
+        return self._http.convert("GET", path, self._http.pages(path, _row, needs=_PULLS), records.approvals_of)
 
     def objection(self, approval: ReviewApproval) -> str | None:
         """The reason why an account approves nothing in this repository: a bot, or no right to write; None: it may
@@ -80,8 +81,8 @@ class GitHub:
 
     def authorship(self, pull: PullRequest) -> Authorship:
         """Authors and committers of a pull request's commits, of which the forge lists 250 at most."""
-        rows = self._http.pages(f"pulls/{pull.number}/commits", _row, needs=_PULLS)
-        return records.authorship_of(list(rows))
+        path = f"pulls/{pull.number}/commits"
+        return self._http.convert("GET", path, list(self._http.pages(path, _row, needs=_PULLS)), records.authorship_of)
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
         """Yields the forge's record of a pull request's branch, latest first."""

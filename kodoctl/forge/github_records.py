@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kodoctl.forge.forge import Authorship, BranchPush, CiJob, PullRequest, ReviewApproval, ReviewComment, time_of
+from kodoctl.forge.forge import (
+    Authorship,
+    BranchPush,
+    CiJob,
+    PullRequest,
+    PushKind,
+    ReviewApproval,
+    ReviewComment,
+    time_of,
+)
 from kodoctl.forge.review import refusal
 
 Json = dict[str, Any]
@@ -21,7 +30,11 @@ _BOT: Final = "[bot]"
 """Ending of the logins of bots. The forge does not say for whom they act."""
 _WEB: Final = "web-flow"
 """Account of the forge itself, as the committer of changes made on its pages."""
-_KINDS: Final = {"force_push": "force_push", "branch_creation": "branch_creation", "branch_deletion": "branch_deletion"}
+_KINDS: Final[dict[str, PushKind]] = {
+    "force_push": "force_push",
+    "branch_creation": "branch_creation",
+    "branch_deletion": "branch_deletion",
+}
 
 
 def is_bot(login: str) -> bool:
@@ -71,7 +84,7 @@ def push_of(row: Json) -> BranchPush:
     return BranchPush(
         login=login,
         is_bot=login is not None and is_bot(login),
-        kind=_KINDS.get(row["activity_type"], "push"),  # type: ignore[arg-type]
+        kind=_KINDS.get(row["activity_type"], "push"),
         before=str(row["before"]),
         after=str(row["after"]),
         at=time_of(row["timestamp"]),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kodoctl.forge import gitlab_records as records
-from kodoctl.forge.rest_client import RestClient
+from kodoctl.forge.rest_client import MAX_PAGES, RestClient
 
 if TYPE_CHECKING:
     from kodoctl.forge.forge import Authorship, BranchPush, CiJob, PullRequest, ReviewApproval, ReviewComment
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _READ: Final = "the scope `read_api` and the role Reporter"
 _WRITE: Final = "the scope `api` and the role Reporter"
+_GRAPHQL: Final = "/graphql"
 _COMMITS: Final = """query($project: ID!, $pull: String!, $after: String) {
   project(fullPath: $project) { mergeRequest(iid: $pull) {
     committers(first: 100) { nodes { username } pageInfo { hasNextPage } }
@@ -97,28 +98,27 @@ class GitLab:
 
     def authorship(self, pull: PullRequest) -> Authorship:
         """Authors and committers of a merge request's commits."""
-        commits: list[Json] = []
-        after: str | None = None
-        while True:
-            pull_data = self._query(_COMMITS, "mergeRequest", pull=str(pull.number), after=after)
-            commits += pull_data["commits"]["nodes"]
-            page = pull_data["commits"]["pageInfo"]
-            if not page["hasNextPage"] or page["endCursor"] == after:
-                return records.authorship_of(commits, pull_data["committers"])
-            after = page["endCursor"]
+        pages: list[Json] = []
+        following: str | None = None
+        for _ in range(MAX_PAGES):
+            pages.append(self._query(_COMMITS, "mergeRequest", pull=str(pull.number), after=following))
+            following = self._http.convert("POST", _GRAPHQL, pages[-1], records.next_page)
+            if following is None:
+                return self._http.convert("POST", _GRAPHQL, pages, records.authorship_of)
+        raise self._http.request_error("POST", _GRAPHQL, f"more than {MAX_PAGES} pages of commits")
 
     def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
         """Yields the project's record of pushes to a merge request's branch, latest first."""
-        events = self._http.pages("events", _row, needs=_READ, action="pushed", sort="desc")
+        events = self._http.pages("events", records.event_of, needs=_READ, action="pushed", sort="desc")
         return records.pushes_of(events, pull.branch, self._is_bot)
 
     def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
         """Raises RefusedError unless a job planned the merge request by a file that it could not change."""
         read = partial(self._http.read, "GET", needs=_READ)
         number = read(f"jobs/{run}", lambda row: int(row["pipeline"]["id"]))
-        pipeline = read(f"pipelines/{number}", _row)
+        pipeline: Json = read(f"pipelines/{number}", lambda row: row | {"iid": str(row["iid"])})
         config = read(f"/v4/projects/{self._project.id}", lambda row: str(row.get("ci_config_path") or ""))
-        source = self._query(_SOURCE, "pipeline", pipeline=str(pipeline["iid"]))["configSource"]
+        source = self._query(_SOURCE, "pipeline", pipeline=pipeline["iid"]).get("configSource")
         records.check_run(pipeline, source, config, run, pull, job)
 
     def artifact(self, run: int, name: str) -> bytes | None:  # noqa: ARG002 - a job has one archive
@@ -163,16 +163,13 @@ class GitLab:
     def _query(self, query: str, kind: str, **variables: str | None) -> Json:
         """Asks GraphQL for an object `kind` of the project."""
         body = {"query": query, "variables": {"project": self._project.path, **variables}}
-        path = "/graphql"
-        answer: Json = self._http.read("POST", path, dict, body=body, needs=_READ, repeat=True)
+        answer: Json = self._http.read("POST", _GRAPHQL, dict, body=body, needs=_READ, repeat=True)
         if problems := answer.get("errors"):
             text = "; ".join(str(one.get("message")) for one in problems)[:300]
-            raise self._http.request_error("POST", path, f"{text}; the token needs {_READ}")
+            raise self._http.request_error("POST", _GRAPHQL, f"{text}; the token needs {_READ}")
         found = ((answer.get("data") or {}).get("project") or {}).get(kind)
         if not isinstance(found, dict):
-            raise self._http.request_error("POST", path, f"no {kind}, or the token may not see it; it needs {_READ}")
+            raise self._http.request_error(
+                "POST", _GRAPHQL, f"no {kind}, or the token may not see it; it needs {_READ}"
+            )
         return found
-
-
-def _row(row: Json) -> Json:
-    return row

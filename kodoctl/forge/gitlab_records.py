@@ -7,10 +7,23 @@ commits: for an author one by one, for committers only all together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.forge.forge import Authorship, BranchPush, CiJob, PullRequest, ReviewApproval, ReviewComment, time_of
+from kodoctl.forge.forge import (
+    Authorship,
+    BranchPush,
+    CiJob,
+    PullRequest,
+    PushKind,
+    ReviewApproval,
+    ReviewComment,
+    time_of,
+)
 from kodoctl.forge.review import refusal
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 Json = dict[str, Any]
 TRUSTED_EVENT: Final = "merge_request_event"
@@ -19,6 +32,7 @@ TRUSTED_SOURCE: Final = "EXTERNAL_PROJECT_SOURCE"
 """Source of the jobs of a pipeline whose file is named with its project, so that a merge request cannot change it."""
 WRITER: Final = 30  # access level of a developer
 _NONE: Final = "0" * 40
+_KINDS: Final[dict[str, PushKind]] = {"created": "branch_creation", "removed": "branch_deletion"}
 
 
 def pull_of(row: Json) -> PullRequest:
@@ -52,7 +66,34 @@ def approvals_of(document: Json) -> list[ReviewApproval]:
     ]
 
 
-def pushes_of(events: Iterable[Json], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
+@dataclass(frozen=True, slots=True)
+class PushEvent:
+    """A push to a project. `branch`: None for a push of a tag, or of many branches at once; `user`: the account, empty
+    if it was deleted, or if there was none.
+    """
+
+    branch: str | None
+    kind: PushKind
+    before: str
+    after: str
+    user: Json
+    at: datetime
+
+
+def event_of(row: Json) -> PushEvent:
+    """A push. GitLab does not say whether it removed commits: it may have."""
+    data = row.get("push_data") or {}
+    return PushEvent(
+        branch=data.get("ref") if data.get("ref_type") == "branch" else None,
+        kind=_KINDS.get(str(data.get("action")), "force_push"),
+        before=data.get("commit_from") or _NONE,
+        after=data.get("commit_to") or _NONE,
+        user=row.get("author") or {},
+        at=time_of(row["created_at"]),
+    )
+
+
+def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
     """Yields the pushes to a branch, latest first. A push of many branches at once is an event without a branch: where
     two pushes do not follow each other, a push without an account stands between them.
 
@@ -61,27 +102,27 @@ def pushes_of(events: Iterable[Json], branch: str, is_bot: Callable[[Json], bool
         is_bot: True if an account is of a program; called for accounts that pushed to the branch.
     """
     expected = None
-    for event in events:
-        data = event.get("push_data") or {}
-        if data.get("ref_type") != "branch" or data.get("ref") != branch:
+    for one in events:
+        if one.branch != branch:
             continue
-        before, after, at = (
-            data.get("commit_from") or _NONE,
-            data.get("commit_to") or _NONE,
-            time_of(event["created_at"]),
-        )
-        if expected is not None and after != expected:
-            yield BranchPush(None, False, "force_push", after, expected, at)
-        action, user = data["action"], event.get("author") or {}
-        kind = {"created": "branch_creation", "removed": "branch_deletion"}.get(action, "force_push")  # it may be one
-        yield BranchPush(_login(user), bool(user) and is_bot(user), kind, before, after, at)  # type: ignore[arg-type]
-        expected = before
+        if expected is not None and one.after != expected:
+            yield BranchPush(None, False, "force_push", one.after, expected, one.at)
+        yield BranchPush(_login(one.user), bool(one.user) and is_bot(one.user), one.kind, one.before, one.after, one.at)
+        expected = one.before
 
 
-def authorship_of(commits: Sequence[Json], committers: Json) -> Authorship:
-    """Authors and committers of a merge request's commits, by the answer of GraphQL. An address of a committer counts
-    as one without an account if there are more addresses, beside the authors', than accounts.
+def next_page(page: Json) -> str | None:
+    """Cursor of the page of commits that follows; None: this one is the last."""
+    info = page["commits"]["pageInfo"]
+    return str(info["endCursor"]) if info["hasNextPage"] else None
+
+
+def authorship_of(pages: Sequence[Json]) -> Authorship:
+    """Authors and committers of a merge request's commits. An address of a committer counts as one without an account
+    if there are more addresses, beside the authors', than accounts. `pages`: GraphQL's answers, a page of commits each.
     """
+    committers = pages[0]["committers"]
+    commits: list[Json] = [commit for page in pages for commit in page["commits"]["nodes"]]
     authors: dict[str, str | None] = {}
     unnamed: dict[str, str] = {}
     for commit in commits:

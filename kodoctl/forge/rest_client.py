@@ -147,6 +147,10 @@ class RestClient:
         except ValueError:
             why = f"{answer.status_code}, and no JSON: is this the address of its API?"
             raise self.request_error(method, path, why) from None
+        return self.convert(method, path, document, convert)
+
+    def convert(self, method: str, path: str, document: Any, convert: Callable[[Any], T]) -> T:
+        """Converts JSON that a request returned. Raises ClusterError (K546) if it has another form."""
         try:
             return convert(document)
         except _MALFORMED as problem:

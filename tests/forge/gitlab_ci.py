@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,17 +63,23 @@ class GitLabRunner:
     reports: dict[str, list[Json]] = field(default_factory=dict)
     """Code Quality report of the last run of each job."""
 
-    def run(self, source: str, sha: str, ref: str = "main", **own: str) -> dict[str, Done]:
-        """One pipeline. Jobs that follow one that failed are not run. `own`: variables of this pipeline."""
+    def run(
+        self, source: str, sha: str, ref: str = "main", passed: Collection[str] = (), **own: str
+    ) -> dict[str, Done]:
+        """One pipeline. Jobs that follow one that failed are not run.
+
+        Args:
+            passed: jobs that are taken for done, because another pipeline of a test has run them.
+            own: variables of this pipeline.
+        """
         document = pipeline_file()
         predefined = self._predefined(source, sha) | own
         assert holds(document["workflow"]["rules"], predefined)
         done: dict[str, Done] = {}
         for name, job in jobs_of(document).items():
-            if holds(job["rules"], predefined) and not any(one.code for one in done.values()):
-                done[name] = self._job(
-                    name, job, predefined | {"CI_COMMIT_SHA": sha}, document["variables"], source, ref
-                )
+            if name in passed or not holds(job["rules"], predefined) or any(one.code for one in done.values()):
+                continue
+            done[name] = self._job(name, job, predefined, document["variables"], source, ref)
         return done
 
     def _predefined(self, source: str, sha: str) -> dict[str, str]:
@@ -103,7 +109,7 @@ class GitLabRunner:
         script = "\n".join(job["script"])
         done = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", script], cwd=work, env=environ, capture_output=True, text=True,
-            timeout=180, check=False,
+            timeout=300, check=False,
         )  # fmt: skip
         self._keep(number, name, job, work, done.returncode)
         return Done(name, done.returncode, done.stdout + done.stderr)
