@@ -32,7 +32,7 @@ class RestClient:
     """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and
     nowhere else than to `root`. They fail after 30 s without data, and are tried up to 4 times with pauses if the
     network fails or the forge is busy: as long as its Retry-After says, if that is not more than a minute. A POST is
-    sent again only if the forge says that it was too many requests (429). Failures raise ClusterError (K546).
+    sent again only if the forge says that there were too many requests. Failures raise ClusterError (K546).
 
     Args:
         root: URL without a final slash.
@@ -128,14 +128,14 @@ class RestClient:
                 )
             except requests.RequestException as problem:
                 if attempt == _TRIES or not repeat:
-                    raise self.request_error(method, path, f"no answer ({type(problem).__name__})") from None
+                    raise self.request_error(method, path, _network_reason(problem)) from None
                 self._pause(2.0 ** (attempt - 1))
                 continue
             if answer.status_code < 400 or answer.status_code in well:
                 return answer
-            busy = answer.status_code in _BUSY and (repeat or answer.status_code == 429)
+            again = _is_limit(answer) or (repeat and answer.status_code in _BUSY)
             pause = _pause_of(answer, attempt)
-            if not busy or attempt == _TRIES or pause > _LONGEST_PAUSE:
+            if not again or attempt == _TRIES or pause > _LONGEST_PAUSE:
                 raise self._refusal(method, path, answer, needs)
             self._pause(pause)
         raise AssertionError("unreachable")
@@ -190,7 +190,7 @@ class RestClient:
         try:
             answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
         except requests.RequestException as problem:
-            raise self.request_error("GET", "an artifact", f"no answer ({type(problem).__name__})") from None
+            raise self.request_error("GET", "an artifact", _network_reason(problem)) from None
         if answer.status_code >= 400:
             raise self.request_error("GET", "an artifact", f"{answer.status_code} from its storage")
         return answer
@@ -203,19 +203,20 @@ class RestClient:
                 if len(found) > _MAX_BYTES:
                     raise self.request_error("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
         except requests.RequestException as problem:  # the connection was lost in the middle
-            raise self.request_error("GET", "an artifact", f"no answer ({type(problem).__name__})") from None
+            raise self.request_error("GET", "an artifact", _network_reason(problem)) from None
         return found
 
     def _refusal(self, method: str, path: str, answer: requests.Response, needs: str) -> ClusterError:
         """The forge's status and message, and the rights that the request takes if it was refused for want of them."""
         status, advice = answer.status_code, ""
-        if status == 401:
+        if _is_limit(answer):
+            wait = answer.headers.get("Retry-After", "")
+            advice = f"; too many requests, again in {wait} s" if wait else "; too many requests"
+        elif status == 401:
             advice = f"; the token is not valid, or expired: make one with {needs}"
         elif status in (403, 404):
             hidden = ", or the token may not see it" if status == 404 else ""
             advice = f"{hidden}; the token needs {needs}"
-        elif status == 429:
-            advice = f"; again in {_pause_of(answer, _TRIES):.0f} s"
         return self.request_error(method, path, f"{status} {self._reason(answer)}{advice}")
 
     def _reason(self, answer: requests.Response) -> str:
@@ -231,6 +232,17 @@ class RestClient:
 
     def _masked(self, text: str) -> str:
         return text.replace(self._token.reveal(), "***")
+
+
+def _network_reason(problem: requests.RequestException) -> str:
+    if isinstance(problem, requests.exceptions.SSLError):
+        return "TLS failed (SSLError): if its certificate is of an own authority, name that in REQUESTS_CA_BUNDLE"
+    return f"no answer ({type(problem).__name__})"
+
+
+def _is_limit(answer: requests.Response) -> bool:
+    """True if the forge did nothing because there were too many requests; GitHub says so by 403, too."""
+    return answer.status_code == 429 or (answer.status_code == 403 and "Retry-After" in answer.headers)
 
 
 def _pause_of(answer: requests.Response, attempt: int) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +14,12 @@ import pytest
 from kodoctl.cli.plan.forge_job import open_forge
 from kodoctl.errors import error
 from kodoctl.plan import plan_file
+from tests.brokers.authentication import make_certificates
 from tests.brokers.workspace import run_main
 from tests.forge.gitlab_stand_in import BOT, CONFIG, GUEST, REPORTER
 from tests.forge.workflows import zipped
 from tests.samples.inventories import empty, planned, topology, wanted
-from tests.services.servers import Answer, answer_json
+from tests.services.servers import Answer, Request, answer_json, speaking
 from tests.unit.forge.gitlab_jobs import GitLabJob
 from tests.unit.forge.jobs import HEAD, MERGED, SMALL
 
@@ -349,7 +352,10 @@ def test_a_busy_forge_is_asked_again_after_its_own_time_and_a_note_is_never_post
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([Answer(429, b"Retry later\n", {"Retry-After": "600"})], "429 Too Many Requests; again in 600 s"),
+        (
+            [Answer(429, b"Retry later\n", {"Retry-After": "600"})],
+            "429 Too Many Requests; too many requests, again in 600 s",
+        ),
         ([answer_json({"message": "502 Bad Gateway"}, 502)] * 4, "502 Bad Gateway"),
         ([Answer(200, b"<html>Sign in</html>")], "200, and no JSON: is this the address of its API?"),
         ([answer_json(["x"])], "the answer has another form than its documentation says"),
@@ -363,6 +369,38 @@ def test_an_answer_that_is_none_ends_the_command_with_the_reason(
     found = gitlab_job.shows(SMALL)
     assert (found.code, reason in " ".join(found.err.split())) == (1, True), found.err
     assert gitlab_job.forge.comments == {}
+
+
+def test_a_note_is_posted_again_only_after_too_many_requests(gitlab_job: GitLabJob) -> None:
+    pauses: list[float] = []
+    gitlab_job.patch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=pauses.append))
+    answer = gitlab_job.forge._answer
+    limits = [Answer(429, b"Retry later"), answer_json({"message": "limit"}, 403, **{"Retry-After": "3"})]
+    fails = [answer_json({"message": "500 Internal Server Error"}, 500)]
+
+    def limited(request: Request) -> Answer:
+        return (limits or fails).pop() if request.method == "POST" and (limits or fails) else answer(request)
+
+    gitlab_job.forge.server._answer = limited
+    found = gitlab_job.shows(SMALL)
+    assert (found.code, "500 Internal Server Error" in found.err) == (1, True), found.err
+    assert pauses == [3.0, 2.0]
+    assert gitlab_job.shows(SMALL).code == 0
+
+
+def test_authorities_of_a_gitlab_of_one_s_own_are_those_that_the_runner_names(
+    gitlab_job: GitLabJob, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates", "gitlab")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates / "gitlab.pem", certificates / "gitlab.key")
+    with speaking(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", tls=tls) as host:
+        gitlab_job.patch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=lambda _: None))
+        variables = {"CI_MERGE_REQUEST_IID": "1", "CI_COMMIT_SHA": HEAD, "CI_API_V4_URL": f"https://{host}/api/v4"}
+        gitlab_job.begin("merge_request_event", "refs/merge-requests/1/head", "api", **variables)
+        assert "REQUESTS_CA_BUNDLE" in run_main("review", "post", "plan.json").err
+        gitlab_job.patch.setenv("CI_SERVER_TLS_CA_FILE", str(certificates / "ca.pem"))
+        assert "401" in run_main("review", "post", "plan.json").err
 
 
 @pytest.mark.parametrize(
