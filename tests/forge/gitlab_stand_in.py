@@ -233,8 +233,11 @@ class GitLabStandIn:
         raise AssertionError(path)
 
     def _page(self, rows: list[Json], query: Json) -> Answer:
+        """Rows that the token may not see are left out of their page, which others do not fill."""
         size, page = int(query["per_page"][0]), int(query["page"][0])
-        return answer_json(rows[size * (page - 1) : size * page])
+        shown = [row for row in rows[size * (page - 1) : size * page] if not row.get("hidden")]
+        following: dict[str, Any] = {"X-Next-Page": str(page + 1) if size * page < len(rows) else ""}
+        return answer_json(shown, **following)
 
     def _graphql(self, body: Json, token: str) -> Answer:
         variables, held = body["variables"], self.tokens[token]
