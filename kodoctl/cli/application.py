@@ -45,7 +45,7 @@ class Commands(LazyGroup):
         LazyCommand("exporter", "kodoctl.cli.status.exporter_command:exporter", "Export depth and age of all lanes as Prometheus metrics."),
         LazyCommand("send", "kodo_consumer.cli.send_command:send", "Send a message, or each line of a file as one."),
         LazyCommand("peek", "kodoctl.cli.letters.peek_command:peek", "Look at stored messages, oldest first; consumes nothing."),
-        group("review", "Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.", (
+        group("review", "Plans in pull requests. Run it in a job of GitHub or GitLab, with its variables and GITHUB_TOKEN or GITLAB_TOKEN.", (
             LazyCommand("post", "kodoctl.cli.plan.review_commands:post", "Show a plan in a pull request."),
             LazyCommand("approved", "kodoctl.cli.plan.review_commands:fetch_approved", "Fetch the plan that was approved."),
         )),

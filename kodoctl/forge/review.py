@@ -1,8 +1,8 @@
 """Review of a plan: the comment in a pull request that shows the plan, and the checks of this comment after the merge.
-Pure: the caller passes the forge's JSON.
+Pure: the caller passes what the forge returned.
 
-A plan is approved if it is the artifact of a run for the merged head, if the workflow of that run is on the protected
-branch (no pull request can change that), and if the present comment shows exactly that plan.
+A plan is approved if it is the artifact of a run for the merged head, if the jobs of that run are in a file that no
+pull request can change, and if the present comment shows exactly that plan.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import re
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.plan import plan_file
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 
 if TYPE_CHECKING:
+    from kodoctl.forge.forge import PullRequest, ReviewComment
     from kodoctl.plan.plan import Plan
 
-Json = dict[str, Any]
-TRUSTED_EVENT: Final = "pull_request_target"
-"""Event whose runs use the workflow file of the default branch, whatever the pull request changes."""
 MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 MB
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"
@@ -31,18 +29,9 @@ _MARK: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class CiJob:
-    """The job that applies: its repository (OWNER/NAME), its branch, and the workflow file that must have planned."""
-
-    repository: str
-    branch: str
-    workflow: str
-
-
-@dataclass(frozen=True, slots=True)
 class CommentHeader:
-    """Header of the comment, its first line: environment and commit of the plan; `run`: id of the workflow run whose
-    artifact is the plan; `plan`: seal (digest) of the plan, None if the commit could not be planned.
+    """Header of the comment, its first line: environment and commit of the plan; `run`: id of the run whose artifact is
+    the plan; `plan`: seal (digest) of the plan, None if the commit could not be planned.
     """
 
     environment: str
@@ -94,77 +83,54 @@ def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
     return f"{mark}\n{plan_markdown(plan_file.to_json(plan), f'commit {commit}', limit=room)}\n\n{end}"
 
 
-def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json | None:
+def own_comment(comments: Iterable[ReviewComment], environment: str, author: str) -> ReviewComment | None:
     """Finds the first comment by `author` whose header has the environment; None if there is none. Comments of other
     accounts are ignored, because anybody can write such a header.
     """
     for comment in comments:
-        mark = mark_of(str(comment.get("body") or ""))
-        if mark and mark.environment == environment and (comment.get("user") or {}).get("login") == author:
+        mark = mark_of(comment.body)
+        if mark and mark.environment == environment and comment.author == author:
             return comment
     return None
 
 
-def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
+def merged_pull(pulls: Iterable[PullRequest], commit: str, branch: str, noun: str) -> PullRequest:
     """Finds the pull request that was merged as `commit`. Raises RefusedError if there is none, if there are several,
-    or if it was merged into another branch than `branch`.
+    or if it was merged into another branch than `branch`. `noun`: the forge's term for pull requests.
     """
-    found = [pull for pull in pulls if pull.get("merged_at") and pull.get("merge_commit_sha") == commit]
+    found = [pull for pull in pulls if pull.merged_at and pull.merged_as == commit]
     if len(found) != 1:
-        came = "came with no pull request that was merged as it" if not found else "came with several pull requests"
+        came = f"came with no {noun} that was merged as it" if not found else f"came with several {noun}s"
         raise refusal(f"commit {commit[:8]} {came}: what nobody reviewed is not applied")
     [pull] = found
-    if pull["base"]["ref"] != branch:
-        raise refusal(f"#{pull['number']} was merged into {pull['base']['ref']!r}, this job is of {branch!r}")
+    if pull.target != branch:
+        raise refusal(f"{pull.label} was merged into {pull.target!r}, this job is of {branch!r}")
     return pull
 
 
-def approval_mark(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
+def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment: str, author: str) -> CommentHeader:
     """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing, is for another
-    commit than the merged head, has no plan, or was changed after the merge.
+    commit than the merged head, has no plan, or was changed after the merge. `author`: who writes such comments.
     """
-    number, head = pull["number"], str(pull["head"]["sha"])
-    mark = mark_of(str(comment["body"])) if comment else None
+    label, head = pull.label, pull.head
+    mark = mark_of(comment.body) if comment else None
     if comment is None or mark is None:
         raise refusal(
-            f"pull request #{number} has no plan for {environment}: its check did not run, or its comment was removed"
+            f"{label} has no plan for {environment} by {author}: its check did not run, or its comment was removed"
         )
     if mark.commit != head:
-        raise refusal(f"#{number} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
+        raise refusal(f"{label} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
     if mark.plan is None:
-        raise refusal(f"#{number}: {head[:8]} could not be planned for {environment}")
-    if str(comment["updated_at"]) > str(pull["merged_at"]):
-        raise refusal(f"the plan shown in #{number} was written after the merge, so that nobody approved it")
+        raise refusal(f"{label}: {head[:8]} could not be planned for {environment}")
+    if pull.merged_at is None or comment.updated_at > pull.merged_at:
+        raise refusal(f"the plan shown in {label} was written after the merge, so that nobody approved it")
     return mark
 
 
-def check_run(run: Json, pull: Json, job: CiJob) -> None:
-    """Raises RefusedError unless `run` planned the branch of the pull request by the workflow of `job`, in a version
-    that the pull request could not change.
-
-    A forge that is not up to date takes the workflow from the branch that a pull request is to be merged into, whoever
-    wrote it; so runs for other target branches are refused.
-    """
-    whose = str((run.get("repository") or {}).get("full_name"))
-    bases = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {job.branch}
-    path, _, ref = str(run.get("path")).removeprefix(f"{job.repository}/").partition("@")
-    head, own = pull["head"]["ref"], "its workflow may have been the pull request's own"
-    advice = "if another file than this job's plans, name it with --workflow"
-    for wrong, difference in (
-        (run.get("event") != TRUSTED_EVENT, f"began by {run.get('event')!r}, not by {TRUSTED_EVENT}: {own}"),
-        (whose.lower() != job.repository.lower(), f"is of {whose}, not of {job.repository}"),
-        (path != job.workflow, f"is of the workflow {path}, not of {job.workflow}; {advice}"),
-        (ref.removeprefix("refs/heads/") not in ("", job.branch), f"is of a workflow on {ref}, not on {job.branch}"),
-        (bool(bases), f"may be of a pull request into {', '.join(sorted(bases))}, not into {job.branch}: {own}"),
-        (run.get("head_branch") != head, f"is of the branch {run.get('head_branch')}, not of {head}"),
-    ):
-        if wrong:
-            raise refusal(f"run {run.get('id')}, which #{pull['number']} names, {difference}")
-
-
-def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:
-    """Unpacks the plan from an artifact's zip file, and compares it with the comment. Raises RefusedError if the file
-    has no valid plan, if the comment does not show exactly this plan, or if the plan itself is refused (K536).
+def approved_plan(archive: bytes, mark: CommentHeader, body: str, run_url: str) -> Plan:
+    """Unpacks the plan from an artifact's zip file, and compares it with the comment's text `body`. Raises RefusedError
+    if the file has no valid plan, if the comment does not show exactly this plan, or if the plan itself is refused
+    (K536).
     """
     try:
         plan = plan_file.loads(_unpack_plan(archive), "the plan of the pull request")
@@ -174,7 +140,7 @@ def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: s
         raise refusal(f"the artifact of run {mark.run} holds no plan: {problem}") from None
     if plan_file.to_json(plan)["seal"] != mark.plan:
         raise refusal(f"the artifact of run {mark.run} is another plan than the one that was shown")
-    if _plain(str(comment["body"])) != _plain(body_of(plan, mark, run_url)):
+    if _plain(body) != _plain(body_of(plan, mark, run_url)):
         raise refusal("the comment does not show the plan as it is: it was edited, or written by another kodoctl")
     if plan.refused:
         raise RefusedError(

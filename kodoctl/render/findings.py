@@ -1,4 +1,4 @@
-"""Lint findings as text, as JSON, as SARIF and as annotations of pull requests."""
+"""Lint findings as text, as JSON, as SARIF and as annotations of pull requests and merge requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
+    from kodoctl.render.annotations import Annotation
     from kodoctl.topology.lint.linter import LintReport
 
 FORMAT_VERSION = 1
@@ -80,19 +81,32 @@ def as_json_text(report: LintReport) -> str:
 
 def github(report: LintReport) -> str:
     """Annotations of findings that no comment allows, for the lines of a pull request; then the summary."""
-    from kodoctl.render.github_annotations import annotation
+    from kodoctl.render.annotations import github_line
 
-    lines = [
-        annotation(
+    return "\n".join([*map(github_line, _annotations(report)), summary(report)])
+
+
+def gitlab(report: LintReport) -> str:
+    """Code Quality report of findings that no comment allows, for a merge request of GitLab."""
+    from kodoctl.render.annotations import code_quality
+
+    return code_quality(_annotations(report), ".")
+
+
+def _annotations(report: LintReport) -> list[Annotation]:
+    from kodoctl.render.annotations import Annotation
+
+    return [
+        Annotation(
             f.severity.value,
-            f"{f.code} {f.summary}",
+            f.code,
+            f.summary,
             f.detail,
             (f.where.file, f.where.line, f.where.column) if f.where else None,
         )
         for f in report.findings
         if f.allowed_because is None
     ]
-    return "\n".join([*lines, summary(report)])
 
 
 def sarif(report: LintReport) -> str:
@@ -139,4 +153,5 @@ RENDERERS: dict[str, Callable[[LintReport], str]] = {
     "json": as_json_text,
     "sarif": sarif,
     "github": github,
+    "gitlab": gitlab,
 }

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.documents.plan_actions import Action
 from kodoctl.render import plan_words as words
+from kodoctl.render.annotations import code_quality
 from kodoctl.render.html_page import page
-from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_annotations import finding_annotation, plan_annotations, plan_github, report_path
 from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import body_lines, finding_lines
@@ -232,3 +234,11 @@ def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
     groups = [plan_github(_common(plans), _target_names(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])
+
+
+def fleet_gitlab(document: FleetDocument, _: Mapping[str, str]) -> str:
+    """A Code Quality report of the plans of each group of clusters, and of the problems of clusters without a plan."""
+    plans = [_common(plans) for plans in _groups(document)]
+    problems = [problem for member in _unreached_clusters(document) for problem in member["problems"]]
+    annotations = [*chain.from_iterable(map(plan_annotations, plans)), *map(finding_annotation, problems)]
+    return code_quality(annotations, report_path(plans[0]) if plans else ".")

@@ -26,13 +26,16 @@ T = TypeVar("T")
 
 
 class PlanFormat(StrEnum):
-    """Formats in which a plan is printed: text, JSON, Markdown, HTML, or annotations of a GitHub job."""
+    """Formats in which a plan is printed: text, JSON, Markdown, HTML, annotations of a GitHub job, or a Code Quality
+    report of GitLab.
+    """
 
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
     HTML = "html"
     GITHUB = "github"
+    GITLAB = "gitlab"
 
 
 FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
@@ -74,17 +77,27 @@ def show_plan(
     from kodoctl.plan import plan_file
 
     if fleet.only is not None:
-        from kodoctl.render.plan_github import plan_github
+        from kodoctl.render.plan_annotations import plan_github, plan_gitlab
         from kodoctl.render.plan_html import plan_html
         from kodoctl.render.plan_markdown import plan_markdown
         from kodoctl.render.plan_text import plan_lines
 
-        texts = {PlanFormat.MARKDOWN: plan_markdown, PlanFormat.HTML: plan_html, PlanFormat.GITHUB: plan_github}
+        texts = {
+            PlanFormat.MARKDOWN: plan_markdown,
+            PlanFormat.HTML: plan_html,
+            PlanFormat.GITHUB: plan_github,
+            PlanFormat.GITLAB: plan_gitlab,
+        }
         _show(plan_file.to_json(fleet.only), targets[fleets.ONLY], output, partial(plan_lines, verbose=verbose), texts)
     else:
-        from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
+        from kodoctl.render.fleet_text import fleet_github, fleet_gitlab, fleet_html, fleet_lines, fleet_markdown
 
-        several = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
+        several = {
+            PlanFormat.MARKDOWN: fleet_markdown,
+            PlanFormat.HTML: fleet_html,
+            PlanFormat.GITHUB: fleet_github,
+            PlanFormat.GITLAB: fleet_gitlab,
+        }
         _show(fleets.to_json(fleet), targets, output, partial(fleet_lines, verbose=verbose), several)
 
 

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 
 class LintFormat(StrEnum):
-    """Formats in which lint findings are printed: text, JSON, SARIF, or annotations of a GitHub job."""
+    """Formats in which lint findings are printed: text, JSON, SARIF, annotations of a GitHub job, or a Code Quality
+    report of GitLab.
+    """
 
     TEXT = "text"
     JSON = "json"
     SARIF = "sarif"
     GITHUB = "github"
+    GITLAB = "gitlab"
 
 
 class FileKind(StrEnum):

@@ -150,7 +150,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "The detail says what was found instead; plan again in a pull request and have that approved."),
         "K546": Code("the forge refused a request", "Check the token's permissions; the detail has the forge's answer."),
         "K547": Code("not a pull request's job",
-                     "Run it in a job of the forge, as `.github/workflows/kodoctl-plan.yml` does."),
+                     "Run it in a job of the forge, as `.github/workflows/kodoctl-plan.yml` and `deploy/gitlab/topologies.gitlab-ci.yml` do."),
         "K548": Code("one cluster at a time", "Name the one, or several contexts, once each, where a plan may have several.",
                      ("two contexts of one cluster", "other clusters than planned")),
         "K549": Code("another cluster of the plan refused", "Settle what that cluster's report says; nothing was written anywhere."),

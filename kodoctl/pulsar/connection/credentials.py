@@ -88,8 +88,18 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = 
 
 
 def checked_issuer(url: str, place: str) -> str:
-    """Returns the URL without a final slash. `place`: its source, for messages. Raises UsageError (K505) if the URL
-    neither uses TLS nor points to this machine, because an issuer receives the secret.
+    """Returns the URL of an issuer, or of its endpoint, as `checked_secure_url`."""
+    return checked_secure_url(url, place, "an issuer", "the client's secret")
+
+
+def checked_secure_url(url: str, place: str, noun: str, secret: str) -> str:
+    """Returns the URL without a final slash. Raises UsageError (K505) if the URL neither uses TLS nor points to this
+    machine, because a secret is sent there.
+
+    Args:
+        place: the URL's source, for messages.
+        noun: the server, for messages.
+        secret: the secret that it receives, for messages.
     """
     try:
         parts = urlsplit(url)
@@ -99,8 +109,9 @@ def checked_issuer(url: str, place: str) -> str:
         good = safe = False
     if not good or not safe:
         shown = url.rsplit("@", 1)[-1]
-        detail = f"{place}: {shown!r}: an issuer is https://HOST/PATH, for it gets the client's secret"
-        raise UsageError(error("K505", "not an address", detail))
+        raise UsageError(
+            error("K505", "not an address", f"{place}: {shown!r}: {noun} is https://HOST/PATH, for it gets {secret}")
+        )
     return url.rstrip("/")
 
 

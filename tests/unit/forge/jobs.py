@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.forge import review as rules
+from kodoctl.forge.github_records import TRUSTED_EVENT
 from kodoctl.plan import plan_file
 from kodoctl.plan.plan import Plan
 from tests.brokers.workspace import Run, run_main
@@ -27,7 +28,7 @@ class Job:
     folder: Path
     patch: pytest.MonkeyPatch
 
-    def begin(self, event: str = rules.TRUSTED_EVENT, **permissions: str) -> int:
+    def begin(self, event: str = TRUSTED_EVENT, **permissions: str) -> int:
         """The next commands are a run of its own."""
         run = self.forge.begin_run(event, self.forge.pulls[0]["head"]["ref"])
         held = {name.replace("_", "-"): right for name, right in permissions.items()}
@@ -37,7 +38,7 @@ class Job:
             self.patch.setenv(f"GITHUB_{name}", value)
         return run
 
-    def shows(self, plan: Plan | None, event: str = rules.TRUSTED_EVENT, kept: Plan | None = None) -> Run:
+    def shows(self, plan: Plan | None, event: str = TRUSTED_EVENT, kept: Plan | None = None) -> Run:
         """A run that plans a pull request."""
         run = self.begin(event, pull_requests="write")
         if plan is not None:

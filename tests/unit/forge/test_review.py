@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from kodoctl.cli.plan.forge_job import open_forge
 from kodoctl.errors import ClusterError, error
 from kodoctl.forge import review as rules
-from kodoctl.forge.github import Forge, Repository
+from kodoctl.forge.github import GitHub, Repository
 from kodoctl.plan import plan_file
 from kodoctl.pulsar.connection.secret import Secret
 from kodoctl.render.plan_markdown import LIMIT
@@ -199,7 +201,7 @@ def test_a_forge_that_is_busy_is_asked_again_and_a_comment_is_never_posted_twice
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.forge.trouble += [answer_json({"message": "later"}, 503), Answer(cut=True)]
-    monkeypatch.setattr("kodoctl.cli.plan.review_commands._open_forge", _impatient)
+    monkeypatch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=lambda _: None))
     assert job.shows(SMALL).code == 0
     assert len(job.forge.comments[1]) == 1
 
@@ -208,12 +210,8 @@ def test_a_plan_that_ends_in_the_middle_of_its_download_is_an_error_of_the_forge
     broken = Answer(200, b"5\r\nabc", {"Transfer-Encoding": "chunked", "Connection": "close"})
     with serving(lambda _: broken) as server:
         place = Repository(server.url, server.url, "acme/topologies", Secret("ghs_CANARY"))
-        with Forge(place) as forge, pytest.raises(ClusterError, match="K546"):
-            forge.archive(1)
-
-
-def _impatient(place: object) -> object:
-    return Forge(place, pause=lambda _: None)  # type: ignore[arg-type]
+        with closing(GitHub(place)) as forge, pytest.raises(ClusterError, match="K546"):
+            forge._http.download("actions/artifacts/1/zip", needs="")
 
 
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"])

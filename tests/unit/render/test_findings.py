@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.errors import Diagnostic, Severity, Where, note
 from kodoctl.render.finding_excerpts import excerpt_lines
-from kodoctl.render.findings import as_json_text, github, sarif, summary, text
+from kodoctl.render.findings import as_json_text, github, gitlab, sarif, summary, text
 from kodoctl.topology.lint.linter import LintReport
 from tests.unit.topology.topology_files import FILE
 
@@ -114,6 +114,18 @@ def test_annotations_escape_what_would_end_them_and_leave_out_what_is_allowed() 
         f"::error file={FILE},line=7,col=3,title=K203 evict on a topic::orders: drops,%0Aunread: 100%25",
         "2 files, 1 ground topic: 1 error, 1 note, 1 allowed.",
     ]
+
+
+def test_a_code_quality_report_has_a_place_for_each_finding_and_leaves_out_what_is_allowed() -> None:
+    first, second = json.loads(gitlab(REPORT))
+    assert first["location"] == {"path": ".", "lines": {"begin": 1}}
+    assert len(second.pop("fingerprint")) == 64
+    assert second == {
+        "description": "K203 evict on a topic: orders: drops,; unread: 100%",
+        "check_name": "K203",
+        "severity": "critical",
+        "location": {"path": FILE, "lines": {"begin": 7}},
+    }
 
 
 def test_sarif_has_rules_places_and_suppressions() -> None:

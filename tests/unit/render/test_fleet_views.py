@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from kodoctl.errors import error
 from kodoctl.plan.fleet import FleetPlan, Member, to_json
 from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.values.live_objects import ClusterIdentity
-from kodoctl.render.fleet_text import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
+from kodoctl.render.fleet_text import ORDER, fleet_github, fleet_gitlab, fleet_html, fleet_lines, fleet_markdown
 from kodoctl.render.plan_markdown import LIMIT
 from kodoctl.text.formatting import MAX_LISTED
 from tests.samples.inventories import applied, empty, planned, topology, wanted
@@ -127,6 +128,13 @@ def test_a_page_has_every_cluster_each_group_whole_and_asks_for_nothing() -> Non
     assert page.count("<h1>") == 1
     quiet = fleet_html(to_json(FleetPlan(_fleet(eu=planned(FILE, applied(FILE))))), TARGETS)
     assert 'id="search"' not in quiet
+
+
+def test_a_code_quality_report_has_the_clusters_that_were_not_planned() -> None:
+    rows = json.loads(fleet_gitlab(to_json(FleetPlan((*_fleet(eu=FRESH, us=GROWN), GONE))), TARGETS))
+    assert rows[-1]["check_name"] == GONE.problems[0].code
+    assert len({row["fingerprint"] for row in rows}) == len(rows)
+    assert json.loads(fleet_gitlab(to_json(FleetPlan((GONE,))), TARGETS))[0]["location"]["path"] == "."
 
 
 def test_annotations_end_with_every_cluster() -> None:

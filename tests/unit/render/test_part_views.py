@@ -6,7 +6,7 @@ import pytest
 
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
-from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_annotations import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown
 from kodoctl.render.plan_text import plan_lines

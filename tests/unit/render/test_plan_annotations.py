@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from kodoctl.plan.changes import (
 )
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan_file import to_json
-from kodoctl.render.plan_github import plan_github
+from kodoctl.render.annotations import Annotation, code_quality
+from kodoctl.render.plan_annotations import plan_github, plan_gitlab
 from kodoctl.render.plan_html import plan_html
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
@@ -44,6 +46,31 @@ def test_annotations_name_the_object_and_come_by_severity() -> None:
     assert lines[0] == f"::error title=K401 deletes data::{address}: 5 unread messages%0A{remedy}"
     assert lines[1] == ("::warning file=a.yaml,line=3,col=5,title=K405 order::topic.persistent://acme/ns/J: keys move")
     assert lines[-1].startswith("refused: ")
+
+
+def test_a_code_quality_report_names_object_and_place_by_severity() -> None:
+    gone = Delete(TopicResource(TopicName(HERE, "K"), 1, {}), danger("topic.persistent://acme/ns/K"))
+    about = replace(ABOUT, dangers=(warning("K405", "order", "keys move"),), where=Where("./a.yaml", 3, 5))
+    grown = Update(TopicResource(J, 1, {}), TopicResource(J, 2, {}), (FieldChange("partitions", 1, 2),), about)
+    plan = replace(plan_of(grown, gone, findings=(note("K999", "hint", "a\x1bb"),)), paths=("topologies",))
+    rows = json.loads(plan_gitlab(to_json(plan), TARGET))
+    assert [(row["check_name"], row["severity"], row["location"]["path"]) for row in rows] == [
+        ("K401", "critical", "topologies"),
+        ("K405", "minor", "a.yaml"),
+        ("K999", "info", "topologies"),
+    ]
+    assert rows[1]["description"] == "K405 order: topic.persistent://acme/ns/J: keys move"
+    assert rows[1]["location"]["lines"] == {"begin": 3}
+    assert "\x1b" not in rows[2]["description"]
+
+
+def test_a_finding_keeps_its_fingerprint_when_its_line_moves_and_two_alike_have_two() -> None:
+    def prints(*lines: int) -> list[str]:
+        found = [Annotation("error", "K203", "evict", "orders", ("a.yaml", line, 1)) for line in lines]
+        return [row["fingerprint"] for row in json.loads(code_quality(found, "."))]
+
+    assert prints(7, 9) == prints(8, 12)
+    assert len(set(prints(7, 9))) == 2
 
 
 def test_a_page_has_everything_and_asks_for_nothing() -> None:

@@ -15,8 +15,8 @@ from kodoctl.plan.drift import to_json as drift_json
 from kodoctl.plan.plan_file import to_json
 from kodoctl.render import plan_words as words
 from kodoctl.render.drift_text import drift_lines
+from kodoctl.render.plan_annotations import plan_github
 from kodoctl.render.plan_folding import FOLDED_FROM, loses
-from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.topology.names import TopicName

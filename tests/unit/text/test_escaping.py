@@ -10,7 +10,7 @@ import unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.render.github_annotations import annotation
+from kodoctl.render.annotations import Annotation, github_line
 from kodoctl.text.escaping import MAX_SHOWN, code, markdown, one_line, printable, shell_line
 from kodoctl.text.line import Line
 from kodoctl.text.wrap import fold
@@ -76,7 +76,7 @@ def test_no_name_is_a_command_to_the_runner_of_a_job_wherever_a_line_is_folded(t
 def test_addresses_with_two_colons_stay_as_they_are() -> None:
     for text in ("::1", "[::1]:8080", "::ffff:127.0.0.1", "a::b", "std::vector", "#[1]", "# ::: #"):
         assert printable(text) == text
-    assert is_command(annotation("error", "K001", "x")), "ours is one"
+    assert is_command(github_line(Annotation("error", "K001", "x", "", None))), "ours is one"
 
 
 def test_readable_text_stays_as_it_is() -> None:

@@ -20,10 +20,10 @@ unacknowledged messages come again. Each partition is judged alone: an answer le
 A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
 handled again: else they would be taken for messages that the broker sends to its new active consumer. They are out when
 the library was seen empty of the partition, or when as many messages came as it can contain: at any rate of arrival one
-of the two is soon true. Leftovers that came out are kept like other messages, and go when the broker's first redelivered
-message comes. So kept messages also wait until one came behind the leftovers, or until the library was seen empty after the
-broker began to send to this worker. If all that is not so at the end of the hand-over, the partition is read anew. No other
-partition waits for it.
+of the two is soon true. Leftovers that came out are kept like other messages, and go when the broker's first
+redelivered message comes. So kept messages also wait until one came behind the leftovers, or until the library was seen
+empty after the broker began to send to this worker. If all that is not so at the end of the hand-over, the partition is
+read anew. No other partition waits for it.
 """
 
 from __future__ import annotations

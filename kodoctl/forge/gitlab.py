@@ -1,0 +1,175 @@
+"""Client of GitLab's REST and GraphQL API: merge requests, notes, approvals, jobs and their artifacts of one project.
+
+A comment names the job that planned (CI_JOB_ID): its artifacts are the plan, and they have no names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from kodoctl.forge import gitlab_records as records
+from kodoctl.forge.rest_client import MAX_PAGES, RestClient
+
+if TYPE_CHECKING:
+    from kodoctl.forge.forge import Authorship, BranchPush, CiJob, PullRequest, ReviewApproval, ReviewComment
+    from kodoctl.pulsar.connection.secret import Secret
+
+Json = dict[str, Any]
+_READ: Final = "the scope `read_api` and the role Reporter"
+_WRITE: Final = "the scope `api` and the role Reporter"
+_GRAPHQL: Final = "/graphql"
+_COMMITS: Final = """query($project: ID!, $pull: String!, $after: String) {
+  project(fullPath: $project) { mergeRequest(iid: $pull) {
+    committers(first: 100) { nodes { username } pageInfo { hasNextPage } }
+    commits(first: 100, after: $after) {
+      nodes { sha authorEmail committerEmail author { username } } pageInfo { hasNextPage endCursor }
+    }
+  } }
+}"""
+_SOURCE: Final = """query($project: ID!, $pipeline: ID!) {
+  project(fullPath: $project) { pipeline(iid: $pipeline) { configSource } }
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabProject:
+    """A project of GitLab, and the access to it.
+
+    Args:
+        api_url: address of the REST API, such as https://gitlab.example.org/api/v4.
+        id: the project's number.
+        path: GROUP/PROJECT.
+        url: the project's page, for links for people.
+        ca_file: file of authorities for GitLab's certificate; None: those of the system.
+    """
+
+    api_url: str
+    id: int
+    path: str
+    url: str
+    token: Secret
+    ca_file: str | None = None
+
+
+class GitLab:
+    """Client of one project: the port `Forge` for GitLab."""
+
+    noun = "merge request"
+
+    def __init__(self, project: GitLabProject, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._project = project
+        root, prefix = project.api_url.removesuffix("/v4"), f"v4/projects/{project.id}"
+        self._http = RestClient(root, prefix, project.path, project.token, ca_file=project.ca_file, pause=pause)
+        self._bots: dict[int, bool] = {}
+
+    def pulls_of(self, commit: str) -> list[PullRequest]:
+        """Merge requests that contain a commit, or that were merged as this commit."""
+        path = f"repository/commits/{quote(commit, safe='')}/merge_requests"
+        return list(self._http.pages(path, records.pull_of, needs=_READ))
+
+    def comments(self, pull: int) -> Iterator[ReviewComment]:
+        """Notes of a merge request, oldest first."""
+        path, convert = f"merge_requests/{pull}/notes", partial(records.comment_of, pull_url=self._pull_url(pull))
+        return self._http.pages(path, convert, needs=_READ, sort="asc", order_by="created_at")
+
+    def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
+        """Approvals of a merge request that stand, one for each account."""
+        return self._http.read("GET", f"merge_requests/{pull.number}/approvals", records.approvals_of, needs=_READ)
+
+    def objection(self, approval: ReviewApproval) -> str | None:
+        """The reason why an account approves nothing in this project: a bot, or a lower role than Developer; None: it
+        may approve.
+        """
+        if self._is_bot({"id": approval.account}):
+            return "is nobody"
+        path = f"members/all/{approval.account}"
+        answer = self._http.call("GET", path, needs=_READ, well=frozenset({404}))  # 404: no member
+        if answer.status_code == 404:
+            return "is no member of the project"
+        level, state = self._http.converted(
+            "GET", path, answer, lambda row: (int(row["access_level"]), row.get("state", "active"))
+        )
+        return None if level >= records.WRITER and state == "active" else "may not write to the project"
+
+    def authorship(self, pull: PullRequest) -> Authorship:
+        """Authors and committers of a merge request's commits."""
+        pages: list[Json] = []
+        following: str | None = None
+        for _ in range(MAX_PAGES):
+            pages.append(self._query(_COMMITS, "mergeRequest", pull=str(pull.number), after=following))
+            following = self._http.convert("POST", _GRAPHQL, pages[-1], records.next_page)
+            if following is None:
+                return self._http.convert("POST", _GRAPHQL, pages, records.authorship_of)
+        raise self._http.request_error("POST", _GRAPHQL, f"more than {MAX_PAGES} pages of commits")
+
+    def pushes(self, pull: PullRequest) -> Iterator[BranchPush]:
+        """Yields the project's record of pushes to a merge request's branch, latest first."""
+        events = self._http.pages("events", records.event_of, needs=_READ, action="pushed", sort="desc")
+        return records.pushes_of(events, pull.branch, self._is_bot)
+
+    def check_run(self, run: int, pull: PullRequest, job: CiJob) -> None:
+        """Raises RefusedError unless a job planned the merge request by a file that it could not change."""
+        read = partial(self._http.read, "GET", needs=_READ)
+        number = read(f"jobs/{run}", lambda row: int(row["pipeline"]["id"]))
+        pipeline: Json = read(f"pipelines/{number}", lambda row: row | {"iid": str(row["iid"])})
+        config = read(f"/v4/projects/{self._project.id}", lambda row: str(row.get("ci_config_path") or ""))
+        source = self._query(_SOURCE, "pipeline", pipeline=pipeline["iid"]).get("configSource")
+        records.check_run(pipeline, source, config, run, pull, job)
+
+    def artifact(self, run: int, name: str) -> bytes | None:  # noqa: ARG002 - a job has one archive
+        """Downloads the archive of a job's artifacts; None: never kept, or expired."""
+        return self._http.download(f"jobs/{run}/artifacts", needs=_READ)
+
+    def run_url(self, run: int) -> str:
+        """URL of the page of a job."""
+        return f"{self._project.url}/-/jobs/{run}"
+
+    def login(self) -> str:
+        """Login of the token's own account."""
+        return self._http.read("GET", "/v4/user", lambda row: str(row["username"]), needs=_READ)
+
+    def post(self, pull: int, body: str) -> ReviewComment:
+        """Adds a note to a merge request."""
+        path, convert = f"merge_requests/{pull}/notes", partial(records.comment_of, pull_url=self._pull_url(pull))
+        return self._http.read("POST", path, convert, body={"body": body}, needs=_WRITE)
+
+    def edit(self, pull: int, comment: int, body: str) -> ReviewComment:
+        """Replaces the text of a note."""
+        path = f"merge_requests/{pull}/notes/{comment}"
+        convert = partial(records.comment_of, pull_url=self._pull_url(pull))
+        return self._http.read("PUT", path, convert, body={"body": body}, needs=_WRITE)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def _pull_url(self, pull: int) -> str:
+        return f"{self._project.url}/-/merge_requests/{pull}"
+
+    def _is_bot(self, user: Json) -> bool:
+        """True if an account is of a project, a group or a service; asks once for each account."""
+        number = int(user["id"])
+        if number not in self._bots:
+            path = f"/v4/users/{number}"
+            answer = self._http.call("GET", path, needs=_READ, well=frozenset({404}))  # 404: whoever it was
+            self._bots[number] = self._http.converted("GET", path, answer, lambda row: row.get("bot") is not False)
+        return self._bots[number]
+
+    def _query(self, query: str, kind: str, **variables: str | None) -> Json:
+        """Asks GraphQL for an object `kind` of the project."""
+        body = {"query": query, "variables": {"project": self._project.path, **variables}}
+        answer: Json = self._http.read("POST", _GRAPHQL, dict, body=body, needs=_READ, repeat=True)
+        if problems := answer.get("errors"):
+            text = "; ".join(str(one.get("message")) for one in problems)[:300]
+            raise self._http.request_error("POST", _GRAPHQL, f"{text}; the token needs {_READ}")
+        found = ((answer.get("data") or {}).get("project") or {}).get(kind)
+        if not isinstance(found, dict):
+            raise self._http.request_error(
+                "POST", _GRAPHQL, f"no {kind}, or the token may not see it; it needs {_READ}"
+            )
+        return found

@@ -1,0 +1,175 @@
+"""JSON of GitLab as the values of the forge's port. Pure: the caller passes the JSON.
+
+GitLab stores no commit with an approval, so that its time decides. It finds accounts by the e-mail addresses of
+commits: for an author one by one, for committers only all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.forge.forge import (
+    Authorship,
+    BranchPush,
+    CiJob,
+    PullRequest,
+    PushKind,
+    ReviewApproval,
+    ReviewComment,
+    time_of,
+)
+from kodoctl.forge.review import refusal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+Json = dict[str, Any]
+TRUSTED_EVENT: Final = "merge_request_event"
+"""Source of the pipelines of merge requests."""
+TRUSTED_SOURCE: Final = "EXTERNAL_PROJECT_SOURCE"
+"""Source of the jobs of a pipeline whose file is named with its project, so that a merge request cannot change it."""
+WRITER: Final = 30  # access level of a developer
+_NONE: Final = "0" * 40
+_KINDS: Final[dict[str, PushKind]] = {"created": "branch_creation", "removed": "branch_deletion"}
+
+
+def pull_of(row: Json) -> PullRequest:
+    """A merge request. Merged without a merge commit, its squashed commit or its head is on the target."""
+    number, merged = int(row["iid"]), row.get("merged_at")
+    merged_as = row.get("merge_commit_sha") or row.get("squash_commit_sha") or row.get("sha")
+    return PullRequest(
+        number=number,
+        label=f"!{number}",
+        author=_login(row.get("author")),
+        head=str(row["sha"]),
+        branch=str(row["source_branch"]),
+        target=str(row["target_branch"]),
+        merged_at=time_of(merged) if merged else None,
+        merged_as=merged_as if merged else None,
+    )
+
+
+def comment_of(row: Json, pull_url: str) -> ReviewComment:
+    """A note. `pull_url`: page of the merge request."""
+    author, number = (row.get("author") or {}).get("username"), int(row["id"])
+    return ReviewComment(number, author, str(row["body"]), time_of(row["updated_at"]), f"{pull_url}#note_{number}")
+
+
+def approvals_of(document: Json) -> list[ReviewApproval]:
+    """Approvals of a merge request. Deleted accounts are left out."""
+    return [
+        ReviewApproval(login, int(one["user"]["id"]), None, time_of(at) if (at := one.get("approved_at")) else None)
+        for one in document["approved_by"]
+        if (login := _login(one.get("user")))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PushEvent:
+    """A push to a project. `branch`: None for a push of a tag, or of many branches at once; `user`: the account, empty
+    if it was deleted, or if there was none.
+    """
+
+    branch: str | None
+    kind: PushKind
+    before: str
+    after: str
+    user: Json
+    at: datetime
+
+
+def event_of(row: Json) -> PushEvent:
+    """A push. GitLab does not say whether it removed commits: it may have."""
+    data = row.get("push_data") or {}
+    return PushEvent(
+        branch=data.get("ref") if data.get("ref_type") == "branch" else None,
+        kind=_KINDS.get(str(data.get("action")), "force_push"),
+        before=data.get("commit_from") or _NONE,
+        after=data.get("commit_to") or _NONE,
+        user=row.get("author") or {},
+        at=time_of(row["created_at"]),
+    )
+
+
+def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
+    """Yields the pushes to a branch, latest first. A push of many branches at once is an event without a branch: where
+    two pushes do not follow each other, a push without an account stands between them.
+
+    Args:
+        events: all pushes to the project, latest first.
+        is_bot: True if an account is of a program; called for accounts that pushed to the branch.
+    """
+    expected = None
+    for one in events:
+        if one.branch != branch:
+            continue
+        if expected is not None and one.after != expected:
+            yield BranchPush(None, False, "force_push", one.after, expected, one.at)
+        yield BranchPush(_login(one.user), bool(one.user) and is_bot(one.user), one.kind, one.before, one.after, one.at)
+        expected = one.before
+
+
+def next_page(page: Json) -> str | None:
+    """Cursor of the page of commits that follows; None: this one is the last."""
+    info = page["commits"]["pageInfo"]
+    return str(info["endCursor"]) if info["hasNextPage"] else None
+
+
+def authorship_of(pages: Sequence[Json]) -> Authorship:
+    """Authors and committers of a merge request's commits. An address of a committer counts as one without an account
+    if there are more addresses, beside the authors', than accounts. `pages`: GraphQL's answers, a page of commits each.
+    """
+    committers = pages[0]["committers"]
+    commits: list[Json] = [commit for page in pages for commit in page["commits"]["nodes"]]
+    authors: dict[str, str | None] = {}
+    unnamed: dict[str, str] = {}
+    for commit in commits:
+        sha, login = str(commit["sha"]), _login(commit["author"])
+        address = str(commit["authorEmail"] or sha).lower()
+        authors[address] = login or authors.get(address)
+        if login is None:
+            unnamed[address] = f"the author of {sha[:8]} has an e-mail address of no account, {address}"
+    known = {login for login in authors.values() if login}
+    others = {login for one in committers["nodes"] if (login := _login(one))} - known
+    more = {str(commit["committerEmail"] or commit["sha"]).lower(): str(commit["sha"]) for commit in commits}
+    addresses = sorted(more.keys() - authors.keys())
+    for address in addresses[len(others) :]:
+        shown = f"{len(addresses)} committers' addresses have {len(others)} accounts, {', '.join(addresses)}"
+        unnamed[address] = f"the committer of {more[address][:8]} may have an e-mail address of no account: {shown}"
+    shas = frozenset(str(commit["sha"]) for commit in commits)
+    return Authorship(shas, not committers["pageInfo"]["hasNextPage"], frozenset(known | others), unnamed)
+
+
+def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: PullRequest, job: CiJob) -> None:
+    """Raises RefusedError unless a job belongs to a pipeline of the merge request, whose file the merge request could
+    not change.
+
+    Args:
+        pipeline: the pipeline of the job.
+        source: where the pipeline had its jobs from, as GraphQL says it.
+        config: the project's setting "CI/CD configuration file".
+        run: the job.
+    """
+    refs = {f"refs/merge-requests/{pull.number}/{kind}" for kind in ("head", "merge", "train")}
+    own = "set it to FILE@GROUP/PROJECT, which may be this project"
+    for wrong, difference in (
+        (
+            pipeline.get("source") != TRUSTED_EVENT,
+            f"is of a pipeline that began by {pipeline.get('source')!r}, not by {TRUSTED_EVENT}",
+        ),
+        (pipeline.get("ref") not in refs, f"is of {pipeline.get('ref')}, not of {pull.label}"),
+        (
+            source != TRUSTED_SOURCE or "@" not in config,
+            f"has its script from {config or '.gitlab-ci.yml'!r} ({source}), which a merge request may change: {own}",
+        ),
+        (job.workflow not in (None, config), f"has its script from {config}, not from {job.workflow}"),
+    ):
+        if wrong:
+            raise refusal(f"job {run}, which {pull.label} names, {difference}")
+
+
+def _login(user: Json | None) -> str | None:
+    """The login in lower case, because GitLab compares logins so; None for a deleted account."""
+    return str(user["username"]).lower() if user and user.get("username") else None
