@@ -34,6 +34,7 @@ from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -70,7 +71,8 @@ class Allowances:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
-    `unmanaged`: sorted addresses of live topics, and of live subscriptions on declared topics, that no ledger has.
+    `unmanaged`: sorted addresses of live topics and functions, and of live subscriptions on declared topics, that no
+    ledger has.
     """
 
     changes: tuple[Change, ...]
@@ -293,13 +295,22 @@ class _Diff:
 
     def _unmanaged_addresses(self) -> Iterator[Address]:
         touched = {change.address for change in self._changes}
+        read = set(self._read_by_functions())
         for address, found in self._live.objects.items():
             if address in self._desired.objects or address in touched or not self._includes(address):
                 continue
-            if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
+            if address in read:
+                continue
+            if isinstance(found.resource, TopicResource | FunctionResource) or self._on_managed_topic(found.resource):
                 owned = claim(address, found, self._live)
                 if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
+
+    def _read_by_functions(self) -> Iterator[Address]:
+        """Yields the addresses of the subscriptions that functions made: they come and go with their function."""
+        for found in self._live.objects.values():
+            if isinstance(one := found.resource, FunctionResource):
+                yield from (f"subscription.{topic}/{one.subscription}" for topic in one.inputs)
 
     def _on_managed_topic(self, resource: Resource) -> bool:
         return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects

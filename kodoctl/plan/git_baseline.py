@@ -26,6 +26,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.field_diff import normalize
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -134,5 +135,7 @@ def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
             return definition
         case PublicationResource() as publication:
             return getattr(publication, field.name)
+        case FunctionResource() as function:
+            return function.class_name if field.name == "class" else getattr(function, field.name)
         case _:
             return None

@@ -15,6 +15,8 @@ class Evidence:
     `oldest`: publish time of the oldest message in a backlog, None if there is none or it is unknown. `clients`:
     `NAME@ADDRESS` of each connected client. `last_publish`: 0 for never, and for a subscription. `ledgers`: (closing
     time, bytes) of each stored ledger, if they were read; time 0: still open. Pulsar deletes data by whole ledgers.
+
+    Those of a function are of its subscription on all of its inputs; `unread`: the reason why they are not known.
     """
 
     entries: int = 0
@@ -27,3 +29,4 @@ class Evidence:
     clients: tuple[str, ...] = ()
     last_publish: int = 0
     ledgers: tuple[tuple[int, int], ...] = ()
+    unread: str = ""
