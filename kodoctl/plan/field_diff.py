@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -269,7 +270,11 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
         ("memory", before.memory, before.memory if after.memory is None else after.memory),
         ("disk", before.disk, before.disk if after.disk is None else after.disk),
     )
-    return tuple(FieldChange(name, old, new) for name, old, new in values if old != new)
+    changed = ((name, old, new) for name, old, new in values if old != new)
+    return tuple(
+        FieldChange(name, *((json.loads(old), json.loads(new)) if name == "config" else (old, new)))
+        for name, old, new in changed
+    )
 
 
 def grant_fields(

@@ -109,10 +109,12 @@ class DangerRules:
         live = self.live.objects.get(address)
         if live is not None and isinstance(live.facts, SlotFacts):
             return asdict(live.facts)
+        instances = asdict(live.facts) if live is not None and isinstance(live.facts, FunctionFacts) else {}
         found = self.evidence.get(address)
         if found is None:
-            return {}
+            return instances
         return {
+            **instances,
             "entries": found.entries,
             "messages": found.messages,
             "messages_at_least": found.at_least,

@@ -11,10 +11,9 @@ from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.resources import FunctionResource, namespace_of_address
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.values.live_objects import FunctionFacts
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
-    from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.pulsar.values.live_objects import FunctionFacts, Live
     from kodoctl.topology.names import NamespaceName
 
 FUNCTIONS_UNREAD: Final = "functions could not be read"
