@@ -345,7 +345,8 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic is left. Pulsar tenants are never deleted.
+    `names` created, if no other topology uses the namespace and no topic and no function is left. Pulsar tenants are
+    never deleted.
     """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
@@ -353,8 +354,10 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
+        left |= {other for other in live.objects if other.startswith(f"function.{namespace}/")}
         found = live.objects.get(address)
-        if holders and found and not set(ledgers) - names and left <= gone:
+        unknown = namespace in live.unread_functions
+        if holders and found and not unknown and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]
             kept.append(
                 Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))

@@ -208,7 +208,7 @@ def _unchangeable(
     builtin = [bool(one.package) and one.package.startswith("builtin://") for one in (before, after)]
     if before.package and builtin[0] != builtin[1]:
         values.append(("package", before.package, after.package))
-    wrong = [f"{name} is {old}, the file says {new}" for name, old, new in values if old != new]
+    wrong = [f"`{name}` {old}, the file says {new}" for name, old, new in values if old != new]
     if isinstance(found.facts, FunctionFacts) and found.facts.has_foreign_options:
         wrong.append("its customRuntimeOptions are no JSON object, so that kodoctl could not mark it")
     if wrong:

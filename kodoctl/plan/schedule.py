@@ -128,6 +128,7 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     tenants: dict[str, Step] = {}
     namespaces: dict[NamespaceName, Step] = {}
     topics: dict[TopicName, list[Step]] = {}
+    adopted = {step.change.address: step for step in steps if isinstance(step.change, Adopt)}
     for step in steps:
         resource = resource_of(step.change)
         if isinstance(step.change, Forget):
@@ -149,6 +150,8 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield tenants[namespace.tenant], step
         if namespace in namespaces and namespaces[namespace] is not step:
             yield namespaces[namespace], step
+        if isinstance(resource, FunctionResource) and isinstance(step.change, Update) and resource.address in adopted:
+            yield adopted[resource.address], step
         yield from _after_topics(step, resource, topics)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, warning
+from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.resources import FunctionResource, namespace_of_address
 
@@ -35,7 +36,8 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
         else:
             detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
-            yield warning("K451", FUNCTIONS_UNREAD, detail, where)
+            advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
+            yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
 
 
 def _is_in(address: str, namespace: NamespaceName) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, PACKAGE_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
-from kodoctl.pulsar.values.live_objects import FunctionFacts, LiveObject
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 from kodoctl.topology.resources import FunctionResource
@@ -28,7 +28,7 @@ GUARANTEES: Final = {
 }
 BUILTIN: Final = "builtin://"
 _NAMES: Final = {sent: name for name, sent in GUARANTEES.items()}
-_NO_WORKER: Final = "Function Worker is not enabled"
+_NOT_ENABLED: Final = "Function Worker is not enabled"
 
 
 def read_functions(admin: Admin, namespace: NamespaceName) -> list[LiveObject] | str:
@@ -38,7 +38,7 @@ def read_functions(admin: Admin, namespace: NamespaceName) -> list[LiveObject] |
         found = [read_function(admin, namespace, name) for name in names]
     except ClusterError as problem:
         why = problem.diagnostics[0].detail
-        return "the cluster has no function worker" if _NO_WORKER in why else why
+        return NO_WORKER if _NOT_ENABLED in why else why.replace("\n", "; ")
     return [one for one in found if one is not None]
 
 

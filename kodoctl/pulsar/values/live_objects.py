@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
+NO_WORKER: Final = "the cluster has no function worker"  # why functions are unread, and nobody need have any
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 

@@ -13,8 +13,8 @@ from kodoctl.topology.names import InvalidNameError, TopicName, why_not_pulsar_n
 from kodoctl.topology.resources import FunctionResource
 
 if TYPE_CHECKING:
-    from kodoctl.topology.model.function import Function
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.function import Function
     from kodoctl.topology.yaml.nodes import Path
 
 CANNOT_WORK: Final = "a function that cannot work"
