@@ -196,9 +196,9 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
     found = {} if why == NO_WORKER else {f"namespace.{namespace} functions": f"they cannot be read: {why}"}
     for address, one in live.objects.items():
         function = one.resource
-        if isinstance(function, FunctionResource) and function.namespace == namespace:
-            if claim(address, one, live).owner is None:
-                found[address] = "Pulsar does not show its package: declare it under `functions`, and --adopt it"
+        is_here = isinstance(function, FunctionResource) and function.namespace == namespace
+        if is_here and claim(address, one, live).owner is None:
+            found[address] = "Pulsar does not show its package: declare it under `functions`, and --adopt it"
     return found
 
 
