@@ -57,8 +57,7 @@ def running(space: Workspace, count: int) -> None:
 
 def test_a_declared_function_runs_and_the_second_plan_is_empty(functions: Workspace) -> None:
     declare(functions, f"{ENRICH}, parallelism: 2, config: {{rate: 5, list: [1, 2.5]}}}}")
-    [line] = [line for line in functions.plan().out.splitlines() if ".jar" in line]
-    assert line.strip().endswith("echo.jar; orders → shipments; 2 instances")
+    assert "echo.jar; orders → shipments; 2 instances" in " ".join(functions.plan().out.split())
     functions.apply()
     functions.assert_settled()
     running(functions, 2)
@@ -146,7 +145,7 @@ def test_destroy_deletes_the_function_before_its_topics_and_keeps_a_namespace_wi
     topics = [f"topic.{functions.full(name)}" for name in ("orders", "shipments")]
     call(functions, "POST", "theirs/stop")
     allowed = [flag for one in (address, *topics) for flag in ("--allow-destroy", one)]
-    functions.run("destroy", "--auto-approve", *allowed)
+    functions.run("destroy", "topologies", "--auto-approve", *allowed)
     assert call(functions, "GET", "") == ["theirs"]
     assert functions.dump()
 
@@ -157,13 +156,13 @@ def test_an_undo_deletes_what_the_apply_made(functions: Workspace) -> None:
     address = applied(functions)
     call(functions, "POST", "enrich/stop")
     running(functions, 0)
-    functions.run("undo", functions.namespace, "--auto-approve", "--allow-destroy", address)
+    functions.run("undo", "last", functions.namespace, "--auto-approve", "--allow-destroy", address)
     assert call(functions, "GET", "") == []
 
 
 def test_an_apply_reports_what_the_worker_refuses(functions: Workspace) -> None:
     declare(functions, f"{ENRICH.replace('Echo', 'Nowhere')}}}")
-    failed = " ".join(functions.apply(code=3).text.split())
+    failed = " ".join(functions.apply(code=1).text.split())
     assert "Function class Nowhere must be in class path" in failed
     applied(functions)
     functions.assert_settled()
