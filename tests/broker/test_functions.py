@@ -61,9 +61,10 @@ def test_a_declared_function_runs_and_the_second_plan_is_empty(functions: Worksp
     functions.apply()
     functions.assert_settled()
     running(functions, 2)
+    text = pulsar.schema.StringSchema()
     with functions.client() as client:
-        reader = client.subscribe(functions.full("shipments"), "s", schema=pulsar.schema.StringSchema())
-        client.create_producer(functions.full("orders")).send(b"one")
+        reader = client.subscribe(functions.full("shipments"), "s", schema=text)
+        client.create_producer(functions.full("orders"), schema=text).send("one")
         assert reader.receive(30_000).value() == "one!"
     assert functions.plan("--format", "json").json()["unmanaged"] == [], "its subscription belongs to it"
 
@@ -128,6 +129,9 @@ def test_unread_messages_and_running_instances_keep_a_function(functions: Worksp
     assert "1 instance running" in functions.plan(code=4).out
     call(functions, "POST", "enrich/stop")
     running(functions, 0)
+    declare(functions, f"{ENRICH}}}")
+    assert "0 of 1 instance running" in functions.plan().out
+    declare(functions)
     functions.publish("orders", 3)
     refused = " ".join(functions.plan(code=4).out.split())
     assert f"its subscription {functions.namespace}/enrich goes with it: 3 unread messages" in refused

@@ -85,6 +85,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Write the live values, or declare a function of another name; `docs/how-to/functions.md` has the steps."),
         "K451": Code("functions could not be read",
                      "Start a function worker (`functionsWorkerEnabled=true`), or get the right to read; until then no function is changed."),
+        "K452": Code("a function that does not run",
+                     "Look at the error that it names and at the worker's log; start it (`pulsar-admin functions start`) if somebody stopped it."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

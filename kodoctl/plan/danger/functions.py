@@ -1,23 +1,24 @@
 # pure: every branch is tested
-"""Functions: a namespace whose functions could not be read (K451), and what the deletion of one would lose."""
+"""Functions: those that could not be read (K451) or do not run (K452), and what the deletion of one would lose."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.pulsar.values.live_objects import NO_WORKER
+from kodoctl.errors import Diagnostic, error, note, warning
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.resources import FunctionResource, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
-    from kodoctl.pulsar.values.live_objects import FunctionFacts, Live
+    from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
 FUNCTIONS_UNREAD: Final = "functions could not be read"
+STOPPED: Final = "a function that does not run"
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
@@ -38,6 +39,23 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
             detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
             yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
+
+
+def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields a finding (K452) for each declared function with fewer running instances than it has: a warning if the
+    worker names an error, else a note, because somebody may have stopped it.
+    """
+    for address, wanted in sorted(desired.objects.items()):
+        found = live.objects.get(address)
+        match found.facts if found else None:
+            case FunctionFacts(instances=int() as all_, running=int() as running, error=text) if running < all_:
+                detail = f"{address}: {running} of {many(all_, 'instance')} running"
+                if text:
+                    yield warning("K452", STOPPED, f"{detail}: {text}", wanted.where)
+                else:
+                    yield note("K452", STOPPED, detail, wanted.where)
+            case _:
+                pass
 
 
 def _is_in(address: str, namespace: NamespaceName) -> bool:

@@ -16,6 +16,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, PACKAGE_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 from kodoctl.topology.resources import FunctionResource
@@ -83,7 +84,7 @@ def parse(
     facts = FunctionFacts(cleans_up=config.get("cleanupSubscription") is not False, has_foreign_options=options is None)
     if status is not None:
         problems = [one["status"].get("error") for one in status.get("instances") or [] if one.get("status")]
-        error_text = next((str(text) for text in problems if text), "")
+        error_text = next((one_line(str(text)) for text in problems if text), "")
         facts = replace(facts, instances=status.get("numInstances"), running=status.get("numRunning"), error=error_text)
     return LiveObject(resource, marker if isinstance(marker, str) else None, facts)
 

@@ -66,6 +66,17 @@ def test_functions_that_nobody_read_are_left_alone(why: str, says: str) -> None:
     assert plan.empty, "it may be there"
 
 
+@pytest.mark.parametrize(
+    ("facts", "severity"),
+    [(STOPPED, Severity.NOTE), (replace(STOPPED, error="no class"), Severity.WARNING), (FunctionFacts(1, 1), None), (FunctionFacts(), None)],
+)  # fmt: skip
+def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity: Severity | None) -> None:
+    plan = planned(declared(), changed(there(declared()), LiveObject(ENRICH, "trade", facts)))
+    assert plan.empty
+    assert [(one.code, one.severity) for one in plan.findings] == ([("K452", severity)] if severity else [])
+    assert all(facts.error in one.detail for one in plan.findings)
+
+
 def test_functions_of_nobody_matter_to_nobody() -> None:
     live = replace(applied(wanted(PLAIN)), unread_functions={HERE: NO_WORKER})
     assert not planned(wanted(PLAIN), live).findings
