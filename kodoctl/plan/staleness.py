@@ -59,8 +59,8 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics,
-    subscriptions or functions the plan changes. Only the live owner is compared: anybody can seal an edited plan, and the owner of
-    an object may change after a plan was made.
+    subscriptions or functions the plan changes. Only the live owner is compared: anybody can seal an edited plan, and
+    the owner of an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
@@ -134,7 +134,8 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error for each object of the plan in a database that could not be read (K435), or that is not the
-    database of the plan (K440), and for each function that could not be read (K451). An object that is given up without a look at it needs none.
+    database of the plan (K440), and for each function that could not be read (K451). An object that is given up without
+    a look at it needs none.
     """
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:

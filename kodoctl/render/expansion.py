@@ -155,7 +155,7 @@ def _source_branch(source: Json, width: int) -> Branch:
 
 
 def _function_branch(function: Json, width: int) -> Branch:
-    """Where the code of a function is, and the topics that it reads and writes."""
+    """The package of a function, and the topics that it reads and writes."""
     facts: list[Fact] = [
         ("class", function["class_name"], ""),
         ("inputs", ", ".join(function["inputs"]), ""),

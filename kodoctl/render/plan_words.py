@@ -278,7 +278,7 @@ def created_text(resource: Json | None) -> str:
 
 
 def _function_text(function: Json) -> str:
-    """Where the code of a function is, what it reads and writes, and the number of its instances, on one line."""
+    """The package of a function, its inputs and output, and the number of its instances, on one line."""
     own = f"persistent://{function['namespace']}/"
     topics = [name.removeprefix(own) for name in (*function["inputs"], function["output"])]
     way = f"{', '.join(topics[:-1])}{f' → {topics[-1]}' if topics[-1] else ''}"

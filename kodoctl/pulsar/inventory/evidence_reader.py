@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of the topics, subscriptions and functions among `addresses`, in several threads. Each address must be in
-    `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request per
-    partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
+    """Reads the evidence of the topics, subscriptions and functions among `addresses`, in several threads. Each address
+    must be in `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request
+    per partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:

@@ -57,7 +57,7 @@ Runtime = Literal["java", "python", "go"]
 
 
 class FunctionNeeds(FileModel):
-    """What one instance of a function may use. Runtimes in threads of the worker ignore it."""
+    """Cores, memory and disk of one instance of a function. Runtimes in threads of the worker ignore them."""
 
     cpu: PositiveNumber | None = optional_like(0.5)
     """Cores of one instance."""
