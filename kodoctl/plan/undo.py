@@ -44,6 +44,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    database_of,
     without_gaps,
 )
 
@@ -88,7 +89,8 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
         if isinstance(change, Forget) and change.before is None:
             continue
         if live.is_unknown(change.address):
-            way.stays(change.address, "it could not be read")
+            place = "its database" if database_of(change.address) else "it"
+            way.stays(change.address, f"{place} could not be read")
             continue
         match change:
             case Create(after=after):

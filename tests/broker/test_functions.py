@@ -154,6 +154,16 @@ def test_destroy_deletes_the_function_before_its_topics_and_keeps_a_namespace_wi
     assert functions.dump()
 
 
+def test_a_renamed_topology_takes_its_function_along(functions: Workspace) -> None:
+    applied(functions)
+    trade = functions.folder / "topologies/trade.yaml"
+    text = trade.read_text(encoding="utf-8").replace("name: trade\n", "name: shop\nformerly: trade\n", 1)
+    trade.write_text(text, encoding="utf-8")
+    functions.apply()
+    functions.assert_settled()
+    assert json.loads(call(functions, "GET", "enrich")["customRuntimeOptions"])["kodoctl"] == "shop"
+
+
 def test_an_undo_deletes_what_the_apply_made(functions: Workspace) -> None:
     declare(functions)
     functions.apply()

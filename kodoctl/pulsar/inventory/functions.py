@@ -36,6 +36,8 @@ def read_functions(admin: Admin, namespace: NamespaceName) -> list[LiveObject] |
     """Reads all functions of a namespace, with their instances; the reason as text if any of them cannot be read."""
     try:
         names = must(admin.call("GET", functions_path(namespace), patient=False), f"listing functions of {namespace}")
+        if not isinstance(names, list):
+            return "the answer to a request for their names is no list"
         found = [read_function(admin, namespace, name) for name in names]
     except ClusterError as problem:
         why = problem.diagnostics[0].detail
