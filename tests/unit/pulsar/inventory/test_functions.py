@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kodoctl.pulsar.inventory.functions import options_of, parse, request_form
-from kodoctl.pulsar.values.live_objects import FunctionFacts
+from kodoctl.pulsar.admin.admin import Admin, Reply
+from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import FunctionResource
 
@@ -74,6 +75,46 @@ def test_options_are_an_object_or_leave_no_room(text: str | None, options: dict[
     found = parse(HERE, "x", {"customRuntimeOptions": text}, None)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.has_foreign_options == (options is None)
+
+
+class Worker:
+    """Answers GETs by path below `v3/functions/acme/ns`; a number is a refusal."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def call(self, method: str, path: str, **_: Any) -> Reply:
+        answer = self.answers.get(path.removeprefix("v3/functions/acme/ns").strip("/").replace("/", "_") or "all", 404)
+        reason = "Pulsar Function Worker is not enabled, probably" if answer == 409 else "no"
+        return (
+            Reply(method, path, answer, None, reason) if isinstance(answer, int) else Reply(method, path, 200, answer)
+        )
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({"all": 409}, NO_WORKER),
+        ({"all": 503}, "answered 503"),
+        ({"all": None}, "no list"),
+        ({"all": ["enrich"], "enrich": 400}, "reading the function acme/ns/enrich"),
+        ({"all": ["enrich"], "enrich": "text"}, "without the function"),
+    ],
+)
+def test_functions_are_unknown_if_one_of_them_cannot_be_read(answers: dict[str, Any], why: str) -> None:
+    found = read_functions(cast("Admin", Worker(**answers)), HERE)
+    assert isinstance(found, str)
+    assert why in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
+def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
+    worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
+    [found] = read_functions(worker, HERE)
+    assert isinstance(found, LiveObject)
+    assert isinstance(found.facts, FunctionFacts)
+    assert found.facts.running == (None if status == 500 else 1)
 
 
 def test_a_new_function_has_inputs_and_a_package_and_keeps_options() -> None:
