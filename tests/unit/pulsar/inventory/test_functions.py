@@ -111,7 +111,9 @@ def test_functions_are_unknown_if_one_of_them_cannot_be_read(answers: dict[str, 
 @pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
 def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
     worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
-    [found] = read_functions(worker, HERE)
+    listed = read_functions(worker, HERE)
+    assert isinstance(listed, list)
+    [found] = listed
     assert isinstance(found, LiveObject)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.running == (None if status == 500 else 1)
