@@ -42,7 +42,7 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
         reading = read_same_kind(admin, topic)
         if reading is None:
             return None
-        _refuse_stranger(reading.marker, marker)
+        refuse_stranger(reading.marker, marker)
         _refuse_surprises(reading, change, allowed=allowed)
         return {"force": "true"} if reading.facts.busy_partitions else {}
 
@@ -55,7 +55,7 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
         raise WriteFailedError(f"the broker did not delete it; {what_is_left(admin, topic)}; it said: {reply.reason}")
 
 
-def _refuse_stranger(marker: str | None, planned: str | None) -> None:
+def refuse_stranger(marker: str | None, planned: str | None) -> None:
     """Raises WriteFailedError if the object has another owner than planned: somebody created it anew under the same
     name.
     """
@@ -115,7 +115,7 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
         now = find_subscription()
         if now is None:
             return None
-        _refuse_stranger(now.marker, marker)
+        refuse_stranger(now.marker, marker)
         if now.facts.consumers and not _reviewed_clients(change, allowed=allowed):
             raise WriteFailedError("consumers are connected: stop them, or plan again and allow it")
         if now.facts.backlog_entries and not allowed:

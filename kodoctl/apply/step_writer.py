@@ -8,12 +8,13 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from kodoctl.apply import deletes, namespaces, subscriptions, topics
+from kodoctl.apply import deletes, functions, namespaces, subscriptions, topics
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -109,6 +110,8 @@ class StepWriter:
                 self._databases.create_publication(resource, change.about.owner)
             case SlotResource():
                 raise WriteFailedError("the first run of its source makes it")
+            case FunctionResource():
+                functions.create_function(self._admin, resource, change.about.owner)
             case _:
                 assert_never(resource)
 
@@ -133,6 +136,8 @@ class StepWriter:
                 topics.upload_schema(self._admin, after, before)
             case PublicationResource() as before, PublicationResource() as after:
                 self._databases.update_publication(before, after, change.about.owner)
+            case FunctionResource() as before, FunctionResource() as after:
+                functions.update_function(self._admin, before, after, change.about.owner)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 
@@ -154,6 +159,8 @@ class StepWriter:
                 self._databases.delete_publication(publication, change.about.owner)
             case SlotResource() as slot:
                 self._databases.delete_slot(slot, change.about.owner, allowed=allowed)
+            case FunctionResource():
+                functions.delete_function(self._admin, change, marker=marker, allowed=allowed)
             case NamespaceResource(name=name):
                 with self._namespace_lock(name):
                     deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
@@ -171,8 +178,10 @@ class StepWriter:
                 subscriptions.mark_subscription(self._admin, resource, owner, planned)
             case PublicationResource():
                 self._databases.mark_publication(resource, owner)
+            case FunctionResource() if owner is not None and planned not in (None, owner):
+                functions.mark_function(self._admin, resource, owner)
             case _:
-                pass  # namespaces and grants are held in the ledger alone
+                pass  # namespaces, grants and most adopted functions are held in the ledger alone
 
     def _grant_lock(self, grant: GrantResource) -> threading.Lock:
         return self._namespace_lock(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)

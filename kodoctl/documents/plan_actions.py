@@ -1,11 +1,12 @@
 # pure: every branch is tested
-"""Words in the JSON of plans: the verbs of changes, and the prefix (`policies.`) of fields that are policies."""
+"""Words in the JSON of plans: the verbs of changes, codes, and the prefix (`policies.`) of fields that are policies."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
 
+UNREAD_CODES: Final = frozenset({"K435", "K451"})  # warnings of a plan, which leaves alone what it could not read
 POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
 
 

@@ -83,6 +83,24 @@ class SlotEvidence(TypedDict):
     lost: bool
 
 
+class FunctionUse(TypedDict):
+    """Use of a function when the plan was made. `instances`, `running`: their numbers, null if the worker did not answer;
+    `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
+    `has_foreign_options`: its runtime options leave no room for a marker. A deletion also has the `EvidenceRow` of its
+    subscription.
+    """
+
+    instances: int | None
+    running: int | None
+    error: str
+    cleans_up: bool
+    has_foreign_options: bool
+
+
+class FunctionEvidence(FunctionUse, EvidenceRow):
+    """Use of a function, and the backlog of its subscription on all of its inputs."""
+
+
 class ChangeFacts(TypedDict):
     """Facts of every change, besides its action and its resources. `origin`: null without a git revision to compare
     with; `drifted`: names of the fields that were not as the file said at that revision.
@@ -93,7 +111,7 @@ class ChangeFacts(TypedDict):
     reason: str
     where: FilePosition | None
     dangers: list[FindingRow]
-    evidence: Annotated[Json, DescribedBy(EvidenceRow | SlotEvidence | NoEvidence)]
+    evidence: Annotated[Json, DescribedBy(EvidenceRow | SlotEvidence | FunctionUse | FunctionEvidence | NoEvidence)]
     origin: Literal["edit", "drift", "both"] | None
     drifted: list[str]
 

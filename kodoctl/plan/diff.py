@@ -34,6 +34,7 @@ from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -70,8 +71,8 @@ class Allowances:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
-    `unmanaged`: sorted addresses of live topics, and of live subscriptions on declared topics, that nobody owns, or
-    that have our marker and no ledger entry.
+    `unmanaged`: sorted addresses of live topics and functions, and of live subscriptions on declared topics, that
+    nobody owns, or that have our marker and no ledger entry.
     """
 
     changes: tuple[Change, ...]
@@ -294,13 +295,22 @@ class _Diff:
 
     def _unmanaged_addresses(self) -> Iterator[Address]:
         touched = {change.address for change in self._changes}
+        read = set(self._read_by_functions())
         for address, found in self._live.objects.items():
             if address in self._desired.objects or address in touched or not self._includes(address):
                 continue
-            if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
+            if address in read:
+                continue
+            if isinstance(found.resource, TopicResource | FunctionResource) or self._on_managed_topic(found.resource):
                 owned = claim(address, found, self._live)
                 if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
+
+    def _read_by_functions(self) -> Iterator[Address]:
+        """Yields the addresses of the subscriptions that functions made: they come and go with their function."""
+        for found in self._live.objects.values():
+            if isinstance(one := found.resource, FunctionResource):
+                yield from (f"subscription.{topic}/{one.subscription}" for topic in one.inputs)
 
     def _on_managed_topic(self, resource: Resource) -> bool:
         return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects
@@ -335,7 +345,8 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic is left. Pulsar tenants are never deleted.
+    `names` created, if no other topology uses the namespace and no topic and no function is left. Pulsar tenants are
+    never deleted.
     """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
@@ -343,8 +354,10 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
+        left |= {other for other in live.objects if other.startswith(f"function.{namespace}/")}
         found = live.objects.get(address)
-        if holders and found and not set(ledgers) - names and left <= gone:
+        unknown = namespace in live.unread_functions
+        if holders and found and not unknown and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]
             kept.append(
                 Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))

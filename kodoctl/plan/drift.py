@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.documents.json_form import row_of
+from kodoctl.documents.plan_actions import UNREAD_CODES
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
 # partitioned one or the reverse. Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
 _BEYOND_REPAIR = frozenset({"K411", "K412", "K437"})
-_UNREAD = "K435"  # a warning of a plan, which leaves alone what it could not read; of drift nothing is known there
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Drift:
 
     @property
     def refused(self) -> bool:
-        """True if something could not be compared: the plan has an error among its findings, or a database was not
-        read.
+        """True if something could not be compared: the plan has an error among its findings, or a database or functions
+        were not read.
         """
-        return any(finding.severity is Severity.ERROR or finding.code == _UNREAD for finding in self.conflicts)
+        return any(finding.severity is Severity.ERROR or finding.code in UNREAD_CODES for finding in self.conflicts)
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:

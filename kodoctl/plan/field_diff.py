@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate, PolicyChange
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
+from kodoctl.pulsar.values.live_objects import FunctionFacts
 from kodoctl.text.formatting import many
 from kodoctl.topology.model.policies import (
     AT_CREATION,
@@ -24,6 +26,7 @@ from kodoctl.topology.model.policies import (
 )
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -70,7 +73,7 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of a topic, namespace, subscription or publication; () if it is as declared."""
+        """Returns the changed fields of a topic, namespace, subscription, publication or function; () if it is as declared."""
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
@@ -78,6 +81,8 @@ class FieldDiff:
                 return namespace_fields(after, before, self._set_by_us(after.name), self._live.broker_defaults)
             case PublicationResource() as after, PublicationResource() as before:
                 return publication_fields(after, before)
+            case FunctionResource() as after, FunctionResource() as before:
+                return function_fields(after, before)
             case _:
                 assert isinstance(found.resource, SubscriptionResource)
                 return subscription_fields(found.resource)
@@ -164,9 +169,12 @@ def unsupported_changes(
     wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
 ) -> Iterator[Diagnostic]:
     """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
-    becomes partitioned, or the reverse. `known`: codes of earlier errors, whose steps need not be listed again.
+    becomes partitioned, or the reverse; so for the fields of a function. `known`: codes of earlier errors, whose steps
+    need not be listed again.
     """
     after, before = wanted.resource, found.resource
+    if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
+        yield from _unchangeable(wanted, after, before, found)
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
     steps = _MOVE if known.isdisjoint({"K412", "K437"}) else ""
@@ -183,6 +191,30 @@ def unsupported_changes(
             f" Write {before.partitions}; or declare a new topic, move producers, drain the old one, take it out"
         )
         yield error("K411", "partitions would shrink", detail, wanted.where)
+
+
+def _unchangeable(
+    wanted: DesiredObject, after: FunctionResource, before: FunctionResource, found: LiveObject
+) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for the fields of a function that no update can change."""
+    values = [
+        ("runtime", before.runtime, after.runtime),
+        ("inputs", ", ".join(sorted(before.inputs)), ", ".join(sorted(after.inputs))),
+        ("subscription", before.subscription, after.subscription),
+        ("guarantees", before.guarantees, after.guarantees),
+    ]
+    if before.output and not after.output:
+        values.append(("output", before.output, "none"))
+    builtin = [bool(one.package) and one.package.startswith("builtin://") for one in (before, after)]
+    if before.package and builtin[0] != builtin[1]:
+        values.append(("package", before.package, after.package))
+    wrong = [f"`{name}` {old}, the file says {new}" for name, old, new in values if old != new]
+    if isinstance(found.facts, FunctionFacts) and found.facts.has_foreign_options:
+        wrong.append("its customRuntimeOptions are no JSON object, so that kodoctl could not mark it")
+    if wrong:
+        way = "write the live values, or declare a function of another name and take this one out of the file"
+        detail = f"{after.address}: {'; '.join(wrong)}: {way}"
+        yield error("K450", "a change that no function can take", detail, wanted.where)
 
 
 def namespace_fields(
@@ -222,6 +254,27 @@ def publication_fields(after: PublicationResource, before: PublicationResource) 
     names: tuple[FieldName, ...] = ("tables", "operations", "via_root")
     values = ((name, getattr(before, name), getattr(after, name)) for name in names)
     return tuple(FieldChange(name, old, new) for name, old, new in values if old != new)
+
+
+def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[FieldChange, ...]:
+    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. What the file leaves out
+    stays as it is: the worker has filled it in.
+    """
+    values: tuple[tuple[FieldName, Any, Any], ...] = (
+        ("package", before.package, after.package),
+        ("class", before.class_name, after.class_name or before.class_name),
+        ("output", before.output, after.output or before.output),
+        ("parallelism", before.parallelism, after.parallelism),
+        ("config", before.config, after.config),
+        ("cpu", before.cpu, before.cpu if after.cpu is None else after.cpu),
+        ("memory", before.memory, before.memory if after.memory is None else after.memory),
+        ("disk", before.disk, before.disk if after.disk is None else after.disk),
+    )
+    changed = ((name, old, new) for name, old, new in values if old != new)
+    return tuple(
+        FieldChange(name, *((json.loads(old), json.loads(new)) if name == "config" else (old, new)))
+        for name, old, new in changed
+    )
 
 
 def grant_fields(

@@ -6,6 +6,7 @@ Three sides: the files now, the files at the git revision, and the live cluster.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
@@ -26,6 +27,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.field_diff import normalize
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -134,5 +136,8 @@ def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
             return definition
         case PublicationResource() as publication:
             return getattr(publication, field.name)
+        case FunctionResource() as function:
+            value = getattr(function, "class_name" if field.name == "class" else field.name)
+            return json.loads(value) if field.name == "config" else value
         case _:
             return None

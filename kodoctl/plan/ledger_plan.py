@@ -19,6 +19,7 @@ from kodoctl.topology.json_forms import DescribedBy, Texts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -42,7 +43,7 @@ SettingChanges = Annotated[
 ]
 # What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner, a slot goes with
 # its publication.
-HELD = (TopicResource, SubscriptionResource, NamespaceResource, PublicationResource)
+HELD = (TopicResource, SubscriptionResource, NamespaceResource, PublicationResource, FunctionResource)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -45,7 +46,11 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             return topic.namespace
         case GrantResource(target=NamespaceName() as namespace) | NamespaceResource(name=namespace):
             return namespace
-        case PublicationResource(namespace=namespace) | SlotResource(namespace=namespace):
+        case (
+            PublicationResource(namespace=namespace)
+            | SlotResource(namespace=namespace)
+            | FunctionResource(namespace=namespace)
+        ):
             return namespace
         case _:
             return None
@@ -56,8 +61,9 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
 
     The marker decides for topics, because the request that creates a topic sets it atomically. A topic with a ledger
     entry but without that owner's marker was created anew by somebody else. So it is for publications, but one without
-    a marker may be an administrator's: then the ledger decides. The ledger decides for other objects; an
-    intent counts only with a marker. `asking`: the topology that declares a namespace, preferred if several hold it.
+    a marker may be an administrator's: then the ledger decides. A function that the ledger lists as created needs the
+    marker, too, while an adopted one has none. The ledger decides for other objects; an intent counts only with a
+    marker. `asking`: the topology that declares a namespace, preferred if several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -67,6 +73,9 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
             return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
         case PublicationResource() if found.marker:
             return Claim(found.marker, holders.get(found.marker))
+        case FunctionResource():
+            of_ours = {name for name, how in holders.items() if how is OwnershipKind.ADOPTED or name == found.marker}
+            return next((Claim(name, holders[name]) for name in sorted(of_ours)), Claim(None))
         case NamespaceResource():
             return _claim_of_namespace(holders, ledgers, asking)
     for name, holding in sorted(holders.items()):

@@ -19,6 +19,7 @@ from kodoctl.plan.policy_write_order import intermediate_value
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -127,6 +128,7 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     tenants: dict[str, Step] = {}
     namespaces: dict[NamespaceName, Step] = {}
     topics: dict[TopicName, list[Step]] = {}
+    adopted = {step.change.address: step for step in steps if isinstance(step.change, Adopt)}
     for step in steps:
         resource = resource_of(step.change)
         if isinstance(step.change, Forget):
@@ -148,6 +150,8 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield tenants[namespace.tenant], step
         if namespace in namespaces and namespaces[namespace] is not step:
             yield namespaces[namespace], step
+        if isinstance(resource, FunctionResource) and isinstance(step.change, Update) and resource.address in adopted:
+            yield adopted[resource.address], step
         yield from _after_topics(step, resource, topics)
 
 
@@ -158,6 +162,10 @@ def _after_topics(
         case SubscriptionResource(topic=name) | SchemaResource(topic=name) | GrantResource(target=TopicName() as name):
             for topic in topics.get(name, []):
                 yield topic, step
+        case FunctionResource() as function:
+            for name in function.topics:
+                for topic in topics.get(name, []):
+                    yield topic, step
         case TopicResource(name=name) if isinstance(step.change, Update):
             for topic in topics[name]:
                 if isinstance(topic.change, Adopt):
@@ -180,6 +188,8 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
+            case FunctionResource() as function:  # it would miss its topics, and their deletion its consumers
+                yield from ((step, topics[name]) for name in function.topics if name in topics)
             case SlotResource(database=database, name=name) if (database, name) in publications:
                 yield step, publications[database, name]  # a slot cannot be read without its publication
             case _:

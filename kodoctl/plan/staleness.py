@@ -10,6 +10,7 @@ from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
 from kodoctl.plan.danger.change_data import NOT_READ, OTHER_DATABASE
+from kodoctl.plan.danger.functions import FUNCTIONS_UNREAD
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -17,11 +18,13 @@ from kodoctl.pulsar.values.live_objects import DatabaseFacts
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     PublicationResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
     database_of,
+    namespace_of_address,
 )
 
 if TYPE_CHECKING:
@@ -56,14 +59,15 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics,
-    subscriptions or publications the plan changes. Only the live owner is compared: anybody can seal an edited plan,
-    and the owner of an object may change after a plan was made.
+    subscriptions, functions or publications the plan changes. Only the live owner is compared: anybody can seal an edited
+    plan, and the owner of an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
-        if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource | PublicationResource):
+        kinds = TopicResource | SubscriptionResource | PublicationResource | FunctionResource
+        if found is None or not isinstance(found.resource, kinds):
             continue
         owner = claim(change.address, found, live).owner
         if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
@@ -130,11 +134,16 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error for each object of the plan in a database that could not be read (K435), or that is not the
-    database of the plan (K440). An object that is given up without a look at it needs none.
+    database of the plan (K440), and for each function that could not be read (K451). An object that is given up without
+    a look at it needs none.
     """
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
         place = database_of(change.address)
+        if change.address.startswith("function.") and live.is_unknown(change.address):
+            why = live.unread_functions[namespace_of_address(change.address)]
+            detail = f"{change.address}: {why}; nothing was written"
+            yield error("K451", FUNCTIONS_UNREAD, detail, change.about.where)
         if place is None or not looked_at([change]):
             continue
         facts = live.databases.get(place[0], DatabaseFacts("it was not read"))

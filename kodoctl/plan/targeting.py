@@ -17,6 +17,7 @@ from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     SchemaResource,
@@ -204,6 +205,10 @@ class _Needs:
                 yield from self._topic(name)
             case GrantResource(target=NamespaceName() as name):
                 yield from self._if_absent(f"namespace.{name}")
+            case FunctionResource() as function:
+                yield from self._if_absent(f"namespace.{function.namespace}")
+                for name in function.topics:
+                    yield from self._topic(name)
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
             case None if (slot := slot_of(address)) in self._live.objects:

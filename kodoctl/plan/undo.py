@@ -34,6 +34,7 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -43,6 +44,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    database_of,
     without_gaps,
 )
 
@@ -87,7 +89,8 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
         if isinstance(change, Forget) and change.before is None:
             continue
         if live.is_unknown(change.address):
-            way.stays(change.address, "its database could not be read")
+            place = "its database" if database_of(change.address) else "it"
+            way.stays(change.address, f"{place} could not be read")
             continue
         match change:
             case Create(after=after):
@@ -156,6 +159,8 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
+    if isinstance(after, FunctionResource) and claim(after.address, found, live).owner is None:
+        return "somebody made it anew"
     entry = live.entry(namespace_of(after), owner)
     if entry is not None and isinstance(after, GrantResource):
         return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
@@ -224,6 +229,9 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
         return
     if isinstance(before, SlotResource):
         way.stays(before.address, "the next run of the source makes it anew; what was not sent is gone")
+        return
+    if isinstance(before, FunctionResource) and not before.package:
+        way.stays(before.address, "where its package was, is not known: declare it")
         return
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")

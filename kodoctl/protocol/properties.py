@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 # --- on Pulsar objects (the admin side)
-OWNER_PROPERTY: Final = "kodoctl"  # on topics and subscriptions: the name of the topology that owns them
+OWNER_PROPERTY: Final = "kodoctl"  # on topics, subscriptions and functions: the topology that owns them
+PACKAGE_PROPERTY: Final = "kodoctl-package"  # on functions, beside the owner: the package that was written last
 LEDGER_PREFIX: Final = "kodoctl.topology/"  # on namespaces: the ownership ledger of one topology
 CONTROL_NAMESPACE: Final = "kodoctl"  # lease and journal topics, UUID, index
 UUID_PROPERTY: Final = "kodoctl.uuid"

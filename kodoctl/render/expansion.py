@@ -53,7 +53,7 @@ def totals(document: Json) -> str:
     """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
-    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema", "publication", "slot"):
+    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema", "publication", "slot", "function"):
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
@@ -113,6 +113,9 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
             f"source {name}{': ' + source['description'] if source['description'] else ''}",
             [_source_branch(source, width)],
         )
+    for entry in mine:
+        if entry["kind"] == "function":
+            yield f"function {entry['name']}", [_function_branch(entry, width)]
     topics = list(_topics(document, mine))
     for ground, description in topology["topics"].items():
         family = [topic for topic in topics if topic.entry["ground"] == ground]
@@ -149,6 +152,19 @@ def _source_branch(source: Json, width: int) -> Branch:
     for name, table in source["tables"].items():
         facts.append((name, "outbox: each row names its topic" if "outbox" in table else f"→ {table.get('topic')}", ""))
     return f"slot {source['slot']}", _facts(facts, width - 6)
+
+
+def _function_branch(function: Json, width: int) -> Branch:
+    """The package of a function, and the topics that it reads and writes."""
+    facts: list[Fact] = [
+        ("class", function["class_name"], ""),
+        ("inputs", ", ".join(function["inputs"]), ""),
+        ("output", function["output"], ""),
+        ("subscription", f"{function['subscription']}, from {function['start']}", ""),
+        ("guarantees", function["guarantees"], ""),
+        ("parallelism", str(function["parallelism"]), ""),
+    ]
+    return f"package {function['package']}", _facts([fact for fact in facts if fact[1]], width - 6)
 
 
 def _topics(document: Json, mine: list[Json]) -> Iterator[_Topic]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.documents.plan_actions import UNREAD_CODES
 from kodoctl.render import plan_words as words
 from kodoctl.render.plan_folding import alike, gather_warnings, loses, names_of, split_findings
 from kodoctl.text.escaping import one_line
@@ -228,7 +229,7 @@ def _verdict(document: PlanDocument) -> Iterator[Line]:
     else:
         left = words.left_out(document)
         rest = f" {many(left, 'object')} left out." if left else ""
-        unread = any(finding["code"] == "K435" for finding in document["findings"])
+        unread = any(finding["code"] in UNREAD_CODES for finding in document["findings"])
         where = f"{' in this part' * bool(left)}{' where it could be read' * unread}"
         yield Line(f"No changes{where}. {as_said}".rstrip() + rest, "bold yellow" if unread else "bold green")
     if document["refused"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import many, partitions_text, value_text
+from kodoctl.text.formatting import many, partitions_text, size_text, value_text
 from kodoctl.topology.names import WAITING_STATES
 
 if TYPE_CHECKING:
@@ -220,6 +220,10 @@ def _in_order_of(member: Json, others: list[Json]) -> Json:
 def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
     if name == "definition":
         return "a version" if value else "none"
+    if name in ("package", "output") and value == "":
+        return "unknown" if name == "package" else "none"
+    if name in ("memory", "disk") and isinstance(value, int):
+        return size_text(value)
     text = value_text(value)
     if value is not None or effective is None:
         return text
@@ -265,10 +269,20 @@ def created_text(resource: Json | None) -> str:
         case "publication":
             operations = [one for one in _OPERATIONS if one in resource["operations"]]
             return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
+        case "function":
+            return _function_text(resource)
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
         case _:
             return str(resource.get("type", ""))
+
+
+def _function_text(function: Json) -> str:
+    """The package of a function, its inputs and output, and the number of its instances, on one line."""
+    own = f"persistent://{function['namespace']}/"
+    topics = [name.removeprefix(own) for name in (*function["inputs"], function["output"])]
+    way = f"{', '.join(topics[:-1])}{f' → {topics[-1]}' if topics[-1] else ''}"
+    return f"{function['package'] or 'package unknown'}; {way}; {many(function['parallelism'], 'instance')}"
 
 
 def _policies(resource: Json) -> list[str]:
@@ -298,6 +312,10 @@ def rollout_notes(document: PlanDocument) -> list[str]:
         notes.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
     if "create" in topics and not document["destroying"]:
         notes.append("New topics: first apply, then deploy consumers and producers that use them.")
+    if any(
+        change["action"] == "update" and change["address"].startswith("function.") for change in document["changes"]
+    ):
+        notes.append("Updated functions: their instances restart.")
     if any(map(_begins_to_deduplicate, document["changes"])):
         notes.append(_DEDUPLICATES)
     return notes

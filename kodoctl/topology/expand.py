@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.topology import defaults
 from kodoctl.topology.change_sources import change_sources, sourced_grounds
+from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.names import (
     HOLDER,
@@ -37,6 +38,7 @@ from kodoctl.topology.policy_layers import (
 from kodoctl.topology.resources import (
     Address,
     DatabaseResource,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     PublicationResource,
@@ -116,6 +118,7 @@ class Expansion:
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
             _database_objects(self.topology, self.namespace),
+            _functions(self.topology, self.namespace),
         )
         return {resource.address: resource for resource in resources}
 
@@ -323,6 +326,38 @@ def _database_objects(topology: LoadedTopology, namespace: NamespaceName) -> Ite
         yield SlotResource(namespace, database, source.slot)
 
 
+def _functions(topology: LoadedTopology, namespace: NamespaceName) -> Iterator[FunctionResource]:
+    for name, function in topology.spec.functions.items():
+        needs = function.resources
+        yield FunctionResource(
+            namespace,
+            name,
+            function.package,
+            function.runtime,
+            frozenset(topic.full for target in function.inputs for topic in _input_topics(topology, namespace, target)),
+            function.subscription or f"{namespace}/{name}",
+            function.class_name or "",
+            produced_topic(namespace, function.output).full if function.output else "",
+            function.start,
+            function.parallelism,
+            function.guarantees,
+            settings_text(function.config),
+            None if needs is None else needs.cpu,
+            None if needs is None or needs.memory is None else int(needs.memory),
+            None if needs is None or needs.disk is None else int(needs.disk),
+        )
+
+
+def _input_topics(topology: LoadedTopology, namespace: NamespaceName, target: str) -> Iterator[TopicName]:
+    """Ready topics of all levels of a ground topic, or the one topic with a full name."""
+    ground = topology.spec.topics.get(target)
+    if ground is None:
+        yield produced_topic(namespace, target)
+        return
+    for level in defaults.read_levels(ground):
+        yield TopicName(namespace, ready_name(target, level))
+
+
 def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str, str]]:
     subscriptions = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
     if topic.state is State.READY:
@@ -389,5 +424,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("create_tenant")
             case PublicationResource(name=name) | SlotResource(name=name):
                 yield address, topology.where_key("sources", of_slot[name])
+            case FunctionResource(name=name):
+                yield address, topology.where_key("functions", name)
             case _:
                 assert_never(resource)

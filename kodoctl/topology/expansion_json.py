@@ -11,7 +11,7 @@ from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import PolicyMap, PolicyValue, to_json
 from kodoctl.topology.policy_layers import value_origins, why_derived
 from kodoctl.topology.resource_json import resource_to_json
-from kodoctl.topology.resources import NamespaceResource, SchemaResource, TopicResource
+from kodoctl.topology.resources import FunctionResource, NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -87,6 +87,8 @@ def _resource(resource: Resource) -> Json:
             return {**parts, **document}
         case SchemaResource(definition=definition):
             return {**document, "definition": json.loads(definition)}
+        case FunctionResource(config=config):
+            return {**document, "config": json.loads(config)}
         case _:
             return document
 

@@ -5,7 +5,8 @@ Addresses have the form `kind.name`; they are public (files, plans and `allow_de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -150,6 +151,45 @@ class SlotResource:
         return f"slot.{self.namespace}/{self.database}/{self.name}"
 
 
+@dataclass(frozen=True)
+class FunctionResource:
+    """A Pulsar Function. Texts are "" where there is none: `package` of a live function that kodoctl did not write, as
+    Pulsar does not show it; `class_name` and `output` of a declared one that leaves them to the package, or has none.
+
+    `inputs`: full names of topics, or patterns of live ones; `config`: canonical JSON text; `cpu` (cores), `memory` and
+    `disk` (bytes): None leaves them as they are.
+    """
+
+    kind: Literal["function"] = field(default="function", kw_only=True, compare=False, repr=False)
+    namespace: NamespaceText
+    name: str
+    package: str
+    runtime: str
+    inputs: TextSet
+    subscription: str
+    class_name: str = ""
+    output: str = ""
+    start: Literal["earliest", "latest"] = field(default="earliest", compare=False)
+    parallelism: StrictInt = 1
+    guarantees: str = "at_least_once"
+    config: str = "{}"
+    cpu: float | None = None
+    memory: StrictInt | None = None
+    disk: StrictInt | None = None
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `function.TENANT/NAMESPACE/NAME`."""
+        return f"function.{self.namespace}/{self.name}"
+
+    @property
+    def topics(self) -> Iterator[TopicName]:
+        """Yields the persistent topics that it reads and writes, without patterns."""
+        for name in sorted({*self.inputs, self.output}):
+            with suppress(InvalidNameError):
+                yield TopicName.parse(name)
+
+
 DatabaseResource = PublicationResource | SlotResource
 Resource = (
     TenantResource
@@ -160,6 +200,7 @@ Resource = (
     | SchemaResource
     | PublicationResource
     | SlotResource
+    | FunctionResource
 )
 
 
@@ -184,7 +225,7 @@ def slot_of(publication: Address) -> Address:
 def namespace_of_address(address: Address) -> NamespaceName:
     """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
-    if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot"):
+    if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot", "function"):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
     parts = name.removeprefix("persistent://").split("/")
     least = 2 if kind == "namespace" else 3

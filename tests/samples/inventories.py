@@ -22,7 +22,13 @@ from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    FunctionResource,
+    GrantResource,
+    NamespaceResource,
+    SubscriptionResource,
+    TopicResource,
+)
 from kodoctl.topology.target_flags import TargetFlags
 
 HERE = NamespaceName("acme", "ns")
@@ -68,7 +74,7 @@ def applied(side: Desired, *, facts: TopicFacts | None = None) -> Live:
 
 
 def _marked(resource: object) -> bool:
-    return isinstance(resource, TopicResource | SubscriptionResource)
+    return isinstance(resource, TopicResource | SubscriptionResource | FunctionResource)
 
 
 def _as_live(resource: Any) -> Any:

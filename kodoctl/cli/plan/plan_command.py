@@ -12,6 +12,7 @@ from kodoctl.cli.common.command_target import TargetClusters, reaches
 from kodoctl.cli.common.console import Environment, Paths, RuleFiles, finish, judging, tell
 from kodoctl.cli.plan.plan_views import FormatOption, PlanFormat, show_plan, write_plan
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
+from kodoctl.documents.plan_actions import UNREAD_CODES
 from kodoctl.errors import ExitCode
 
 Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
@@ -69,5 +70,5 @@ def plan(
         finish(ExitCode.ERROR)
     if detailed and not fleet.empty:
         finish(ExitCode.CHANGES)
-    if detailed and any(one.code == "K435" for plan in fleet.plans.values() for one in plan.findings):
+    if detailed and any(one.code in UNREAD_CODES for plan in fleet.plans.values() for one in plan.findings):
         finish(ExitCode.ERROR)  # nobody knows whether a database that was not read would change

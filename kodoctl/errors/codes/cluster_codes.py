@@ -81,6 +81,12 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Declare its `payload` as avro, or write `schema_validation: false` for the topic or its namespace."),
         "K444": Code("fewer bundles than declared",
                      "Split bundles (`pulsar-admin namespaces split-bundle`), or write the number that is there."),
+        "K450": Code("a change that no function can take",
+                     "Write the live values, or declare a function of another name; `docs/how-to/functions.md` has the steps."),
+        "K451": Code("functions could not be read",
+                     "Start a function worker (`functionsWorkerEnabled=true`), or get the right to read; until then no function is changed."),
+        "K452": Code("a function that does not run",
+                     "Look at the error that it names and at the worker's log; start it (`pulsar-admin functions start`) if somebody stopped it."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

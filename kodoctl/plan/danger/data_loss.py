@@ -14,14 +14,23 @@ from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
+from kodoctl.plan.danger.functions import deletion_stake
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.pulsar.values.live_objects import Live, PublicationFacts, SlotFacts, SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.values.live_objects import (
+    FunctionFacts,
+    Live,
+    PublicationFacts,
+    SlotFacts,
+    SubscriptionFacts,
+    TopicFacts,
+)
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     SlotResource,
@@ -81,6 +90,8 @@ class DangerRules:
                 dangers += self._deletion_dangers(change.address)
             case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
                 dangers += self._deletion_dangers(change.address)
+            case Delete(before=FunctionResource() as function):
+                dangers += self._function_danger(function)
             case Delete(before=SlotResource()):
                 dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
@@ -98,10 +109,12 @@ class DangerRules:
         live = self.live.objects.get(address)
         if live is not None and isinstance(live.facts, SlotFacts):
             return asdict(live.facts)
+        instances = asdict(live.facts) if live is not None and isinstance(live.facts, FunctionFacts) else {}
         found = self.evidence.get(address)
         if found is None:
-            return {}
+            return instances
         return {
+            **instances,
             "entries": found.entries,
             "messages": found.messages,
             "messages_at_least": found.at_least,
@@ -130,11 +143,19 @@ class DangerRules:
 
     def _deletion_dangers(self, address: Address) -> Iterator[Diagnostic]:
         facts = self.live.objects[address].facts
-        assert not isinstance(facts, SlotFacts | PublicationFacts)
+        assert not isinstance(facts, SlotFacts | PublicationFacts | FunctionFacts)
         found = self.evidence.get(address, Evidence())
         stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
         if stake:
             yield self._refusal("K401", K401, address, ", ".join(stake))
+
+    def _function_danger(self, function: FunctionResource) -> Iterator[Diagnostic]:
+        found = self.live.objects.get(function.address)
+        facts = found.facts if found else None
+        assert isinstance(facts, FunctionFacts)
+        evidence = self.evidence.get(function.address, Evidence())
+        if stake := deletion_stake(function, facts, evidence, self.now):
+            yield self._refusal("K401", K401, function.address, ", ".join(stake))
 
     def _slot_danger(self, address: Address) -> Diagnostic:
         """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has a

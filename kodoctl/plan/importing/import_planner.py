@@ -19,6 +19,7 @@ from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expe
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.plan.ownership import claim
+from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
@@ -31,6 +32,7 @@ from kodoctl.topology.names import (
 )
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     SchemaResource,
@@ -65,6 +67,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     """
     left_out: dict[str, str] = {**_undeclarable(live, namespace), **dict(_unfit(live, namespace))}
     left_out |= _odd_roles(live, namespace)
+    left_out |= _functions(live, namespace)
     excluded: set[str] = set()
     while True:
         seen = _unowned_objects(live, namespace, excluded)
@@ -84,6 +87,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
         if local not in members:
             left_out.setdefault(f"topic.{topic.name}", _why_not(local))
     left_out.update(_odd_subscriptions(seen, families))
+    left_out |= {address: why for address, why in _read_by_functions(live) if address in left_out}
     left_out.update(_hanging(live, namespace, {change.address for change in changes}, left_out))
     text = render(document(name, seen, families), left_out, findings)
     adopted = sum(isinstance(change, Adopt) for change in changes)
@@ -184,6 +188,25 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
         match found.resource:
             case GrantResource(target=target, role=role) if target == namespace and (why := _why_not_role(role)):
                 yield address, f"its role: {why}"
+
+
+def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
+    """Address -> reason for each function without an owner: a file needs its package, which Pulsar never shows."""
+    why = live.unread_functions.get(namespace, NO_WORKER)
+    found = {} if why == NO_WORKER else {f"namespace.{namespace} functions": f"they cannot be read: {why}"}
+    for address, one in live.objects.items():
+        function = one.resource
+        is_here = isinstance(function, FunctionResource) and function.namespace == namespace
+        if is_here and claim(address, one, live).owner is None:
+            found[address] = "Pulsar does not show its package: declare it under `functions`, and --adopt it"
+    return found
+
+
+def _read_by_functions(live: Live) -> Iterator[tuple[Address, str]]:
+    for found in live.objects.values():
+        if isinstance(function := found.resource, FunctionResource):
+            for topic in function.inputs:
+                yield f"subscription.{topic}/{function.subscription}", f"{function.address} reads by it"
 
 
 def _why_not_role(role: str) -> str | None:

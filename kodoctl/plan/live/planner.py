@@ -27,6 +27,7 @@ from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     Resource,
@@ -85,6 +86,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         names=frozenset(names),
         schemas=frozenset(r for r in found if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
+        functions=frozenset(r.namespace for r in found if isinstance(r, FunctionResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 
@@ -130,7 +132,8 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     read whole only if a change concerns all its topics, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
-    topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
+    kinds = TenantResource | FunctionResource
+    topics = [topic_of(one) for one in touched if not isinstance(one, kinds)]
     declared = frozenset(topic for topic in topics if topic is not None)
     only = None if None in topics else declared
     return replace(_scope(touched, own, names), declared=declared, named=_named_policies(touched), only=only)

@@ -31,6 +31,7 @@ _LASTING: Final = (
     "No such ledger exists",  # what BookKeeper lost, or somebody deleted: of a topic, or of its schema
     "No such entry",
 )
+FUNCTIONS: Final = "v3/functions/"  # begins the paths of functions, which version 2 of the API has in another form
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -136,10 +137,11 @@ class Admin(Protocol):
     ) -> Reply:
         """Sends one call and blocks until its reply, which may be a refusal.
 
-        `path` is below `/admin/v2/`; `body` is encoded as JSON. As long as `waits` allows, a read is sent again if its
-        answer is transient or the connection breaks; then the transient answer is returned. A write is sent again only
-        if no broker can have carried it out: its transient answer is returned at once. `patient` False: that of a read
-        is, too, for requests that may fail for ever because of data that others wrote.
+        `path` is below `/admin/v2/`, one that begins with FUNCTIONS below `/admin/`; `body` is encoded as JSON, bytes
+        are sent as they are. As long as `waits` allows, a read is sent again if its answer is transient or the
+        connection breaks; then the transient answer is returned. A write is sent again only if no broker can have
+        carried it out: its transient answer is returned at once. `patient` False: that of a read is, too, for requests
+        that may fail for ever because of data that others wrote.
 
         `condition` is called right before each request is sent, after all waiting, and for redirected requests as well.
         If it raises, the request is not sent and the exception is raised here. Raises LostReplyError if the result of a
@@ -201,6 +203,11 @@ def partition_path(topic: TopicName, index: int) -> str:
 def namespace_path(namespace: NamespaceName) -> str:
     """Path of a namespace below `/admin/v2/`, `namespaces/tenant/namespace`."""
     return f"namespaces/{namespace}"
+
+
+def functions_path(namespace: NamespaceName, name: str = "") -> str:
+    """Path of a function below `/admin/`; of all functions of the namespace if `name` is ""."""
+    return f"{FUNCTIONS}{namespace}{name and f'/{path_part(name)}'}"
 
 
 def schema_path(topic: TopicName) -> str:

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.adaptive_limit import AdaptiveConcurrencyLimit
-from kodoctl.pulsar.admin.admin import NOT_SENT, Reply, RequestCount, no_condition
+from kodoctl.pulsar.admin.admin import FUNCTIONS, NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.admin.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.connection.credentials import trust
@@ -125,7 +125,7 @@ class HttpAdmin:
         patient: bool = True,
     ) -> Reply:
         """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one."""
-        data = None if body is NOT_SENT else json.dumps(body).encode()
+        data = None if body is NOT_SENT else body if isinstance(body, bytes) else json.dumps(body).encode()
         request = _Request(method, path, data, content_type, condition, patient)
         with self._waits.during(f"{request}: no answer yet") as wait:
             return self._until_answered(request, query, wait)
@@ -175,7 +175,7 @@ class HttpAdmin:
         return wait.again(f"{request}: no answer of {silence}", limit)
 
     def _send(self, request: _Request, query: dict[str, str] | None, address: str) -> Reply:
-        first = f"{address}/admin/v2/{request.path}"
+        first = f"{address}/admin/{'' if request.path.startswith(FUNCTIONS) else 'v2/'}{request.path}"
         if query:
             first = f"{first}?{urlencode(query)}"
         url, via, asked_again = first, None, False

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.topology.names import partition_number
-from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import Address, FunctionResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of the topics and subscriptions among `addresses`, in several threads. Each address must be in
-    `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request per
-    partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
+    """Reads the evidence of the topics, subscriptions and functions among `addresses`, in several threads. Each address
+    must be in `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request
+    per partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -41,6 +42,8 @@ def _read_evidence(admin: Admin, live: Live, address: Address, *, ledgers: bool)
         case SubscriptionResource(topic=topic, name=name):
             stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
             return None if stats is None else _of_subscription(admin, topic, name, stats)
+        case FunctionResource() as function:
+            return function_evidence(admin, function)
         case _:
             return None
 
@@ -61,6 +64,29 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
         clients=tuple(sorted({*_producers(stats), *(client for e in each for client in e.clients)})),
         last_publish=max((int(p.get("lastPublishTimeStamp") or 0) for p in _parts(stats).values()), default=0),
         ledgers=tuple(_ledgers(admin, topic, _parts(stats))) if ledgers else (),
+    )
+
+
+def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
+    """Reads the evidence of the subscription of a function, summed over its inputs. If one cannot be read, only `unread`
+    is set.
+    """
+    each = []
+    try:
+        for topic in function.topics:
+            if topic.full in function.inputs:
+                stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
+                if stats is not None:
+                    each.append(_of_subscription(admin, topic, function.subscription, stats))
+    except ClusterError as problem:
+        return Evidence(unread=problem.diagnostics[0].detail)
+    return Evidence(
+        entries=sum(one.entries for one in each),
+        messages=sum(one.messages or 0 for one in each) or None,
+        at_least=any(one.at_least for one in each),
+        bytes=sum(one.bytes for one in each),
+        oldest=min((one.oldest for one in each if one.oldest), default=None),
+        clients=tuple(sorted({client for one in each for client in one.clients})),
     )
 
 

@@ -22,6 +22,7 @@ from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
@@ -69,6 +70,7 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
+    functions: frozenset[NamespaceName] = frozenset()  # namespaces in which the files or the changes have functions
     bookies: bool = False  # whether their number matters
     named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
@@ -90,6 +92,7 @@ class _Reading:
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
     undeclarable: dict[str, str] = field(default_factory=dict)
+    unread_functions: dict[NamespaceName, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -107,13 +110,19 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
+        for namespace in sorted(_with_functions(namespaces, reading, scope)):
+            found = read_functions(admin, namespace)
+            if isinstance(found, str):
+                reading.unread_functions[namespace] = found
+            else:
+                _add(reading, found)
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
             resources = [one.resource for one in reading.objects.values()]
             topics = [one for one in resources if isinstance(one, TopicResource) and one.name not in reading.unread]
-            for found in pool.map(lambda topic: termination(admin, topic.name, topic.partitions), topics):
-                reading.undeclarable |= found
+            for settings in pool.map(lambda topic: termination(admin, topic.name, topic.partitions), topics):
+                reading.undeclarable |= settings
     return Live(
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
@@ -129,6 +138,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unseen=frozenset(reading.unseen),
         unread=reading.unread,
         undeclarable=reading.undeclarable,
+        unread_functions=reading.unread_functions,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -207,6 +217,19 @@ class _Reader:
 def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
     for one in found:
         reading.objects[one.resource.address] = one
+
+
+def _with_functions(
+    namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
+) -> Iterator[NamespaceName]:
+    """Namespaces whose functions are read: those of the scope, and those in which our ledgers list some. An import reads
+    all, where a worker answers.
+    """
+    for namespace in namespaces:
+        ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
+        owned = any(address.startswith("function.") for entry in ours for address in entry.owned)
+        if namespace in scope.functions or owned or scope.everything:
+            yield namespace
 
 
 def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:

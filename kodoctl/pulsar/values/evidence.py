@@ -16,6 +16,8 @@ class Evidence:
     `NAME@ADDRESS` of each connected client, with ` as ROLE` if the broker tells its role. `last_publish`: 0 for never,
     and for a subscription. `ledgers`: (closing time, bytes) of each stored ledger, if they were read; time 0: still
     open. Pulsar deletes data by whole ledgers.
+
+    Those of a function are of its subscription on all of its inputs; `unread`: the reason why they are not known.
     """
 
     entries: int = 0
@@ -28,3 +30,4 @@ class Evidence:
     clients: tuple[str, ...] = ()
     last_publish: int = 0
     ledgers: tuple[tuple[int, int], ...] = ()
+    unread: str = ""

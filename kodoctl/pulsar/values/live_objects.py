@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.topology.resources import Address, Resource, TopicResource, database_of
+from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
+NO_WORKER: Final = "the cluster has no function worker"  # why functions are unread, and nobody need have any
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
@@ -109,6 +110,20 @@ class DatabaseFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """Instances of a function. `instances`, `running`: their numbers, None if the worker did not answer; `error`: of one
+    that does not run, "" for none; `cleans_up`: its subscription is deleted with it; `has_foreign_options`: its runtime
+    options are a text of a form that leaves no room for a marker.
+    """
+
+    instances: int | None = None
+    running: int | None = None
+    error: str = ""
+    cleans_up: bool = True
+    has_foreign_options: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
     None without one; a publication's also has the place of an owner elsewhere; `facts`: figures about its use.
@@ -116,7 +131,7 @@ class LiveObject:
 
     resource: Resource
     marker: str | None = None
-    facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | None = None
+    facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | FunctionFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
 
     @property
@@ -151,6 +166,7 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
+    unread_functions: Mapping[NamespaceName, str] = field(default_factory=dict)  # why not all of them are known there
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
@@ -165,9 +181,11 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
-        """True for a publication or a slot in a database that was not read, or could not be: nobody can tell whether it
-        exists.
+        """True for a publication or a slot in a database that was not read, or could not be, and for a function of a
+        namespace whose functions could not be read: nobody can tell whether it exists.
         """
+        if address.startswith("function."):
+            return namespace_of_address(address) in self.unread_functions
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 

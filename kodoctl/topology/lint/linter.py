@@ -15,6 +15,7 @@ from kodoctl.topology.lint.rules import (
     concurrency,
     exclusivity,
     flow,
+    functions,
     lanes,
     naming,
     payloads,
@@ -39,6 +40,7 @@ _LOADED = (
     routes,
     exclusivity,
     change_data,
+    functions,
 )  # imported, they register
 
 

@@ -28,6 +28,7 @@ from kodoctl.topology.model.field_types import (
     optional_like,
     wrong_value,
 )
+from kodoctl.topology.model.function import Function
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.source import Source
 from kodoctl.topology.model.subscription import (
@@ -390,6 +391,11 @@ class Topology(FileModel):
         examples=[{"shop-db": {"database": "SHOP_DATABASE_URL", "tables": {"public.orders": {"topic": "orders"}}}}],
     )
     """Databases whose committed changes become messages, by name."""
+    functions: dict[Text, Function] = Field(
+        default_factory=dict,
+        examples=[{"enrich": {"package": "builtin://enrich", "inputs": ["orders"], "output": "shipments"}}],
+    )
+    """Pulsar Functions between topics, by name; they need a cluster with a function worker."""
     environments: dict[Text, dict[str, Any]] = Field(
         default_factory=dict, examples=[{"prod": {"production": True, "defaults": {"partitions": 16}}}]
     )

@@ -88,6 +88,11 @@ def line(number: int, column: int) -> dict[str, Any]:
     return {"file": FILE, "line": number, "column": column}
 
 
+def test_settings_of_a_function_are_shown_as_a_map() -> None:
+    body = "topics: {J: {}}\nfunctions: {f: {package: 'builtin://f', inputs: [J], config: {a: {b: 1}}}}\n"
+    assert expansion_document([expanded(body)], None)["resources"]["function.kodo/trade/f"]["config"] == {"a": {"b": 1}}
+
+
 def test_every_value_has_a_line_or_a_reason() -> None:
     assert resource("topic.persistent://kodo/trade/J", explain=True)["explain"] == {
         "partitions": line(13, 17),

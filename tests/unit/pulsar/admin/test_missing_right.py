@@ -25,6 +25,8 @@ ADMIN = "an admin role of the Pulsar tenant kodo (`admin_roles` of `create_tenan
         ("GET", "schemas/kodo/trade/orders/schema", ADMIN),
         ("PUT", "tenants/kodo", "a super-user (`superUserRoles` of the brokers)"),
         ("GET", "clusters", "a super-user"),
+        ("GET", "v3/functions/kodo/trade", "functions on kodo/trade (`namespace_grants: {ROLE: [functions]}`"),
+        ("PUT", "v3/functions/kodo/trade/a", "functions on kodo/trade"),
         ("GET", "namespaces", "a super-user"),
     ],
 )

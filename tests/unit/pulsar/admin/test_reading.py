@@ -333,6 +333,7 @@ def _live(**answers: Any) -> Book:
             "persistent_acme_ns": parts,
             **{f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), None) for name in "JK"},
             "namespaces_acme_kodoctl": 404,
+            "v3_functions_acme_ns": [],
             **answers,
         },
     )

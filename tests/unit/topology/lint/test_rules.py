@@ -23,6 +23,13 @@ def source(table: str, topic: str = "", name: str = "db") -> str:
     return f"topics: {{orders: {{{topic}}}}}\nsources: {{{name}: {{database: DB_URL, tables: {{{table}}}}}}}\n"
 
 
+def function(settings: str, name: str = "enrich") -> str:
+    """A ground topic with a subscription, another one, and a function with its package."""
+    package = "" if "package:" in settings else "package: 'builtin://enrich', "
+    topics = "topics: {orders: {subscriptions: {billing: {}}}, shipments: {}}\n"
+    return f"{topics}functions: {{{name}: {{{package}{settings}}}}}\n"
+
+
 def flow(*ways: str) -> str:
     """Ground topics with subscriptions that send to others: `a.s>b,c`; § stands before the key that sends."""
     sends: dict[str, dict[str, str]] = {}
@@ -260,6 +267,18 @@ CASES = [
     ("K110", source("public.o: {topic: orders}", name="§a/b"), "source 'a/b': it holds '/'", source("public.o: {topic: orders}", name="a.b")),
     ("K110", source("public.o: {topic: orders}", name="§" + "x" * 53), "64 characters: PostgreSQL takes 63", source("public.o: {topic: orders}", name="x" * 52)),
     ("K110", source("public.o: {topic: orders}", name="a-b: {database: X, tables: {s.t: {topic: orders}}}, §a.b"), "its slot would be kodo_trade_a_b, as that of the source at topologies/trade.yaml:6:11: rename one", source("public.o: {topic: orders}", name="a-b: {database: X, tables: {s.t: {topic: orders}}}, a.c")),
+    # K112
+    ("K112", function("inputs: [orders]", name="§a b"), "function 'a b': it holds ' '", function("inputs: [orders]", name="a.b")),
+    ("K112", function("inputs: [§order]"), "'order' is no topic of this file; did you mean 'orders'?", function("inputs: [orders]")),
+    ("K112", function("inputs: [orders], output: §x"), "'x' is no topic of this file; write TENANT/NAMESPACE/TOPIC", function("inputs: [orders], output: shipments")),
+    ("K112", function("inputs: [§a/b]"), "'a/b' is no topic: write TENANT/NAMESPACE/TOPIC", function("inputs: [a/b/c]")),
+    ("K112", function("inputs: [kodo/trade/orders], output: §orders"), "it would read what it writes, which Pulsar refuses: persistent://kodo/trade/orders", function("inputs: [orders], output: kodo/trade/x")),
+    ("K112", function("inputs: [orders], subscription: §billing"), "workers read orders by 'billing'", function("inputs: [orders], subscription: enrich")),
+    ("K112", function("inputs: [kodo/trade/orders], package: 'file:///x.jar'", name="§enrich"), "function 'enrich' needs its `class`", function("inputs: [orders], package: 'file:///x.jar', class: a.B")),
+    ("K112", function("inputs: [orders], runtime: python, class: a.B, package: 'file:///x', guarantees: §effectively_once"), "python functions have no effectively_once", function("inputs: [orders], package: 'file:///x', class: a.B, guarantees: effectively_once")),
+    ("K112", function("inputs: [orders], runtime: go, package: §builtin://x"), "a builtin function is Java, this one is go", function("inputs: [orders], runtime: go, package: 'file:///x'")),
+    # K113
+    ("K113", function("inputs: [orders], config: {db: {§password: x}, rate: 1}"), "db.password of function 'enrich' stands in the file", function("inputs: [orders], config: {db: {user: x}}")),
     # K111
     ("K111", source("§public.o: {topic: orders}", "message_properties: {uid: required}"), "no column gives 'uid', and orders requires it: write `properties: {uid: COLUMN}`", source("public.o: {topic: orders, properties: {uid: u}}", "message_properties: {uid: required}")),
     ("K111", source("public.o: {topic: orders, §properties: {a: a}}", "fair_by: uid, message_properties: {a: optional}"), "no column gives 'uid', and orders is fair by it", source("public.o: {topic: orders}", "fair_by: key")),
@@ -355,6 +374,15 @@ def test_slots_of_two_topologies_have_different_names() -> None:
 
 def test_a_source_of_an_unknown_topic_is_not_judged_by_its_properties() -> None:
     assert codes_in(source("public.o: {topic: other, properties: {a: a}}", "fair_by: key")) == ["K110"]
+
+
+def test_two_files_cannot_declare_the_same_function() -> None:
+    (finding,) = found_in(
+        function("inputs: [orders]"),
+        f"{SECOND}topics: {{}}\nfunctions: {{enrich: {{package: 'builtin://x', inputs: [a/b/c]}}}}\n",
+    )
+    assert (finding.code, finding.where and finding.where.file) == ("K112", "topologies/other1.yaml")
+    assert "trade declares function.kodo/trade/enrich too" in finding.detail
 
 
 def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:

@@ -1,0 +1,130 @@
+"""Writes to functions: create, update, mark and delete one. Each reads the function first, and again until it shows the
+effect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kodoctl.apply.deletes import refuse_stranger
+from kodoctl.plan.field_diff import function_fields
+from kodoctl.protocol.properties import OWNER_PROPERTY
+from kodoctl.pulsar.admin.admin import Admin, functions_path, must
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.topic_stats import read_topic
+from kodoctl.pulsar.inventory.evidence_reader import function_evidence
+from kodoctl.pulsar.inventory.functions import multipart, options_of, read_function, request_form
+from kodoctl.pulsar.values.live_objects import FunctionFacts
+from kodoctl.text.formatting import many
+from kodoctl.topology.resources import FunctionResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Delete
+    from kodoctl.pulsar.values.live_objects import LiveObject
+
+
+def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
+    """Creates a function with the marker `owner`. Raises WriteFailedError if the worker refuses it, or if somebody
+    created it since the plan.
+    """
+    if _read(admin, function) is not None:
+        raise WriteFailedError("somebody created it since the plan: plan again")
+    if not function.package:
+        raise WriteFailedError("where its package is, is not known: declare it with its `package`")
+    _write(admin, function, owner, {}, None)
+
+
+def update_function(admin: Admin, before: FunctionResource, after: FunctionResource, owner: str) -> None:
+    """Updates a function, which restarts its instances, and sets its marker to `owner`. Raises WriteFailedError if it
+    changed since the plan, or if the worker refuses the update.
+    """
+    now = _read(admin, before)
+    if now is None or now.resource != before:
+        raise WriteFailedError("somebody changed it since the plan: plan again")
+    _write(admin, after, owner, _options(admin, before), before)
+
+
+def mark_function(admin: Admin, function: FunctionResource, owner: str) -> None:
+    """Sets the marker of a function to `owner`, which restarts its instances. Raises WriteFailedError."""
+    marked = {**_options(admin, function), OWNER_PROPERTY: owner}
+    body, kind = multipart({"functionConfig": json.dumps({"customRuntimeOptions": json.dumps(marked, sort_keys=True)})})
+
+    def is_marked() -> bool:
+        now = _read(admin, function)
+        return now is not None and now.marker == owner
+
+    path = functions_path(function.namespace, function.name)
+    write_confirmed(admin, "PUT", path, body, content_type=kind, done=is_marked)
+
+
+def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
+    """Deletes a function, and with it its subscription if Pulsar does that for this one; a function that no longer exists
+    is no error. `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss. Raises
+    WriteFailedError if it has another owner, or instances or unread messages that were not allowed.
+    """
+    function = change.before
+    assert isinstance(function, FunctionResource)
+
+    def look() -> Mapping[str, str] | None:
+        now = _read(admin, function)
+        if now is None:
+            return None
+        refuse_stranger(now.marker, marker)
+        assert isinstance(now.facts, FunctionFacts)
+        if not allowed:
+            _refuse_use(admin, function, now.facts)
+        return {}
+
+    now = _read(admin, function)
+    delete(admin, functions_path(function.namespace, function.name), look, final=frozenset({404}))
+    if not poll_until(lambda: _read(admin, function) is None):
+        raise WriteFailedError("the worker did not delete it")
+    if now is not None and isinstance(now.facts, FunctionFacts) and now.facts.cleans_up:
+        poll_until(lambda: not any(_has_subscription(admin, function)))  # its topics may be deleted next
+
+
+def _refuse_use(admin: Admin, function: FunctionResource, facts: FunctionFacts) -> None:
+    """Raises WriteFailedError if instances run, or messages wait, or nobody knows."""
+    if facts.running != 0:
+        running = "whether instances run is not known" if facts.running is None else "instances run"
+        raise WriteFailedError(f"{running}: plan again and allow it")
+    evidence = function_evidence(admin, function) if facts.cleans_up else None
+    if evidence is not None and (evidence.entries or evidence.unread):
+        waiting = evidence.unread or many(evidence.entries, "unread entry", "unread entries")
+        raise WriteFailedError(f"its subscription: {waiting}, which nobody allowed to destroy: plan again")
+
+
+def _has_subscription(admin: Admin, function: FunctionResource) -> list[bool]:
+    readings = [read_topic(admin, topic) for topic in function.topics if topic.full in function.inputs]
+    return [any(one.name == function.subscription for one in found.subscriptions) for found in readings if found]
+
+
+def _write(
+    admin: Admin, function: FunctionResource, owner: str, options: Mapping[str, object], before: FunctionResource | None
+) -> None:
+    body, kind = request_form(function, owner, options, before)
+
+    def is_done() -> bool:
+        now = _read(admin, function)
+        if now is None or now.marker != owner or not isinstance(now.resource, FunctionResource):
+            return False
+        return not function_fields(function, now.resource)
+
+    path = functions_path(function.namespace, function.name)
+    write_confirmed(admin, "POST" if before is None else "PUT", path, body, content_type=kind, done=is_done)
+    if not poll_until(is_done):
+        raise WriteFailedError("written, and the worker does not show it as it was written: plan again")
+
+
+def _options(admin: Admin, function: FunctionResource) -> dict[str, object]:
+    reply = admin.call("GET", functions_path(function.namespace, function.name))
+    found = options_of(must(reply, f"reading {function.address}"))
+    if found is None:
+        raise WriteFailedError("its customRuntimeOptions are no JSON object, so that kodoctl cannot mark it")
+    return found
+
+
+def _read(admin: Admin, function: FunctionResource) -> LiveObject | None:
+    return read_function(admin, function.namespace, function.name)

@@ -1,0 +1,86 @@
+# pure: every branch is tested
+"""Functions: those that could not be read (K451) or do not run (K452), and what the deletion of one would lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import Diagnostic, error, note, warning
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
+from kodoctl.text.formatting import age_text, many, size_text
+from kodoctl.topology.resources import FunctionResource, namespace_of_address
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.evidence import Evidence
+    from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.topology.names import NamespaceName
+
+FUNCTIONS_UNREAD: Final = "functions could not be read"
+STOPPED: Final = "a function that does not run"
+
+
+def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields a finding (K451) for each namespace with functions of these files or topologies that could not be read: a
+    warning, because the rest can be carried out; an error for a destroy, which would leave them running.
+    """
+    for namespace, why in sorted(live.unread_functions.items()):
+        where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, namespace)), None)
+        ours = (entry for entry in live.entries if entry.name in desired.all_names)
+        if where is None and not any(_is_in(address, namespace) for entry in ours for address in entry.owned):
+            continue
+        if desired.destroyed:
+            detail = (
+                f"{namespace}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
+            )
+            yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
+        else:
+            detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
+            advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
+            yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
+
+
+def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields a finding (K452) for each declared function with fewer running instances than it has: a warning if the
+    worker names an error, else a note, because somebody may have stopped it.
+    """
+    for address, wanted in sorted(desired.objects.items()):
+        found = live.objects.get(address)
+        match found.facts if found else None:
+            case FunctionFacts(instances=int() as all_, running=int() as running, error=text) if running < all_:
+                detail = f"{address}: {running} of {many(all_, 'instance')} running"
+                if text:
+                    yield warning("K452", STOPPED, f"{detail}: {text}", wanted.where)
+                else:
+                    yield note("K452", STOPPED, detail, wanted.where)
+            case _:
+                pass
+
+
+def _is_in(address: str, namespace: NamespaceName) -> bool:
+    return address.startswith("function.") and namespace_of_address(address) == namespace
+
+
+def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
+    """Texts of the loss by the deletion of a function: unread messages of its subscription, and running instances; []
+    for none. `now`: ms since the epoch.
+    """
+    stake = []
+    if facts.cleans_up and found.unread:
+        stake.append(f"its subscription {function.subscription} goes with it, unread messages unknown: {found.unread}")
+    elif facts.cleans_up and found.entries:
+        least = "at least " if found.at_least else ""
+        count = (
+            many(found.messages, "unread message")
+            if found.messages
+            else many(found.entries, "unread entry", "unread entries")
+        )
+        age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
+        size = size_text(found.bytes)
+        stake.append(f"its subscription {function.subscription} goes with it: {least}{count} ({size}{age})")
+    if facts.running is None:
+        stake.append("whether instances run is not known")
+    elif facts.running:
+        stake.append(f"{many(facts.running, 'instance')} running")
+    return stake

@@ -1,0 +1,141 @@
+"""A broker of one's own with a function worker, whose functions run in its threads, and a package for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from kodoctl.dev import jars, java, node_config, process, readiness, versions
+from kodoctl.dev.progress import quiet
+from tests.brokers.broker import CACHE, VERSION, Broker
+from tests.brokers.workspace import Workspace, isolated
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
+
+_PACKAGES = "org.apache.pulsar.packages.management.storage.filesystem.FileSystemPackagesStorageProvider"
+_MEMORY = java.Memory(128, 384, 384)
+_NEEDS = {  # of the shipped functions_worker.yml, what has no default in the code
+    "functionMetadataTopicName": "metadata",
+    "functionAssignmentTopicName": "assignments",
+    "clusterCoordinationTopicName": "coordinate",
+    "pulsarFunctionsNamespace": "public/functions",
+    "pulsarFunctionsCluster": "standalone",
+    "schedulerClassName": "org.apache.pulsar.functions.worker.scheduler.RoundRobinScheduler",
+    "functionRuntimeFactoryClassName": "org.apache.pulsar.functions.runtime.thread.ThreadRuntimeFactory",
+    "functionRuntimeFactoryConfigs": "{threadGroupName: functions}",
+    "additionalEnabledFunctionsUrlPatterns": "['.*']",
+    "failureCheckFreqMs": 30_000,
+    "rescheduleTimeoutMs": 60_000,
+    "instanceLivenessCheckFreqMs": 30_000,
+    "topicCompactionFrequencySec": 1800,
+    "metricsSamplingPeriodSec": 60,
+    "workerListProbeIntervalSec": 60,
+    "rebalanceCheckFreqSec": -1,
+    "initialBrokerReconnectMaxRetries": 60,
+    "assignmentWriteMaxRetries": 60,
+}
+_ECHO = """\
+public class Echo implements java.util.function.Function<String, String> {
+    public String apply(String text) { return text + "!"; }
+}
+"""
+
+
+class FunctionBroker(Broker):
+    """A broker with a function worker. `package`: URL of a jar with the class `Echo`, which adds an exclamation mark."""
+
+    package: str = ""
+
+    def functions(self, method: str, path: str, **parts: str) -> requests.Response:
+        """A plain call about functions; `parts` are those of its form: `config` is JSON, `url` names the package."""
+        names = {"config": ("functionConfig", "application/json"), "url": ("url", "text/plain")}
+        files = {names[name][0]: (None, text, names[name][1]) for name, text in parts.items()}
+        url = f"{self.admin_url}/admin/v3/functions/{path}"
+        return requests.request(method, url, files=files or None, timeout=60)
+
+
+def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) -> list[str]:
+    """The command that starts it in `folder`; writes its configuration there."""
+    version = versions.exact(VERSION)
+    found = java.find(os.environ, versions.java_needed(version))
+    classpath = jars.ensure(CACHE, version, os.environ, quiet)
+    own = {
+        "functionsWorkerEnabled": "true",
+        "functionsWorkerEnablePackageManagement": "true",
+        "enablePackagesManagement": "true",
+        "packagesManagementStorageProvider": _PACKAGES,
+    }
+    worker = {
+        **_NEEDS,
+        "workerId": "worker",
+        "workerHostname": "127.0.0.1",
+        "workerPort": admin,
+        "pulsarServiceUrl": f"pulsar://127.0.0.1:{broker}",
+        "pulsarWebServiceUrl": f"http://127.0.0.1:{admin}",
+        "downloadDirectory": folder / "scratch/downloads",
+    }
+    parts = java.arguments(found.feature, classpath, scratch=folder / "scratch", bookie_port=bookie)
+    start = parts.index("-cp")
+    parts = [*java.options(found.feature, folder / "scratch", _MEMORY), *parts[start:]]
+    parts.remove("--no-functions-worker")
+    parts[parts.index("rocksdb:data/metadata")] = (
+        f"rocksdb://{folder}/data/metadata"  # without // it counts as ZooKeeper
+    )
+    parts += ["--functions-worker-conf", "conf/functions_worker.yml"]
+    texts = {
+        "standalone.conf": settings + "".join(f"{key}={value}\n" for key, value in own.items()),
+        "functions_worker.yml": "".join(f"{key}: {value}\n" for key, value in worker.items()),
+        "log4j2.xml": node_config.packaged_text("log4j2.xml"),
+        "logging.properties": "handlers=\n",
+        "java.args": java.argument_file(parts),
+    }
+    for name, text in texts.items():
+        (folder / "conf" / name).write_text(text, encoding="utf-8")
+    return [str(found.program), "@conf/java.args"]
+
+
+def _package(folder: Path) -> str:
+    source = folder / "Echo.java"
+    source.write_text(_ECHO, encoding="utf-8")
+    for command in (["javac", "--release", "17", source.name], ["jar", "cf", "echo.jar", "Echo.class"]):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return (folder / "echo.jar").as_uri()
+
+
+@pytest.fixture(scope="module")
+def function_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FunctionBroker]:
+    """One broker with a worker for all tests of a module."""
+    folder = tmp_path_factory.mktemp("worker")
+    for name in ("conf", "data", "logs", "scratch"):
+        (folder / name).mkdir()
+    ports = unusual_ports()
+    command = _command(
+        folder, ports.admin, ports.broker, ports.bookie, node_config.render(ports, str(folder / "scratch"))
+    )
+    found = FunctionBroker(f"http://127.0.0.1:{ports.admin}", f"pulsar://127.0.0.1:{ports.broker}")
+    found.package = _package(folder)
+    running = process.start_detached(command, folder=folder, output=folder / "logs/console.log", environ=os.environ)
+    try:
+        target = readiness.ReadinessTarget(found.admin_url, None, str(folder / "scratch"))
+        eventually(lambda: readiness.not_ready([target]) is None, within=240.0, every=0.5)
+        eventually(lambda: found.functions("GET", "public/default").ok, within=120.0, every=0.5)
+        yield found
+    finally:
+        if running is not None:
+            process.stop(running, patience=20)
+
+
+@pytest.fixture
+def functions(function_broker: FunctionBroker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workspace]:
+    """A folder and a Pulsar tenant of one's own on the broker with a worker."""
+    tenant = f"f{abs(hash(request.node.nodeid)) % 10**8}"
+    function_broker.tenant(tenant)
+    with isolated(tmp_path):
+        found = Workspace(function_broker, tmp_path, tenant)
+        yield found
+        found.end_processes()

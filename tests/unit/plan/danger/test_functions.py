@@ -1,0 +1,90 @@
+"""What the deletion of a function would lose, and functions that nobody could read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.plan.danger.data_loss import DangerRules
+from kodoctl.plan.danger.evidence import evidence_wanted
+from kodoctl.plan.danger.functions import deletion_stake
+from kodoctl.pulsar.values.evidence import Evidence
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from tests.samples.inventories import HERE, NOW, applied, changed, empty, planned, topology, wanted
+from tests.unit.plan.test_function_plans import ENRICH, PLAIN, declared, there
+
+STOPPED = FunctionFacts(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "found", "texts"),
+    [
+        (STOPPED, Evidence(), []),
+        (FunctionFacts(2, 2), Evidence(), ["2 instances running"]),
+        (FunctionFacts(), Evidence(), ["whether instances run is not known"]),
+        (STOPPED, Evidence(unread="it is gone"), ["its subscription acme/ns/enrich goes with it, unread messages unknown: it is gone"]),
+        (STOPPED, Evidence(2, 7, bytes=2048, oldest=NOW - 60_000), ["its subscription acme/ns/enrich goes with it: 7 unread messages (2KiB, the oldest 1 min old)"]),
+        (STOPPED, Evidence(2, 7, at_least=True), ["its subscription acme/ns/enrich goes with it: at least 7 unread messages (0B)"]),
+        (STOPPED, Evidence(2), ["its subscription acme/ns/enrich goes with it: 2 unread entries (0B)"]),
+        (replace(STOPPED, cleans_up=False), Evidence(2, 7, unread="x"), []),
+    ],
+)  # fmt: skip
+def test_the_stake_of_a_deletion(facts: FunctionFacts, found: Evidence, texts: list[str]) -> None:
+    assert deletion_stake(ENRICH, facts, found, NOW) == texts
+
+
+def test_a_deletion_with_a_stake_needs_its_address() -> None:
+    live = there(declared())
+    changes = planned(wanted(PLAIN), live).changes
+    assert list(evidence_wanted(changes, live)) == [ENRICH.address]
+    (change,) = changes
+    assert [(one.code, one.severity) for one in change.about.dangers] == [("K401", Severity.ERROR)]
+    assert change.about.evidence["running"] == 1
+    (change,) = planned(wanted(PLAIN), live, destroy=[ENRICH.address]).changes
+    assert change.about.dangers[0].severity is Severity.WARNING
+    idle = changed(live, LiveObject(ENRICH, "trade", STOPPED))
+    (change,) = planned(wanted(PLAIN), idle).changes
+    assert not change.about.dangers
+    judged = DangerRules(frozenset(), idle, {ENRICH.address: Evidence(1)}, frozenset(), NOW).judge([change])
+    assert "1 unread entry" in judged[0].about.dangers[0].detail
+    assert judged[0].about.evidence["entries"] == 1
+
+
+@pytest.mark.parametrize(("why", "says"), [(NO_WORKER, "functionsWorkerEnabled=true"), ("403", "403")])
+def test_functions_that_nobody_read_are_left_alone(why: str, says: str) -> None:
+    fresh = replace(empty(), unread_functions={HERE: why})
+    plan = planned(declared(), fresh)
+    (finding,) = (one for one in plan.findings if one.code == "K451")
+    assert finding.severity is Severity.WARNING
+    assert says in finding.detail
+    assert ENRICH.address not in {change.address for change in plan.changes}
+    gone = changed(replace(there(declared()), unread_functions={HERE: why}), without=[ENRICH.address])
+    plan = planned(wanted(PLAIN), gone)
+    assert "K451" in {one.code for one in plan.findings}
+    assert plan.empty, "it may be there"
+
+
+@pytest.mark.parametrize(
+    ("facts", "severity"),
+    [(STOPPED, Severity.NOTE), (replace(STOPPED, error="no class"), Severity.WARNING), (FunctionFacts(1, 1), None), (FunctionFacts(), None)],
+)  # fmt: skip
+def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity: Severity | None) -> None:
+    plan = planned(declared(), changed(there(declared()), LiveObject(ENRICH, "trade", facts)))
+    assert plan.empty
+    assert [(one.code, one.severity) for one in plan.findings] == ([("K452", severity)] if severity else [])
+    assert all(facts.error in one.detail for one in plan.findings)
+
+
+def test_functions_of_nobody_matter_to_nobody() -> None:
+    live = replace(applied(wanted(PLAIN)), unread_functions={HERE: NO_WORKER})
+    assert not planned(wanted(PLAIN), live).findings
+
+
+def test_a_destroy_needs_to_see_them() -> None:
+    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    nothing = replace(wanted(topology("{}", name="other")), expansions=(), objects={}, destroyed=frozenset({"trade"}))
+    (finding,) = (one for one in planned(nothing, live).findings if one.code == "K451")
+    assert finding.severity is Severity.ERROR
+    assert "go on running" in finding.detail

@@ -1,0 +1,255 @@
+"""Functions in a plan: compared, owned by marker and ledger, ordered by their topics, unknown where nobody could look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
+from kodoctl.plan.diff import Allowances, diff, with_namespaces
+from kodoctl.plan.git_baseline import Baseline
+from kodoctl.plan.history import Applied
+from kodoctl.plan.importing.import_planner import import_namespace
+from kodoctl.plan.inventory import Desired
+from kodoctl.plan.plan import make_plan
+from kodoctl.plan.schedule import schedule
+from kodoctl.plan.staleness import of_others, staleness, unknown_objects
+from kodoctl.plan.undo import backwards
+from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.pulsar.values.live_objects import FunctionFacts, Live, LiveObject
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import FunctionResource, NamespaceResource, SubscriptionResource, TopicResource
+from tests.samples.inventories import (
+    HERE,
+    NOW,
+    applied,
+    changed,
+    difference,
+    empty,
+    live,
+    planned,
+    planned_part,
+    said,
+    topology,
+    wanted,
+    with_ledger,
+)
+
+TOPICS = "{orders: {}, shipments: {}}"
+PLAIN = topology(TOPICS)
+RUNNING = FunctionFacts(1, 1)
+ENRICH = FunctionResource(
+    HERE,
+    "enrich",
+    "builtin://enrich",
+    "java",
+    frozenset({"persistent://acme/ns/orders"}),
+    "acme/ns/enrich",
+    output="persistent://acme/ns/shipments",
+)
+FUNCTION = "package: 'builtin://enrich', inputs: [orders], output: shipments"
+
+
+def declared(more: str = "", function: str = FUNCTION, topics: str = TOPICS) -> Desired:
+    """A file with the function `enrich`; `more`: keys of it, after a comma."""
+    return wanted(topology(topics, f"functions: {{enrich: {{{function}{more}}}}}\n"))
+
+
+def there(side: Desired, **values: Any) -> Live:
+    """The live side after an apply, with what the worker fills in; `values`: other values of the function."""
+    found = {"class_name": "a.Enrich", "cpu": 1.0, "memory": 1 << 30, "disk": 10 << 30, **values}
+    return changed(applied(side), LiveObject(replace(ENRICH, **found), "trade", RUNNING))
+
+
+def of_function(changes: tuple[Change, ...]) -> list[Change]:
+    return [change for change in changes if change.address == ENRICH.address]
+
+
+def held(side: Live, how: OwnershipKind) -> Live:
+    """The live side in which the entry of `trade` lists the function as `how`."""
+    entry = side.ledgers[HERE]["trade"]
+    return with_ledger(side, HERE, replace(entry, owned={**entry.owned, ENRICH.address: how}))
+
+
+def test_what_the_worker_fills_in_is_no_change() -> None:
+    assert planned(declared(), empty()).changes
+    assert planned(declared(), there(declared())).empty
+
+
+def test_changed_fields_are_an_update() -> None:
+    file = declared(", class: b.C, parallelism: 3, config: {a: 1}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}")
+    (change,) = planned(file, there(declared())).changes
+    assert isinstance(change, Update)
+    assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
+    fields = {one.name: (one.before, one.after) for one in change.fields}
+    assert fields.keys() == {"class", "parallelism", "config", "cpu", "memory", "disk"}
+    assert fields["config"] == ({}, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"runtime": "go"}, "`runtime` go, the file says java"),
+        ({"inputs": frozenset({"persistent://acme/ns/x"})}, "`inputs` persistent://acme/ns/x, the file says"),
+        ({"subscription": "s"}, "`subscription` s"),
+        ({"guarantees": "manual"}, "`guarantees` manual"),
+        ({"package": "file:///x.jar"}, "`package` file:///x.jar"),
+    ],
+)
+def test_fields_that_no_update_changes_are_refused(values: dict[str, Any], says: str) -> None:
+    plan = planned(declared(), there(declared(), **values))
+    (finding,) = plan.findings
+    assert (finding.code, finding.severity) == ("K450", Severity.ERROR)
+    assert says in finding.detail
+    assert not of_function(plan.changes)
+
+
+def test_an_output_cannot_go_and_text_options_leave_no_room_for_a_marker() -> None:
+    without = declared(function="package: 'builtin://enrich', inputs: [orders]")
+    (finding,) = planned(without, there(declared())).findings
+    assert "`output` persistent://acme/ns/shipments, the file says none" in finding.detail
+    text = LiveObject(ENRICH, None, replace(RUNNING, has_foreign_options=True))
+    (finding,) = planned(declared(), changed(there(declared()), text)).findings
+    assert "customRuntimeOptions" in finding.detail
+
+
+def test_a_function_without_our_marker_is_ours_only_if_it_was_adopted() -> None:
+    bare = changed(there(declared()), LiveObject(ENRICH, None, RUNNING))
+    (adopt,) = planned(declared(), bare).changes
+    assert isinstance(adopt, Adopt)
+    (lost,) = planned(wanted(PLAIN), bare).changes
+    assert isinstance(lost, Forget)
+    assert lost.about.reason == "was made anew by somebody else"
+    adopted = held(bare, OwnershipKind.ADOPTED)
+    assert planned(declared(), adopted).empty
+    (stays,) = planned(wanted(PLAIN), adopted).changes
+    assert isinstance(stays, Forget)
+    assert stays.before is not None
+
+
+def test_an_intent_is_ours_with_the_marker_only() -> None:
+    started = held(there(declared()), OwnershipKind.INTENT)
+    (adopt,) = planned(declared(), started).changes
+    assert isinstance(adopt, Adopt)
+    assert planned(wanted(PLAIN), changed(started, LiveObject(ENRICH, None, RUNNING))).empty
+
+
+def test_an_adoption_that_would_replace_unknown_code_needs_its_address() -> None:
+    side = changed(applied(wanted(PLAIN)), LiveObject(replace(ENRICH, package=""), None, RUNNING))
+    plan = planned(declared(), side)
+    assert [one.code for one in plan.findings] == ["K417"]
+    allowed = planned(declared(), side, adopt=[ENRICH.address])
+    assert said(allowed.changes) == {("adopt", ENRICH.address), ("update", ENRICH.address)}
+    levels = [[type(step.change) for step in level] for level in schedule(allowed.changes).building]
+    assert levels == [[Adopt], [Update]]
+
+
+def test_functions_of_others_are_listed_and_their_subscriptions_are_not() -> None:
+    orders = TopicName(HERE, "orders")
+    side = changed(
+        applied(wanted(PLAIN)),
+        LiveObject(ENRICH, None, RUNNING),
+        LiveObject(SubscriptionResource(orders, ENRICH.subscription)),
+        LiveObject(SubscriptionResource(orders, "theirs")),
+    )
+    found = difference(wanted(PLAIN), side).unmanaged
+    assert found == (ENRICH.address, "subscription.persistent://acme/ns/orders/theirs")
+
+
+def test_it_is_made_after_its_topics_and_deleted_before_them() -> None:
+    building = schedule(planned(declared(), empty()).changes).building
+    place = {step.change.address: number for number, level in enumerate(building) for step in level}
+    topics = [f"topic.persistent://acme/ns/{name}" for name in ("orders", "shipments")]
+    assert place[ENRICH.address] > max(place[topic] for topic in topics)
+    gone = planned(wanted(topology("{shipments: {}}")), there(declared())).changes
+    deleting = [[step.change.address for step in level] for level in schedule(gone).deleting]
+    assert deleting == [[ENRICH.address], [topics[0]]]
+
+
+def test_a_part_of_a_plan_takes_its_topics_along() -> None:
+    plan = planned_part(declared(), empty(), ENRICH.address)
+    assert {("create", "topic.orders"), ("create", "topic.shipments"), ("create", ENRICH.address)} <= said(plan.changes)
+
+
+def test_a_namespace_with_functions_of_others_stays() -> None:
+    nothing = replace(declared(), expansions=(), objects={}, destroyed=frozenset({"trade"}))
+    side = there(declared())
+    theirs = LiveObject(replace(ENRICH, name="theirs"), None, RUNNING)
+    space = f"namespace.{HERE}"
+    for live_side, goes in ((side, True), (changed(side, theirs), False)):
+        changes = with_namespaces(diff(nothing, live_side), nothing.names, live_side).changes
+        assert (space in {change.address for change in changes if isinstance(change, Delete)}) == goes
+    unread = replace(side, unread_functions={HERE: "no answer"})
+    changes = with_namespaces(diff(nothing, unread), nothing.names, unread).changes
+    assert space not in {change.address for change in changes if isinstance(change, Delete)}
+
+
+def test_a_plan_is_carried_out_only_where_functions_can_be_read_and_are_ours() -> None:
+    side = there(declared())
+    plan = planned(declared(", parallelism: 2"), side)
+    (finding,) = unknown_objects(plan, replace(side, unread_functions={HERE: "no answer"}))
+    assert (finding.code, finding.severity) == ("K451", Severity.ERROR)
+    assert f"{ENRICH.address}: no answer" in finding.detail
+    assert not list(unknown_objects(plan, side))
+    (stale,) = staleness(plan, there(declared(), parallelism=5))
+    assert stale.code == "K533"
+    (others,) = of_others(plan, changed(side, LiveObject(ENRICH, None, RUNNING)))
+    assert "belongs to nobody" in others.detail
+
+
+def _undone(changes: tuple[Change, ...], side: Live) -> tuple[set[tuple[str, str]], list[str]]:
+    one = Applied("aa11", "apply", "anna", 1, None, "d", {}, ended=2, complete=True, total=9, done=changes)
+    found, findings = backwards(one, side)
+    return said(found), [finding.detail for finding in findings]
+
+
+def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -> None:
+    made = tuple(of_function(planned(declared(), empty()).changes))
+    assert isinstance(made[0], Create)
+    side = there(declared())
+    assert _undone(made, side) == ({("delete", ENRICH.address)}, [])
+    anew = changed(side, LiveObject(ENRICH, None, RUNNING))
+    assert _undone(made, anew) == (
+        set(),
+        [f"{ENRICH.address}: somebody made it anew; change it by hand, or in the file"],
+    )
+    deleted = tuple(of_function(planned(wanted(PLAIN), side).changes))
+    gone = changed(side, without=[ENRICH.address])
+    assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}
+    unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
+    assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
+    assert "could not be read" in _undone(deleted, replace(gone, unread_functions={HERE: "no answer"}))[1][0]
+
+
+def test_edits_and_drift_are_told_apart() -> None:
+    now, before = declared(", class: b.C, config: {a: 2}, parallelism: 2"), declared(", config: {a: 1}")
+    side = there(before, config='{"a":1}', parallelism=5)
+    against = Baseline("origin/main", "f" * 40, before)
+    plan = make_plan(now, side, diff(now, side), evidence={}, allowances=Allowances(), now=NOW, against=against)
+    (change,) = plan.changes
+    assert change.about.origin is Origin.BOTH
+    assert {"class", "parallelism"} & set(change.about.drifted)
+    assert "config" not in change.about.drifted
+
+
+def test_an_import_lists_functions_and_what_reads_for_them() -> None:
+    orders = TopicName(HERE, "orders")
+    objects = [
+        LiveObject(NamespaceResource(HERE, {})),
+        LiveObject(TopicResource(orders, 1, {})),
+        LiveObject(SubscriptionResource(orders, ENRICH.subscription)),
+        LiveObject(ENRICH, None, RUNNING),
+    ]
+    left_out = dict(import_namespace(live(objects, {}), HERE, "trade").left_out)
+    assert "--adopt" in left_out[ENRICH.address]
+    assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
+    unread = replace(live(objects[:2], {}), unread_functions={HERE: "no right"})
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {
+        f"namespace.{HERE} functions": "they cannot be read: no right"
+    }
+    ours = there(declared())
+    assert ENRICH.address not in dict(import_namespace(ours, HERE, "other").left_out)

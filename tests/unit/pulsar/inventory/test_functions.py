@@ -1,0 +1,142 @@
+"""Functions as a worker shows them, and the form in which it takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, cast
+
+import pytest
+
+from kodoctl.pulsar.admin.admin import Admin, Reply
+from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import FunctionResource
+
+HERE = NamespaceName("acme", "ns")
+ENRICH = FunctionResource(
+    HERE, "enrich", "http://h/x.jar", "java", frozenset({"persistent://acme/ns/b", "persistent://acme/ns/a"}), "s",
+    class_name="a.B", output="persistent://acme/ns/c", config='{"a":1}', memory=1 << 20,
+)  # fmt: skip
+SHOWN = {
+    "className": "a.B",
+    "inputSpecs": {"persistent://acme/ns/a": {}, "acme/ns/b": {}},
+    "output": "persistent://acme/ns/c",
+    "processingGuarantees": "ATLEAST_ONCE",
+    "userConfig": {"a": 1.0},
+    "runtime": "JAVA",
+    "subName": "s",
+    "parallelism": 1,
+    "resources": {"cpu": 1.0, "ram": 1 << 20, "disk": 2},
+    "cleanupSubscription": True,
+    "customRuntimeOptions": '{"kodoctl": "trade", "kodoctl-package": "http://h/x.jar"}',
+    "subscriptionPosition": "Earliest",
+}
+
+
+def sent(function: FunctionResource, options: dict[str, Any], before: FunctionResource | None) -> dict[str, Any]:
+    """The parts of the form by name; that of the configuration is read."""
+    body, kind = request_form(function, "trade", options, before)
+    mark = kind.partition("boundary=")[2]
+    texts = re.findall(r'name="(\w+)"\r\n.*?\r\n\r\n(.*?)\r\n--' + mark, body.decode(), re.DOTALL)
+    assert body.endswith(f"--{mark}--\r\n".encode())
+    return {name: json.loads(text) if name == "functionConfig" else text for name, text in texts}
+
+
+def test_what_is_shown_is_what_was_sent() -> None:
+    found = parse(
+        HERE, "enrich", SHOWN, {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]}
+    )
+    assert found.marker == "trade"
+    assert isinstance(found.resource, FunctionResource)
+    assert (found.resource.cpu, found.resource.disk) == (1.0, 2)
+    assert found.resource.inputs == ENRICH.inputs
+    assert (found.resource.package, found.resource.config) == (ENRICH.package, ENRICH.config)
+    assert found.facts == FunctionFacts(1, 0, "no")
+
+
+def test_a_bare_function_of_others() -> None:
+    spec = {"topic": {}, "persistent://a/b/.*": {}, "non-persistent://a/b/c": {}}
+    found = parse(HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None)
+    one = found.resource
+    assert isinstance(one, FunctionResource)
+    assert (one.package, one.subscription, one.guarantees, one.start) == ("", "acme/ns/x", "NEW", "latest")
+    assert one.inputs == {"persistent://public/default/topic", "persistent://a/b/.*", "non-persistent://a/b/c"}
+    assert (found.marker, found.facts) == (None, FunctionFacts(cleans_up=False))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(None, {}), ("", {}), ('{"a": 1}', {"a": 1}), ("no JSON", None), ("[1]", None), ('"x"', None)],
+)
+def test_options_are_an_object_or_leave_no_room(text: str | None, options: dict[str, Any] | None) -> None:
+    assert options_of({"customRuntimeOptions": text}) == options
+    found = parse(HERE, "x", {"customRuntimeOptions": text}, None)
+    assert isinstance(found.facts, FunctionFacts)
+    assert found.facts.has_foreign_options == (options is None)
+
+
+class Worker:
+    """Answers GETs by path below `v3/functions/acme/ns`; a number is a refusal."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def call(self, method: str, path: str, **_: Any) -> Reply:
+        answer = self.answers.get(path.removeprefix("v3/functions/acme/ns").strip("/").replace("/", "_") or "all", 404)
+        reason = "Pulsar Function Worker is not enabled, probably" if answer == 409 else "no"
+        return (
+            Reply(method, path, answer, None, reason) if isinstance(answer, int) else Reply(method, path, 200, answer)
+        )
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({"all": 409}, NO_WORKER),
+        ({"all": 503}, "answered 503"),
+        ({"all": None}, "no list"),
+        ({"all": ["enrich"], "enrich": 400}, "reading the function acme/ns/enrich"),
+        ({"all": ["enrich"], "enrich": "text"}, "without the function"),
+    ],
+)
+def test_functions_are_unknown_if_one_of_them_cannot_be_read(answers: dict[str, Any], why: str) -> None:
+    found = read_functions(cast("Admin", Worker(**answers)), HERE)
+    assert isinstance(found, str)
+    assert why in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
+def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
+    worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
+    listed = read_functions(worker, HERE)
+    assert isinstance(listed, list)
+    [found] = listed
+    assert isinstance(found, LiveObject)
+    assert isinstance(found.facts, FunctionFacts)
+    assert found.facts.running == (None if status == 500 else 1)
+
+
+def test_a_new_function_has_inputs_and_a_package_and_keeps_options() -> None:
+    form = sent(ENRICH, {"jobName": "x", "kodoctl": "other"}, None)
+    assert form["url"] == ENRICH.package
+    config = form["functionConfig"]
+    assert config["inputs"] == ["persistent://acme/ns/a", "persistent://acme/ns/b"]
+    assert (config["subscriptionPosition"], config["resources"]["ram"]) == ("Earliest", 1 << 20)
+    options = {"jobName": "x", "kodoctl": "trade", "kodoctl-package": ENRICH.package}
+    assert json.loads(config["customRuntimeOptions"]) == options
+
+
+def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
+    assert sent(ENRICH, {}, ENRICH).keys() == {"functionConfig"}
+    other = FunctionResource(HERE, "enrich", "", "java", ENRICH.inputs, "s")
+    form = sent(ENRICH, {}, other)
+    assert form["url"] == ENRICH.package
+    assert "inputs" not in form["functionConfig"]
+    builtin = FunctionResource(HERE, "enrich", "builtin://x", "java", ENRICH.inputs, "s")
+    form = sent(builtin, {}, builtin)
+    assert form.keys() == {"functionConfig"}
+    assert form["functionConfig"]["jar"] == "builtin://x"
+    assert "resources" not in form["functionConfig"]

@@ -1,0 +1,37 @@
+"""Packages and settings of functions that a file may have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from kodoctl.topology.model.function import Function
+
+FORMS = "should be builtin://NAME"
+SECRET = "an address with a user or password does not belong into the file"
+
+
+@pytest.mark.parametrize(
+    "package", ["builtin://x", "function://a/b/c@1", "http://h/x.jar", "https://h/x@2.jar", "file:///x"]
+)
+def test_addresses_of_packages(package: str) -> None:
+    assert Function.model_validate({"package": package, "inputs": ["orders"]}).package == package
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [("x.jar", FORMS), ("sink://a/b/c@1", FORMS), ("http://", FORMS), ("http://u:p@h/x", SECRET), ("https://u@h/x", SECRET), (1, "valid string")],
+)  # fmt: skip
+def test_what_is_no_address_of_a_package(package: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        Function.model_validate({"package": package, "inputs": ["orders"]})
+
+
+def test_settings_are_json() -> None:
+    given = {"package": "builtin://x", "inputs": ["orders"]}
+    assert Function.model_validate({**given, "config": {"a": [1, None, "x"]}}).config == {"a": [1, None, "x"]}
+    for value in (float("inf"), {1, 2}):
+        with pytest.raises(ValidationError, match="should hold texts, numbers"):
+            Function.model_validate({**given, "config": {"a": value}})
