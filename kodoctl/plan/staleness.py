@@ -59,8 +59,8 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Yields an error (K410) for each owner that is not a topology of the plan, or for no owner, whose topics,
-    subscriptions, functions or publications the plan changes. Only the live owner is compared: anybody can seal an edited
-    plan, and the owner of an object may change after a plan was made.
+    subscriptions, functions or publications the plan changes. Only the live owner is compared: anybody can seal an
+    edited plan, and the owner of an object may change after a plan was made.
     """
     taken: dict[str | None, list[Address]] = {}
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
