@@ -391,6 +391,35 @@ def test_an_answer_that_is_none_ends_the_command_with_the_reason(
     assert gitlab_job.forge.comments == {}
 
 
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"errors": [{"message": "no field for {token}"}]}, "no field for ***; the token needs the scope `read_api`"),
+        ({"errors": ["x"]}, "the answer has another form than its documentation says"),
+        ({"data": ["x"]}, "the answer has another form than its documentation says"),
+        ({"data": {"project": None}}, "no pipeline, or the token may not see it"),
+    ],
+)
+def test_an_answer_of_graphql_that_is_none_ends_the_command_with_the_reason(
+    gitlab_job: GitLabJob, document: dict[str, Any], said: str
+) -> None:
+    gitlab_job.shows(SMALL)
+    gitlab_job.forge.merge(1, MERGED)
+    answer = gitlab_job.forge._answer
+
+    def queried(request: Request) -> Answer:
+        if request.path != "/api/graphql":
+            return answer(request)
+        found = answer_json(document)
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        return replace(found, body=found.body.replace(b"{token}", token.encode()))
+
+    gitlab_job.forge.server._answer = queried
+    found = gitlab_job.asks()
+    assert (found.code, said in " ".join(found.err.split())) == (1, True), found.err
+    assert "CANARY" not in found.text
+
+
 def test_a_note_is_posted_again_only_after_too_many_requests(gitlab_job: GitLabJob) -> None:
     pauses: list[float] = []
     gitlab_job.patch.setattr("kodoctl.cli.plan.forge_job.open_forge", lambda: open_forge(pause=pauses.append))
