@@ -81,7 +81,8 @@ def check_review(
     if counted:
         objections += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
     detail = f"nobody else of the repository approved {pull.head[:8]} since {pull.label} shows this plan"
-    raise refusal(f"{detail}: approve it, and run this job again", *objections)
+    advice = "approve it, and run this job again, or open a new one if the forge takes no approval after the merge"
+    raise refusal(f"{detail}: {advice}", *objections)
 
 
 def _objection(one: ReviewApproval, comment: ReviewComment, pull: PullRequest, known: Contributors) -> str | None:
