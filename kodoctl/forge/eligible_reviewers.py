@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from kodoctl.forge.forge import BranchPush
 from kodoctl.forge.review import refusal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kodoctl.forge.forge import Authorship, BranchPush, PullRequest, ReviewApproval, ReviewComment
+    from kodoctl.forge.forge import Authorship, PullRequest, ReviewApproval, ReviewComment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Contributors:
     Args:
         unnamed: a text for each contributor without a known account, and for each bot that pushed; several may be the
             same person.
-        pushed_at: time of the push of the head.
+        pushed_at: time of the push of the head; where the forge has no record of it, the time of the merge.
     """
 
     accounts: frozenset[str]
@@ -80,7 +81,8 @@ def check_review(
     if counted:
         objections += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
     detail = f"nobody else of the repository approved {pull.head[:8]} since {pull.label} shows this plan"
-    raise refusal(f"{detail}: approve it, and run this job again", *objections)
+    advice = "approve it, and run this job again, or open a new one if the forge takes no approval after the merge"
+    raise refusal(f"{detail}: {advice}", *objections)
 
 
 def _objection(one: ReviewApproval, comment: ReviewComment, pull: PullRequest, known: Contributors) -> str | None:
@@ -98,23 +100,33 @@ def _objection(one: ReviewApproval, comment: ReviewComment, pull: PullRequest, k
 
 
 def _pull_pushes(pull: PullRequest, pushes: Iterable[BranchPush], shas: frozenset[str]) -> Iterator[BranchPush]:
-    """Yields the pushes that made a pull request, from the one of its head back to its first. If the forge's record
-    ends before, a push without an account is the last.
+    """Yields the pushes that made a pull request, latest first, back to its first. If the forge's record ends before, a
+    push without an account is the last. If the latest push in the record is not the one of the head, the head was
+    pushed again since: a push without an account, made at the time of the merge at the latest, is the first.
 
-    Raises RefusedError if the push of the head is missing.
+    Raises RefusedError if no push of the head is recorded.
     """
     merged_at = pull.merged_at
     assert merged_at is not None
     made = (push for push in pushes if push.kind != "branch_deletion" and push.at <= merged_at)
-    last, rewritten = None, False
-    for push in dropwhile(lambda push: push.after != pull.head, made):
-        yield push
-        last = push
-        rewritten |= (
-            push.kind == "force_push"
-        )  # earlier commits are none of the pull request's now, and were part of it
-        if push.kind == "branch_creation" or not (rewritten or push.before in shas):
-            return
+    later: list[BranchPush] = []
+    last = None
+    for push in made:
+        if push.after == pull.head:
+            last = push
+            break
+        later.append(push)
     if last is None:
         raise refusal(f"the forge does not say who pushed {pull.head[:8]}, the head of {pull.label}")
+    if later:
+        yield BranchPush(None, False, "force_push", later[0].after, pull.head, merged_at)
+        yield from later
+    rewritten = bool(later)
+    for push in chain([last], made):
+        yield push
+        last = push
+        # earlier commits are none of the pull request's now, and were part of it
+        rewritten |= push.kind == "force_push"
+        if push.kind == "branch_creation" or not (rewritten or push.before in shas):
+            return
     yield replace(last, login=None, is_bot=False, after=last.before)

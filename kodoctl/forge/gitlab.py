@@ -164,10 +164,11 @@ class GitLab:
         """Asks GraphQL for an object `kind` of the project."""
         body = {"query": query, "variables": {"project": self._project.path, **variables}}
         answer: Json = self._http.read("POST", _GRAPHQL, dict, body=body, needs=_READ, repeat=True)
-        if problems := answer.get("errors"):
-            text = "; ".join(str(one.get("message")) for one in problems)[:300]
-            raise self._http.request_error("POST", _GRAPHQL, f"{text}; the token needs {_READ}")
-        found = ((answer.get("data") or {}).get("project") or {}).get(kind)
+        if problems := self._http.convert("POST", _GRAPHQL, answer, records.problems_of):
+            raise self._http.request_error("POST", _GRAPHQL, f"{self._http.shown(problems)}; the token needs {_READ}")
+        found = self._http.convert(
+            "POST", _GRAPHQL, answer, lambda document: ((document.get("data") or {}).get("project") or {}).get(kind)
+        )
         if not isinstance(found, dict):
             raise self._http.request_error(
                 "POST", _GRAPHQL, f"no {kind}, or the token may not see it; it needs {_READ}"

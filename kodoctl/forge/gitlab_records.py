@@ -111,6 +111,11 @@ def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json],
         expected = one.before
 
 
+def problems_of(answer: Json) -> str:
+    """GraphQL's error messages as one text, empty if there are none."""
+    return "; ".join(str(one.get("message")) for one in answer.get("errors") or ())
+
+
 def next_page(page: Json) -> str | None:
     """Cursor of the page of commits that follows; None: this one is the last."""
     info = page["commits"]["pageInfo"]

@@ -182,6 +182,10 @@ class RestClient:
         detail = f"{method} {path.partition('?')[0]} of {self._name} at {self._root}: {why}"
         return ClusterError(error("K546", "the forge refused a request", detail))
 
+    def shown(self, text: str) -> str:
+        """A message of the forge as part of an error: at most 300 characters, with the token masked."""
+        return self._masked(text)[:300]
+
     def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
         return request
@@ -226,9 +230,7 @@ class RestClient:
             text = document.get("message") or document.get("error_description") or document.get("error") or ""
         except (ValueError, AttributeError):
             text = answer.reason or ""
-        return self._masked(str(text)).removeprefix(f"{answer.status_code} ")[
-            :300
-        ]  # which GitLab's messages begin with
+        return self.shown(str(text).removeprefix(f"{answer.status_code} "))  # which GitLab's messages begin with
 
     def _masked(self, text: str) -> str:
         return text.replace(self._token.reveal(), "***")

@@ -64,7 +64,8 @@ class Project:
     def checks(self, pull: dict[str, Any], repository: str = "", *, lint: bool = False) -> dict[str, JobRun]:
         """The plan workflow, as the pull request's events call it; its first job where that is what a test is about."""
         head = {**pull["head"], "repo": {"full_name": repository or self.forge.repository}}
-        event = {"pull_request": {**pull, "head": head, "base": {"ref": "main"}}}
+        asked = {**pull, "head": head, "base": {"ref": "main"}}
+        event = {"pull_request": asked, "repository": {"default_branch": "main"}}
         sha, passed = self.git("rev-parse", "main"), () if lint else ("lint",)
         return self.runner.call("kodoctl-plan.yml", self._inputs(), "pull_request_target", event, sha, passed)
 

@@ -82,6 +82,16 @@ def test_pushes_for_another_pull_request_and_the_end_of_the_branch_are_nobody_s_
     assert job.asks("--require-review").code == 0
 
 
+def test_a_push_that_brought_the_head_back_and_is_not_recorded_may_be_anybody_s(job: Job) -> None:
+    job.forge.act(1, "force_push", {"login": "mallory"}, HEAD, "d" * 40)
+    _merged(job, "mallory", "ben")
+    reason = job.refused("--require-review")
+    assert "mallory approved, but contributed to it" in reason
+    assert "ben approved, and 2 must: who pushed aaaaaaaa is not known" in reason
+    job.forge.approve(1, "cora")
+    assert job.asks("--require-review").code == 0
+
+
 @pytest.mark.parametrize("right", ["read", "none", None])
 def test_an_approval_counts_from_those_who_may_write(job: Job, right: str | None) -> None:
     job.forge.permissions["ben"] = right

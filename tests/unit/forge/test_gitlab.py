@@ -202,6 +202,26 @@ def test_an_approval_of_another_head_that_was_then_pushed_away_is_none(gitlab_jo
     assert "ben approved, but before aaaaaaaa was pushed" in gitlab_job.refused("--require-review")
 
 
+def test_a_head_that_came_back_by_a_push_of_many_branches_is_as_new_as_the_merge(gitlab_job: GitLabJob) -> None:
+    """GitLab records no push of this branch then: the latest one that it does record is of the commit in between."""
+    gitlab_job.shows(SMALL)
+    gitlab_job.forge.push(1, "d" * 40, "mallory")
+    gitlab_job.forge.approve(1, "ben")
+    row = gitlab_job.forge.act(1, "pushed", "mallory", "d" * 40, HEAD)
+    row["push_data"] |= {"ref": None, "commit_from": None, "commit_to": None, "ref_count": 5}
+    gitlab_job.forge.pulls[0]["sha"] = HEAD
+    gitlab_job.forge.merge(1, MERGED)
+    assert "ben approved, but before aaaaaaaa was pushed" in gitlab_job.refused("--require-review")
+    gitlab_job.forge.approvals.clear()
+    for login in ("mallory", "ben"):
+        gitlab_job.forge.approve(1, login)
+    reason = gitlab_job.refused("--require-review")
+    assert "mallory approved, but contributed to it" in reason
+    assert "ben approved, and 2 must: who pushed aaaaaaaa is not known" in reason
+    gitlab_job.forge.approve(1, "cora")
+    assert gitlab_job.asks("--require-review").code == 0
+
+
 def test_whoever_pushed_to_the_branch_approves_nothing_whatever_addresses_the_commits_bear(
     gitlab_job: GitLabJob,
 ) -> None:
@@ -369,6 +389,35 @@ def test_an_answer_that_is_none_ends_the_command_with_the_reason(
     found = gitlab_job.shows(SMALL)
     assert (found.code, reason in " ".join(found.err.split())) == (1, True), found.err
     assert gitlab_job.forge.comments == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"errors": [{"message": "no field for {token}"}]}, "no field for ***; the token needs the scope `read_api`"),
+        ({"errors": ["x"]}, "the answer has another form than its documentation says"),
+        ({"data": ["x"]}, "the answer has another form than its documentation says"),
+        ({"data": {"project": None}}, "no pipeline, or the token may not see it"),
+    ],
+)
+def test_an_answer_of_graphql_that_is_none_ends_the_command_with_the_reason(
+    gitlab_job: GitLabJob, document: dict[str, Any], said: str
+) -> None:
+    gitlab_job.shows(SMALL)
+    gitlab_job.forge.merge(1, MERGED)
+    answer = gitlab_job.forge._answer
+
+    def queried(request: Request) -> Answer:
+        if request.path != "/api/graphql":
+            return answer(request)
+        found = answer_json(document)
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        return replace(found, body=found.body.replace(b"{token}", token.encode()))
+
+    gitlab_job.forge.server._answer = queried
+    found = gitlab_job.asks()
+    assert (found.code, said in " ".join(found.err.split())) == (1, True), found.err
+    assert "CANARY" not in found.text
 
 
 def test_a_note_is_posted_again_only_after_too_many_requests(gitlab_job: GitLabJob) -> None:

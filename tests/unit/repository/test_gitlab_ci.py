@@ -68,6 +68,7 @@ def test_no_text_of_a_merge_request_becomes_part_of_a_script(name: str) -> None:
     [
         ({"CI_PIPELINE_SOURCE": "merge_request_event"}, {"lint", "plan"}),
         ({"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "9"}, {"lint"}),
+        ({"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "mallorys"}, {"lint"}),
         ({"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "main"}, {"apply"}),
         ({"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "mallorys"}, set()),
         ({"CI_PIPELINE_SOURCE": "web", "CI_COMMIT_BRANCH": "main"}, set()),
@@ -76,7 +77,7 @@ def test_no_text_of_a_merge_request_becomes_part_of_a_script(name: str) -> None:
 )
 def test_each_pipeline_has_its_jobs(variables: dict[str, str], names: set[str]) -> None:
     own = {"CI_DEFAULT_BRANCH": "main", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "7", "CI_MERGE_REQUEST_PROJECT_ID": "7"}
-    known = own | variables
+    known = own | {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"} | variables
     assert {name for name, job in JOBS.items() if holds(job["rules"], known)} == names
     assert holds(DOCUMENT["workflow"]["rules"], known) == bool(names)
 

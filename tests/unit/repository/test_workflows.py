@@ -153,13 +153,23 @@ def test_the_example_gives_a_called_workflow_the_rights_that_its_jobs_want() -> 
             assert inner["permissions"].items() <= job["permissions"].items()
 
 
-def test_secrets_are_only_in_jobs_of_a_deployment_environment_and_not_for_forks() -> None:
+def test_secrets_are_only_in_jobs_of_a_deployment_environment() -> None:
     for name in SHIPPED[:-1]:
         for key, job in workflow(name)["jobs"].items():
             if "secrets." in str(job):
                 assert "environment" in job, f"{name}: {key}"
-    plan = workflow("kodoctl-plan.yml")["jobs"]["plan"]["if"]
-    assert "head.repo.full_name == github.repository" in plan
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "speaks"), [("o/r", "main", True), ("mallory/r", "main", False), ("o/r", "mallorys", False)]
+)
+def test_a_plan_is_made_of_branches_of_the_repository_into_the_default_branch(
+    head: str, base: str, speaks: bool
+) -> None:
+    pull = {"head": {"repo": {"full_name": head}}, "base": {"ref": base}}
+    event = {"pull_request": pull, "repository": {"default_branch": "main"}}
+    github = {"event_name": "pull_request_target", "repository": "o/r", "event": event}
+    assert Expression(workflow("kodoctl-plan.yml")["jobs"]["plan"]["if"], {"github": github}).value() == speaks
 
 
 @pytest.mark.parametrize(
