@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,8 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     """Canonical JSON text of a function's settings. Numbers that the worker stores alike have the same text: 5 and 5.0,
     and whole numbers that differ beyond 53 bits.
     """
+    import json  # most files declare no function
+
     return json.dumps(_stored(settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

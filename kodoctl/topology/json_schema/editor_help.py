@@ -70,6 +70,13 @@ _CHOICES: Final[tuple[dict[str, str], ...]] = (
         "failover": "One worker reads a partition, in order; others stand by.",
         "exclusive": "One worker reads all, in order.",
     },
+    {"java": "Java.", "python": "Python.", "go": "Go."},
+    {
+        "at_least_once": "When its code is done with it; it can come again.",
+        "at_most_once": "When the function receives it; it can be lost.",
+        "effectively_once": "When its code is done with it and the result is stored, once.",
+        "manual": "When its code acknowledges it.",
+    },
     {"none": "A role may use any subscription.", "prefix": "A role may use subscriptions whose name begins with its own."},
     {"bookkeeper": "The copy on the bookies is read.", "tiered_storage": "The moved copy is read."},
     {"earliest": "A new subscription begins at the oldest message.", "latest": "A new subscription begins at the next message."},

@@ -1,6 +1,5 @@
 """Pulsar Functions in the topology file: code that the cluster's function worker runs between topics."""
 
-import json
 import re
 from typing import Annotated, Any, Final, Literal
 
@@ -40,6 +39,8 @@ def _package(raw: Any) -> Any:
 
 def _json_values(values: dict[str, Any]) -> dict[str, Any]:
     """The settings, if JSON has them: YAML has dates as well."""
+    import json  # most files declare no function
+
     try:
         json.dumps(values, allow_nan=False)
     except (TypeError, ValueError) as problem:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.function import Function
     from kodoctl.topology.yaml.nodes import Path
 
-CANNOT_WORK: Final = "a function that cannot work"
+UNUSABLE_FUNCTION: Final = "a function that cannot work"
 _SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
 
 
@@ -28,7 +28,7 @@ def _functions(scope: LintScope) -> Iterator[tuple[Expansion, Path, str, Functio
             yield expansion, ("functions", name), name, function
 
 
-@rule("K112", Severity.ERROR, CANNOT_WORK)
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_names(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds names that Pulsar cannot have, and functions that two files declare."""
     declared: dict[str, str] = {}
@@ -42,7 +42,7 @@ def function_names(scope: LintScope) -> Iterator[RuleMatch]:
             yield RuleMatch(where, f"{owner} declares {address} too: keep it in one file")
 
 
-@rule("K112", Severity.ERROR, CANNOT_WORK)
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds inputs and outputs that are no topics, an output that is an input, and a subscription that others read by."""
     for expansion, path, name, function in _functions(scope):
@@ -79,7 +79,7 @@ def _why_no_topic(target: str, expansion: Expansion) -> str | None:
     return f"is no topic of this file; {f'did you mean {near[0]!r}?' if near else 'write TENANT/NAMESPACE/TOPIC'}"
 
 
-@rule("K112", Severity.ERROR, CANNOT_WORK)
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_code(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds a missing class, and guarantees that a language does not have."""
     for expansion, path, name, function in _functions(scope):
