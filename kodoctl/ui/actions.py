@@ -107,7 +107,7 @@ class PlannedAction:
     """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
     last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
     not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
-    attempt failed; `refused`: they are refusals.
+    attempt failed; `refused`: they are refusals; `has_begun`: an attempt has done a part.
     """
 
     id: str
@@ -119,6 +119,7 @@ class PlannedAction:
     result: ActionResult | None = None
     problems: tuple[Diagnostic, ...] = ()
     refused: bool = False
+    has_begun: bool = False
     attempt: int = 0
     done: int = 0
     total: int = 0
@@ -227,6 +228,7 @@ class ActionDesk:
 
             def progress(done: int, total: int) -> None:
                 action.done, action.total = done, total
+                action.has_begun = action.has_begun or done > 0
 
             watch = Watch(action.stop, progress, action.notes.append)
 
@@ -335,4 +337,5 @@ def _text(form: str) -> str:
     """The text of a JSON string. Raises ValueError, TypeError, RecursionError."""
     if not isinstance(text := json.loads(form), str):
         raise TypeError(f"{form[:40]!r} is no text")
+    text.encode()  # raises for half a surrogate pair, which nothing can be asked about
     return text

@@ -74,7 +74,8 @@ def audit_sentence(documents: Iterable[Mapping[str, Any]], now: int, topologies:
     text += "".join(f": {one['text']}" for one in worst["reasons"][:1])
     if missing:
         text += f"; not judged: {one_line(', '.join(missing), 120)}"
-    if style == "good" and (missing or not -_CLOCKS <= age <= _OLD):
+    ages = [now - one.get("read_at", 0) for one in found]
+    if style == "good" and (missing or not all(-_CLOCKS <= one <= _OLD for one in ages)):
         style = "open"
     return Sentence(style, text, is_judged=True, unjudged=missing)
 

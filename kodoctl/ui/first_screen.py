@@ -297,8 +297,9 @@ def _letters(
                 else f"{count:,} of {many(found.read, 'dead letter')}"
             )
             text = f"{name}: {of} are of tenant {one_line(who, 80)}"
-            alone = "No other tenant has any" if len(found.tenants) == 1 else "It fails far more than the others"
-            means = f"{alone}. A pause keeps its messages until its cause is repaired."
+            alone = "No other tenant has any" if found.complete else "No letter that was read is of another tenant"
+            share = alone if len(found.tenants) == 1 else "It has as many as all other tenants together, or more"
+            means = f"{share}. A pause keeps its messages until its cause is repaired."
             pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
             yield Need("open", text, means, pause, {**link, "where": f"tenant = {literal(who)}"})
 

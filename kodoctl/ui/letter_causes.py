@@ -57,6 +57,9 @@ def letter_causes(document: PeekDocument, *, ended: bool) -> LetterCauses:
         if tenant != NOBODY:
             tenants[tenant] += count
             of_cause.setdefault(cause, Counter())[tenant] += count
+    for cause, count in document.get("by_cause", {}).items():
+        if cause in causes:
+            causes[cause] = count  # the document has not all groups where tenants are many
     counts = (CauseCount(cause, count, _ranked(of_cause.get(cause, {}))) for cause, count in causes.most_common())
     whole = document["read_all"] and not ended and not document["unread"]
     return LetterCauses(document["read"], whole, tuple(counts), _ranked(tenants))

@@ -24,7 +24,7 @@ class NamespaceHistory:
     """History of a namespace. `applies`: oldest first; `replays` and `recalls` likewise; `orders`: (ground topic /
     subscription, text) of the last changes of live orders; `foreign`: reasons of entries that kodoctl did not write;
     `holder`: who holds the lease now, "" for nobody; `unread`: reason why the recall ledger cannot be read, "" if it
-    was; `recall_list`: command line that shows it.
+    was; `recall_list`: command line that shows it; `ledger`: its location.
     """
 
     namespace: str
@@ -36,6 +36,7 @@ class NamespaceHistory:
     recalls: Sequence[RecallRunRow] = ()
     unread: str = ""
     recall_list: str = ""
+    ledger: str = ""
 
 
 @dataclass(frozen=True, slots=True)

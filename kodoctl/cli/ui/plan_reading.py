@@ -66,7 +66,8 @@ class PlanReading:
         with BrokerClient(self._connection) as client:
             found = self._history(client, expansion, list(self._orders(expansion)))
         book = ["--ledger", self._ledger] if self._ledger != LEDGER else []
-        found = replace(found, recall_list=shell_line(["kodoctl", "recall", "list", found.namespace, *book]))
+        command = shell_line(["kodoctl", "recall", "list", found.namespace, *book])
+        found = replace(found, recall_list=command, ledger=self._ledger)
         try:
             return replace(found, recalls=self._recalls(found.namespace))
         except KodoctlError as problem:

@@ -277,7 +277,7 @@ def test_forms_send_the_name_of_a_tenant_as_it_is(tenant: str) -> None:
     assert all(html.unescape(value).isprintable() for _, value in fields), "browsers and HTML change nothing of it"
 
 
-@pytest.mark.parametrize("value", ["1", "{", "[" * 50_000])
+@pytest.mark.parametrize("value", ["1", "{", "[" * 50_000, '"\\ud800"'])
 def test_a_field_that_is_no_json_text_is_refused(value: str) -> None:
     with pytest.raises(UsageError, match="K039"):
         fields_of(urlencode({"json:tenant": value}).encode())
@@ -333,6 +333,23 @@ def test_a_plan_that_is_outdated_cannot_go_on(code: str, is_final: bool) -> None
         if is_final:
             it.console.post("/carry-out", {"id": page.rpartition("=")[2], "token": "0"})
     assert len(maker.sent) == 1
+
+
+def test_a_plan_that_had_begun_before_it_was_outdated_is_continued_by_its_command() -> None:
+    maker = SampleActions()
+    maker.problem = ClusterError(error("K514", "no broker answers"))
+    with acting(maker) as it:
+        page = it.plan()
+        it.confirm(page)
+        eventually(lambda: "K514" in it.console.ask(page).text)
+        maker.problem = RefusedError(error("K533", "the cluster changed since the plan"))
+        it.confirm(page)
+        eventually(lambda: "K533" in it.console.ask(page).text)
+        text = words(it.console.ask(page).text)
+    assert "Refused: this attempt did nothing" in text
+    assert "Make a new one" not in text
+    assert "The command below continues what has begun. " in text
+    assert "kodoctl recall apply own.json" in text
 
 
 def test_a_plan_that_was_refused_is_listed_with_the_reason() -> None:

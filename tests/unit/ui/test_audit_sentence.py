@@ -55,6 +55,11 @@ def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(audit: Any, t
     assert text in sentence.text
 
 
+def test_good_news_needs_an_audit_of_each_topology_whose_time_can_be_believed() -> None:
+    audits = [document(), document(topic="bank/cards", age=-3_600_000)]
+    assert audit_sentence(audits, NOW, [TRADE, BANK]).style == "open"
+
+
 def test_of_several_audits_the_worst_counts_and_then_the_oldest() -> None:
     def sentence(*audits: Any) -> Sentence:
         return audit_sentence(audits, NOW, [TRADE, BANK])

@@ -112,6 +112,7 @@ def test_a_tenant_that_has_all_dead_letters_is_named_even_if_there_are_few() -> 
     status = reading(lane("dead", entries=3), lane(consumers=1))
     part = first_screen(status, WORDS, causes={DEAD: replace(causes, complete=False)}).needs
     assert part[1].text.startswith("orders / billing: 3 of 3 dead letters")
+    assert part[1].means.startswith("No letter that was read is of another tenant. A pause")
     letters, tenant = first_screen(status, WORDS, causes={DEAD: causes}).needs
     assert letters.lines[0][0] == "3 × ValueError: card of order # was refused (all of acme\\nltd)"
     assert tenant.text == "orders / billing: all 3 dead letters are of tenant acme\\nltd"

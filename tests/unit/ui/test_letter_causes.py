@@ -21,6 +21,8 @@ def test_groups_of_tenants_are_summed_by_cause_and_by_tenant() -> None:
     found = letter_causes(document(groups=groups), ended=False)
     by_cause = CauseCount("a", 14, (("u1", 5),)), CauseCount("b", 7, (("u1", 7),))
     assert found == LetterCauses(10_000, True, by_cause, (("u1", 12),))
+    (many,) = letter_causes(document(groups=groups[:1], by_cause={"a": 14, "(3 others)": 3}), ended=False).causes
+    assert many == CauseCount("a", 14, (("u1", 5),)), "not all groups are in the document"
     for partial in (document(read_all=False), document(unread=["x"])):
         assert not letter_causes(partial, ended=False).complete
     assert not letter_causes(document(), ended=True).complete

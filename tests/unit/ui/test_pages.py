@@ -18,6 +18,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.message_views import LaneMessages, LaneQuestion, SearchResult
+from kodoctl.ui.plan_views import NamespaceHistory
 from tests.samples.consoles import (
     EVIL_PATHS,
     NIGHT,
@@ -263,6 +264,17 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert "Read 0 s ago" in read
     assert "Drift: 0 objects" in again, "the last one stays"
     assert unknown.status == 400
+
+
+def test_a_ledger_without_runs_is_named() -> None:
+    """Another folder or --ledger may have some."""
+
+    class NoRuns(SamplePlans):
+        def history(self, topology: str) -> NamespaceHistory:
+            return replace(super().history(topology), recalls=(), ledger=".kodoctl/recall")
+
+    with served(data_of(plans=NoRuns())) as console:
+        assert "The ledger .kodoctl/recall has none." in words(console.ask("/plans?topology=trade").text)
 
 
 def test_pages_that_wait_do_not_stop_the_others() -> None:

@@ -119,7 +119,7 @@ class ActivePartitions:
                 continue
             if delivery.partition in self._leftovers:
                 self._came_out(delivery.partition)
-            else:
+            elif not partition.anew:
                 partition.may_be_left = False
             if not (partition.lapsed or partition.anew):
                 partition.keep(delivery, now)
@@ -192,10 +192,10 @@ class ActivePartitions:
         """
         for number, one in self._partitions.items():
             if partition in (None, number):
+                if self._leftovers.pop(number, None) is not None or one.may_be_left:
+                    one.since = None  # else an answer that names another while it is opened would count as a loss
                 one.anew = one.lapsed = one.may_be_left = False
                 one.kept.clear()
-                if self._leftovers.pop(number, None) is not None:
-                    one.since = None  # else an answer that names another while it is opened would count as a loss
         self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:

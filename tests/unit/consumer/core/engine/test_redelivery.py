@@ -315,6 +315,13 @@ def test_leftovers_behind_which_nothing_comes_and_that_may_hide_it_are_read_anew
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == []
     assert bench.engine.context.effects.anew == [(0, "0")]
+    bench.give(at(0, 0))  # from before: it comes again
+    bench.engine.on_disconnect(0, "0")
+    bench.answer({"0": OTHER, "1": WE})  # while its consumer is a new one
+    bench.give(at(0, 0), at(0, 2))
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:0:0:-1", "7:2:0:-1"]
+    assert bench.engine.context.effects.anew == [(0, "0")], "once"
 
 
 def test_a_partition_waits_for_no_other_ones_leftovers() -> None:
