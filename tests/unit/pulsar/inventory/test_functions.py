@@ -124,6 +124,7 @@ def test_a_new_function_has_inputs_and_a_package_and_keeps_options() -> None:
     assert form["url"] == ENRICH.package
     config = form["functionConfig"]
     assert config["inputs"] == ["persistent://acme/ns/a", "persistent://acme/ns/b"]
+    assert config["subName"] == "s"
     assert (config["subscriptionPosition"], config["resources"]["ram"]) == ("Earliest", 1 << 20)
     options = {"jobName": "x", "kodoctl": "trade", "kodoctl-package": ENRICH.package}
     assert json.loads(config["customRuntimeOptions"]) == options
@@ -134,7 +135,7 @@ def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
     other = FunctionResource(HERE, "enrich", "", "java", ENRICH.inputs, "s")
     form = sent(ENRICH, {}, other)
     assert form["url"] == ENRICH.package
-    assert "inputs" not in form["functionConfig"]
+    assert not {"inputs", "subName"} & form["functionConfig"].keys()
     builtin = FunctionResource(HERE, "enrich", "builtin://x", "java", ENRICH.inputs, "s")
     form = sent(builtin, {}, builtin)
     assert form.keys() == {"functionConfig"}
