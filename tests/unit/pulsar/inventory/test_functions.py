@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from kodoctl.pulsar.admin.admin import Admin, Reply
+from kodoctl.pulsar.inventory import evidence_reader
 from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import FunctionResource
@@ -141,3 +143,16 @@ def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
     assert form.keys() == {"functionConfig"}
     assert form["functionConfig"]["jar"] == "builtin://x"
     assert "resources" not in form["functionConfig"]
+
+
+@pytest.mark.parametrize(
+    ("each", "messages"),
+    [((Evidence(2, 7), Evidence(1, 3)), 10), ((Evidence(2, 7), Evidence(1)), None), ((Evidence(2, 7), Evidence()), 7), ((Evidence(), Evidence()), None)],
+)  # fmt: skip
+def test_messages_of_all_inputs_are_known_or_none_are(
+    each: tuple[Evidence, ...], messages: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(each)
+    monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
+    monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
+    assert evidence_reader.function_evidence(cast("Admin", None), ENRICH).messages == messages
