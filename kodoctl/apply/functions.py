@@ -46,8 +46,17 @@ def update_function(admin: Admin, before: FunctionResource, after: FunctionResou
     _write(admin, after, owner, _options(admin, before), before)
 
 
-def mark_function(admin: Admin, function: FunctionResource, owner: str) -> None:
-    """Sets the marker of a function to `owner`, which restarts its instances. Raises WriteFailedError."""
+def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
+    """Sets the marker of a function to `owner`, which restarts its instances. `planned`: the marker that the plan saw.
+    Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, or if the
+    worker refuses it.
+    """
+    found = _read(admin, function)
+    if found is None:
+        raise WriteFailedError("it is gone since the plan: plan again")
+    if found.marker not in (planned, owner):
+        by_whom = f"it belongs to {found.marker!r}" if found.marker else "somebody made it anew"
+        raise WriteFailedError(f"{by_whom} since the plan: plan again")
     marked = {**_options(admin, function), OWNER_PROPERTY: owner}
     body, kind = multipart({"functionConfig": json.dumps({"customRuntimeOptions": json.dumps(marked, sort_keys=True)})})
 

@@ -179,7 +179,7 @@ class StepWriter:
             case PublicationResource():
                 self._databases.mark_publication(resource, owner)
             case FunctionResource() if owner is not None and planned not in (None, owner):
-                functions.mark_function(self._admin, resource, owner)
+                functions.mark_function(self._admin, resource, owner, planned)
             case _:
                 pass  # namespaces, grants and most adopted functions are held in the ledger alone
 

@@ -277,6 +277,12 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
     )
 
 
+def function_value(function: FunctionResource, name: str) -> Any:
+    """The value of a field of `function_fields`."""
+    value = getattr(function, "class_name" if name == "class" else name)
+    return json.loads(value) if name == "config" else value
+
+
 def grant_fields(
     after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
 ) -> tuple[FieldChange, ...]:

@@ -6,7 +6,6 @@ Three sides: the files now, the files at the git revision, and the live cluster.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
@@ -24,7 +23,7 @@ from kodoctl.plan.changes import (
     Update,
     with_context,
 )
-from kodoctl.plan.field_diff import normalize
+from kodoctl.plan.field_diff import function_value, normalize
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
     FunctionResource,
@@ -137,7 +136,6 @@ def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
         case PublicationResource() as publication:
             return getattr(publication, field.name)
         case FunctionResource() as function:
-            value = getattr(function, "class_name" if field.name == "class" else field.name)
-            return json.loads(value) if field.name == "config" else value
+            return function_value(function, field.name)
         case _:
             return None

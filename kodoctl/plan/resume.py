@@ -23,7 +23,7 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import is_equal, normalize
+from kodoctl.plan.field_diff import function_fields, function_value, is_equal, normalize
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -31,6 +31,7 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import partitions_text
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     Resource,
@@ -113,7 +114,7 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
     not set yet.
     """
     owner = change.about.owner
-    if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
+    if isinstance(after, TopicResource | SubscriptionResource | FunctionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
     if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not OwnershipKind.CREATED:
         yield Adopt(found.resource, change.about)
@@ -137,6 +138,10 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
                     yield PolicyChange(name, None, wanted)
         case SubscriptionResource(), SubscriptionResource(missing_on=missing) if missing:
             yield FieldChange("missing_on", missing, ())
+        case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
+            raise _ForeignError(
+                f"{', '.join(one.label for one in fields)}: not as planned"
+            )  # one request makes it whole
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
             yield FieldChange("actions", there, there | wanted)
         case _:
@@ -176,6 +181,8 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
             there = now.missing_on
         case GrantResource():
             there = now.actions
+        case FunctionResource():
+            there = function_value(now, field.name)
         case _:
             there = field.before  # a schema version or a stalling value: written again, which changes nothing
     return field.before, there, field.after

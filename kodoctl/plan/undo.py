@@ -24,7 +24,7 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.field_diff import is_equal, normalize
+from kodoctl.plan.field_diff import function_fields, is_equal, normalize
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
@@ -121,6 +121,11 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
             way.since(after.address, why_not)
         case TopicResource() if _differs(after, found.resource):
             way.since(after.address, "somebody changed it after it was made")
+        case FunctionResource() if isinstance(found.resource, FunctionResource) and (
+            fields := function_fields(after, found.resource)
+        ):
+            names = ", ".join(one.label for one in fields)
+            way.since(after.address, f"somebody changed it after it was made: {names}")
         case GrantResource(actions=actions) if found.resource != after:
             assert isinstance(found.resource, GrantResource)
             shown = ", ".join(sorted(found.resource.actions))

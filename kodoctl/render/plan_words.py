@@ -312,13 +312,18 @@ def rollout_notes(document: PlanDocument) -> list[str]:
         notes.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
     if "create" in topics and not document["destroying"]:
         notes.append("New topics: first apply, then deploy consumers and producers that use them.")
-    if any(
-        change["action"] == "update" and change["address"].startswith("function.") for change in document["changes"]
-    ):
-        notes.append("Updated functions: their instances restart.")
+    if any(map(_restarts, document["changes"])):
+        notes.append("Functions that are updated, or get another owner: their instances restart.")
     if any(map(_begins_to_deduplicate, document["changes"])):
         notes.append(_DEDUPLICATES)
     return notes
+
+
+def _restarts(change: ChangeRow) -> bool:
+    """True for a function that an apply updates, if only with a new marker."""
+    if not change["address"].startswith("function."):
+        return False
+    return change["action"] == "update" or (change["action"] == "adopt" and change["taken_from"] is not None)
 
 
 def _begins_to_deduplicate(change: ChangeRow) -> bool:

@@ -23,18 +23,23 @@ STOPPED: Final = "a function that does not run"
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """Yields a finding (K451) for each namespace with functions of these files or topologies that could not be read: a
-    warning, because the rest can be carried out; an error for a destroy, which would leave them running.
+    warning, because the rest can be carried out; an error for a destroy, which would leave them running, and for a
+    topology of another name, by which their markers would name nobody.
     """
     for namespace, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, namespace)), None)
         ours = (entry for entry in live.entries if entry.name in desired.all_names)
-        if where is None and not any(_is_in(address, namespace) for entry in ours for address in entry.owned):
+        owners = {entry.name for entry in ours if any(_is_in(address, namespace) for address in entry.owned)}
+        if where is None and not owners:
             continue
         if desired.destroyed:
             detail = (
                 f"{namespace}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
             )
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
+        elif earlier := sorted(owners - desired.names):
+            detail = f"{namespace}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
+            yield error("K451", FUNCTIONS_UNREAD, f"{detail} apply: let it be reached and plan again", where)
         else:
             detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""

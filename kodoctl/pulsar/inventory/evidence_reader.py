@@ -80,9 +80,10 @@ def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
                     each.append(_of_subscription(admin, topic, function.subscription, stats))
     except ClusterError as problem:
         return Evidence(unread=problem.diagnostics[0].detail)
+    messages = sum(one.messages or 0 for one in each)
     return Evidence(
         entries=sum(one.entries for one in each),
-        messages=sum(one.messages or 0 for one in each) or None,
+        messages=None if any(one.entries and one.messages is None for one in each) else messages or None,
         at_least=any(one.at_least for one in each),
         bytes=sum(one.bytes for one in each),
         oldest=min((one.oldest for one in each if one.oldest), default=None),

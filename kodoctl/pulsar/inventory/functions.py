@@ -107,12 +107,12 @@ def request_form(
 ) -> tuple[bytes, str]:
     """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: name for its
     marker; `options`: its runtime options so far. The package is part of an update only if it changes, because the
-    worker would load it again.
+    worker would load it again; the subscription never, because the worker refuses even the name that it gave itself.
     """
     marked = {**options, OWNER_PROPERTY: owner, PACKAGE_PROPERTY: function.package}
     config: dict[str, Any] = {
         "inputs": sorted(function.inputs) if before is None else None,
-        "subName": function.subscription,
+        "subName": function.subscription if before is None else None,
         "className": function.class_name or None,
         "output": function.output or None,
         "runtime": function.runtime.upper(),

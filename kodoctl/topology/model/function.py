@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJsonSchema
 
+from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.model.field_types import (
     FileModel,
     NotEmpty,
@@ -38,14 +39,29 @@ def _package(raw: Any) -> Any:
 
 
 def _json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings, if JSON has them: YAML has dates as well."""
+    """The settings, if JSON has them, and the worker keeps them: YAML has dates as well, and a worker drops a name without
+    a value.
+    """
     import json  # most files declare no function
 
     try:
         json.dumps(values, allow_nan=False)
-    except (TypeError, ValueError) as problem:
+        settings_text(values)
+    except (TypeError, ValueError, OverflowError) as problem:
         raise wrong_value(f"should hold texts, numbers, true, false, lists and maps: {problem}") from None
+    if (name := _without_value(values)) is not None:
+        raise wrong_value(f"{name!r} has no value, and the worker would drop it: leave it out")
     return values
+
+
+def _without_value(value: Any) -> str | None:
+    """A name in the settings that has no value; None if each has one."""
+    if isinstance(value, dict):
+        own = (str(name) for name, one in value.items() if one is None)
+        return next(own, None) or _without_value(list(value.values()))
+    if isinstance(value, list):
+        return next((name for one in value if (name := _without_value(one)) is not None), None)
+    return None
 
 
 Package = Annotated[

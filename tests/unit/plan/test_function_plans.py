@@ -217,6 +217,10 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
         set(),
         [f"{ENRICH.address}: somebody made it anew; change it by hand, or in the file"],
     )
+    assert _undone(made, there(declared(), parallelism=3)) == (
+        set(),
+        [f"{ENRICH.address}: somebody changed it after it was made: parallelism; change it by hand, or in the file"],
+    )
     deleted = tuple(of_function(planned(wanted(PLAIN), side).changes))
     gone = changed(side, without=[ENRICH.address])
     assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}

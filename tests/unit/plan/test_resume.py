@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.plan.resume import rest_of
 from kodoctl.pulsar.values.ledger import OwnershipKind
@@ -18,6 +18,7 @@ from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
     Address,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     SchemaResource,
@@ -186,3 +187,27 @@ def test_adopting_and_forgetting_end_in_the_ledger() -> None:
     assert _rest(forget, _with(bare, {TOPIC.address: OwnershipKind.CREATED})) == {("forget", "topic.J")}
     assert _rest(forget, _with(empty(), {TOPIC.address: OwnershipKind.CREATED})) == {("forget", "topic.J")}
     assert not rest_of(forget, bare).changes
+
+
+FUNCTION = FunctionResource(HERE, "f", "builtin://f", "java", frozenset({J.full}), "acme/ns/f", config='{"a":1}')
+
+
+def test_a_function_that_the_apply_made_is_written_down_and_that_of_others_refuses() -> None:
+    plan = _one(Create(FUNCTION, ABOUT), empty())
+    there = _with(empty(), {FUNCTION.address: OwnershipKind.INTENT})
+    made = replace(FUNCTION, class_name="a.F", cpu=1.0)
+    assert _rest(plan, changed(there, LiveObject(made, "trade"))) == {("adopt", FUNCTION.address)}
+    _foreign(plan, changed(there, LiveObject(made, None)), "made by somebody else")
+    _foreign(plan, changed(there, LiveObject(made, "bank")), "made by somebody else")
+    _foreign(plan, changed(there, LiveObject(replace(made, parallelism=2), "trade")), "parallelism: not as planned")
+
+
+def test_an_updated_function_is_not_written_again_nor_over_what_others_wrote() -> None:
+    after = replace(FUNCTION, config='{"a":2}', class_name="b.F")
+    fields = (FieldChange("config", {"a": 1}, {"a": 2}), FieldChange("class", "", "b.F"))
+    there = changed(_with(empty(), {FUNCTION.address: OwnershipKind.CREATED}), LiveObject(FUNCTION, "trade"))
+    plan = _one(Update(FUNCTION, after, fields, ABOUT), there)
+    assert _rest(plan, there) == {("update", FUNCTION.address)}
+    assert not _rest(plan, changed(there, LiveObject(after, "trade")))
+    third = replace(FUNCTION, config='{"a":3}')
+    _foreign(plan, changed(there, LiveObject(third, "trade")), "config is neither what it was nor what was planned")

@@ -60,9 +60,31 @@ def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
             yield RuleMatch(topology.where(*path, "output"), detail)
         for target in function.inputs:
             ground = topology.spec.topics.get(target)
-            if ground is not None and function.subscription in ground.subscriptions:
+            full = f"persistent://{target.removeprefix('persistent://')}"
+            declared = f"subscription.{full}/{function.subscription}"
+            if (ground is not None and function.subscription in ground.subscriptions) or any(
+                declared in one.resources for one in scope.expansions
+            ):
                 detail = f"workers read {target} by {function.subscription!r}, and the function would take messages from them: name another one"
                 yield RuleMatch(topology.where(*path, "subscription"), detail)
+
+
+@rule("K112", Severity.ERROR, CANNOT_WORK)
+def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
+    """Finds functions that read a topic by the subscription of another one, which goes when either is deleted."""
+    readers: dict[tuple[str, str], str] = {}
+    for expansion, path, name, _ in _functions(scope):
+        resource = expansion.resources[f"function.{expansion.namespace}/{name}"]
+        assert isinstance(resource, FunctionResource)
+        for topic in sorted(resource.inputs):
+            other = readers.setdefault((topic, resource.subscription), resource.address)
+            if other != resource.address:
+                detail = (
+                    f"{other} reads {topic} by {resource.subscription!r}, too: each would get a part of the messages,"
+                    " and the deletion of one would take the subscription of both: name another one"
+                )
+                yield RuleMatch(expansion.topology.where(*path, "subscription"), detail)
+                break
 
 
 def _why_no_topic(target: str, expansion: Expansion) -> str | None:
@@ -100,13 +122,20 @@ def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds settings whose name says that they are secret: files and Pulsar show them to many."""
     for expansion, path, name, function in _functions(scope):
         for inner in _named_secret(function.config):
-            detail = f"{'.'.join(inner)} of function {name!r} stands in the file, and Pulsar shows it"
+            detail = f"{'.'.join(map(str, inner))} of function {name!r} stands in the file, and Pulsar shows it"
             yield RuleMatch(expansion.topology.where_key(*path, "config", *inner), detail)
 
 
-def _named_secret(settings: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _named_secret(settings: dict[str, Any], above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _named_secret(value, (*above, str(name)))
-        elif _SECRET.search(str(name)):
+        if not isinstance(value, dict) and _SECRET.search(str(name)):
             yield (*above, str(name))
+        yield from _secrets_below(value, (*above, str(name)))
+
+
+def _secrets_below(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        yield from _named_secret(value, above)
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _secrets_below(one, (*above, index))

@@ -88,3 +88,14 @@ def test_a_destroy_needs_to_see_them() -> None:
     (finding,) = (one for one in planned(nothing, live).findings if one.code == "K451")
     assert finding.severity is Severity.ERROR
     assert "go on running" in finding.detail
+
+
+def test_a_topology_of_another_name_needs_to_see_them() -> None:
+    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    (finding,) = (
+        one
+        for one in planned(wanted(topology("{}", "formerly: trade\n", name="shop")), live).findings
+        if one.code == "K451"
+    )
+    assert finding.severity is Severity.ERROR
+    assert "their markers name trade" in finding.detail

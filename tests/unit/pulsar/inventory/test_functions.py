@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from kodoctl.pulsar.admin.admin import Admin, Reply
+from kodoctl.pulsar.inventory import evidence_reader
 from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import FunctionResource
@@ -124,6 +126,7 @@ def test_a_new_function_has_inputs_and_a_package_and_keeps_options() -> None:
     assert form["url"] == ENRICH.package
     config = form["functionConfig"]
     assert config["inputs"] == ["persistent://acme/ns/a", "persistent://acme/ns/b"]
+    assert config["subName"] == "s"
     assert (config["subscriptionPosition"], config["resources"]["ram"]) == ("Earliest", 1 << 20)
     options = {"jobName": "x", "kodoctl": "trade", "kodoctl-package": ENRICH.package}
     assert json.loads(config["customRuntimeOptions"]) == options
@@ -134,9 +137,22 @@ def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
     other = FunctionResource(HERE, "enrich", "", "java", ENRICH.inputs, "s")
     form = sent(ENRICH, {}, other)
     assert form["url"] == ENRICH.package
-    assert "inputs" not in form["functionConfig"]
+    assert not {"inputs", "subName"} & form["functionConfig"].keys()
     builtin = FunctionResource(HERE, "enrich", "builtin://x", "java", ENRICH.inputs, "s")
     form = sent(builtin, {}, builtin)
     assert form.keys() == {"functionConfig"}
     assert form["functionConfig"]["jar"] == "builtin://x"
     assert "resources" not in form["functionConfig"]
+
+
+@pytest.mark.parametrize(
+    ("each", "messages"),
+    [((Evidence(2, 7), Evidence(1, 3)), 10), ((Evidence(2, 7), Evidence(1)), None), ((Evidence(2, 7), Evidence()), 7), ((Evidence(), Evidence()), None)],
+)  # fmt: skip
+def test_messages_of_all_inputs_are_known_or_none_are(
+    each: tuple[Evidence, ...], messages: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(each)
+    monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
+    monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
+    assert evidence_reader.function_evidence(cast("Admin", None), ENRICH).messages == messages

@@ -27,7 +27,7 @@ def function(settings: str, name: str = "enrich") -> str:
     """A ground topic with a subscription, another one, and a function with its package."""
     package = "" if "package:" in settings else "package: 'builtin://enrich', "
     topics = "topics: {orders: {subscriptions: {billing: {}}}, shipments: {}}\n"
-    return f"{topics}functions: {{{name}: {{{package}{settings}}}}}\n"
+    return f"{topics}functions:\n  {name}: {{{package}{settings}}}\n"
 
 
 def flow(*ways: str) -> str:
@@ -277,7 +277,10 @@ CASES = [
     ("K112", function("inputs: [kodo/trade/orders], package: 'file:///x.jar'", name="§enrich"), "function 'enrich' needs its `class`", function("inputs: [orders], package: 'file:///x.jar', class: a.B")),
     ("K112", function("inputs: [orders], runtime: python, class: a.B, package: 'file:///x', guarantees: §effectively_once"), "python functions have no effectively_once", function("inputs: [orders], package: 'file:///x', class: a.B, guarantees: effectively_once")),
     ("K112", function("inputs: [orders], runtime: go, package: §builtin://x"), "a builtin function is Java, this one is go", function("inputs: [orders], runtime: go, package: 'file:///x'")),
+    ("K112", function("inputs: [kodo/trade/orders], subscription: §billing"), "workers read kodo/trade/orders by 'billing'", function("inputs: [kodo/trade/orders], subscription: enrich")),
+    ("K112", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [kodo/trade/orders], subscription: §e}}\n", "function.kodo/trade/enrich reads persistent://kodo/trade/orders by 'e', too", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [orders], subscription: f}}\n"),
     # K113
+    ("K113", function("inputs: [orders], config: {dbs: [{§token: x}]}"), "dbs.0.token of function 'enrich'", function("inputs: [orders], config: {dbs: [{user: x}]}")),
     ("K113", function("inputs: [orders], config: {db: {§password: x}, rate: 1}"), "db.password of function 'enrich' stands in the file", function("inputs: [orders], config: {db: {user: x}}")),
     # K111
     ("K111", source("§public.o: {topic: orders}", "message_properties: {uid: required}"), "no column gives 'uid', and orders requires it: write `properties: {uid: COLUMN}`", source("public.o: {topic: orders, properties: {uid: u}}", "message_properties: {uid: required}")),

@@ -32,6 +32,12 @@ def test_what_is_no_address_of_a_package(package: Any, says: str) -> None:
 def test_settings_are_json() -> None:
     given = {"package": "builtin://x", "inputs": ["orders"]}
     assert Function.model_validate({**given, "config": {"a": [1, None, "x"]}}).config == {"a": [1, None, "x"]}
-    for value in (float("inf"), {1, 2}):
+    for value in (float("inf"), {1, 2}, 10**400, {1: "x", "b": "y"}):
         with pytest.raises(ValidationError, match="should hold texts, numbers"):
             Function.model_validate({**given, "config": {"a": value}})
+
+
+@pytest.mark.parametrize("config", [{"a": None}, {"b": {"a": None}}, {"b": [1, {"a": None}]}])
+def test_a_name_without_a_value_which_the_worker_drops(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="'a' has no value"):
+        Function.model_validate({"package": "builtin://x", "inputs": ["orders"], "config": config})

@@ -1,0 +1,38 @@
+"""Markers of functions: set only on the function that the plan saw."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from kodoctl.apply.functions import mark_function
+from kodoctl.protocol.properties import OWNER_PROPERTY
+from kodoctl.pulsar.admin.admin_http import HttpAdmin
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.topology.resources import FunctionResource
+from tests.samples.inventories import HERE
+from tests.services.servers import Answer, Request, answer_json, serving
+
+ENRICH = FunctionResource(HERE, "enrich", "builtin://x", "java", frozenset({"persistent://acme/ns/a"}), "s")
+
+
+@pytest.mark.parametrize(
+    ("marker", "refused"),
+    [("old", None), ("trade", None), ("bank", "it belongs to 'bank' since the plan"), (None, "somebody made it anew since the plan"), (404, "it is gone since the plan")],
+)  # fmt: skip
+def test_only_the_function_that_the_plan_saw_is_marked(marker: Any, refused: str | None) -> None:
+    options = json.dumps({OWNER_PROPERTY: marker}) if marker else ""
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            return Answer(204)
+        return Answer(404) if marker == 404 else answer_json({"customRuntimeOptions": options})
+
+    with serving(worker) as server:
+        with pytest.raises(WriteFailedError, match=refused) if refused else nullcontext():
+            mark_function(HttpAdmin(Connection(server.url)), ENRICH, "trade", "old")
+        assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
