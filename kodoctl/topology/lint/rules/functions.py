@@ -69,7 +69,7 @@ def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
                 yield RuleMatch(topology.where(*path, "subscription"), detail)
 
 
-@rule("K112", Severity.ERROR, CANNOT_WORK)
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds functions that read a topic by the subscription of another one, which goes when either is deleted."""
     readers: dict[tuple[str, str], str] = {}
