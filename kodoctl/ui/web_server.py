@@ -55,9 +55,11 @@ class ConsoleServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening, and waits until the serving thread has ended."""
+        """Stops listening, and waits until the serving thread has ended, or for some seconds: it may wait for an answer of
+        a broker.
+        """
         self._server.should_exit = True
-        self._thread.join()
+        self._thread.join(_GRACE_S + 3)
         self._socket.close()
         _LOG.removeFilter(self._is_told)
 

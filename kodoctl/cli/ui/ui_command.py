@@ -15,9 +15,10 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
-from kodoctl.cli.common.console import Environment, Paths, command, defect, say, tell
+from kodoctl.cli.common.console import Environment, Paths, command, defect, end_process, say, tell
 from kodoctl.cli.common.terminal import ended_by_signals
 from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
+from kodoctl.errors import ExitCode
 from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def ui(
                 _open(server.address)
             stopped.wait()
             desk.close(tell)
+    # Threads that still read for pages may be within the client library: a normal end would abort, or wait for them.
+    end_process(ExitCode.OK, at_once=True)
 
 
 def _check_installed() -> None:
