@@ -277,17 +277,22 @@ def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> Sto
     confirmed = count_confirmed(worker) if arm == "hook" else (messages,)
     watch = Stopwatch(messages)
     worker.start()
-    while not over.wait(0.05):
-        counts = worker.counts
-        if counts.done + counts.finished.total() >= messages:  # reroutes, or a lost count of ours
-            break
-    while arm == "audit" and worker.counts.recorded < messages:  # what is done waits for its record
-        time.sleep(0.01)
+    wait_for_end(worker, messages, over, is_audited=arm == "audit")
     while confirmed[0] < messages:
         time.sleep(0.01)
     watch.stop()
     worker.stop()
     return watch
+
+
+def wait_for_end(worker: Any, messages: int, over: threading.Event, *, is_audited: bool) -> None:
+    """Waits until the worker is done with the messages, and has recorded them where it keeps records."""
+    while not over.wait(0.05):
+        counts = worker.counts
+        if counts.done + counts.finished.total() >= messages:  # reroutes, or a lost count of ours
+            break
+    while is_audited and worker.counts.recorded < messages:
+        time.sleep(0.01)
 
 
 def count_confirmed(worker: Any) -> list[int]:

@@ -148,7 +148,7 @@ class Forge(Protocol):
         not change.
         """
 
-    def artifact(self, run: int, name: str) -> bytes | None:
+    def artifact(self, run: int, name: str, /) -> bytes | None:
         """Downloads the zip file that a run kept, at most 64 MiB; None: never kept, or expired. `name`: its name, if
         the forge's artifacts have names. Storage on another host does not get the token.
         """
@@ -164,7 +164,7 @@ class Forge(Protocol):
         comment.
         """
 
-    def edit(self, pull: int, comment: int, body: str) -> ReviewComment:
+    def edit(self, pull: int, comment: int, body: str, /) -> ReviewComment:
         """Replaces the text of a comment, given its id."""
 
     def close(self) -> None:

@@ -123,8 +123,8 @@ class GitHub:
         path, text = f"issues/{pull}/comments", {"body": body}
         return self._http.read("POST", path, records.comment_of, body=text, needs=_COMMENT)
 
-    def edit(self, pull: int, comment: int, body: str) -> ReviewComment:  # noqa: ARG002 - its ids are of the repository
-        """Replaces the text of a comment."""
+    def edit(self, _pull: int, comment: int, body: str) -> ReviewComment:
+        """Replaces the text of a comment, whose id is unique in the repository."""
         path, text = f"issues/comments/{comment}", {"body": body}
         return self._http.read("PATCH", path, records.comment_of, body=text, needs=_COMMENT)
 

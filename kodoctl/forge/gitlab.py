@@ -121,8 +121,8 @@ class GitLab:
         source = self._query(_SOURCE, "pipeline", pipeline=pipeline["iid"]).get("configSource")
         records.check_run(pipeline, source, config, run, pull, job)
 
-    def artifact(self, run: int, name: str) -> bytes | None:  # noqa: ARG002 - a job has one archive
-        """Downloads the archive of a job's artifacts; None: never kept, or expired."""
+    def artifact(self, run: int, _name: str) -> bytes | None:
+        """Downloads the one archive of a job's artifacts; None: never kept, or expired."""
         return self._http.download(f"jobs/{run}/artifacts", needs=_READ)
 
     def run_url(self, run: int) -> str:

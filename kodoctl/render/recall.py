@@ -294,9 +294,8 @@ def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str)
 
 def recall_counts(row: RecallRunRow) -> str:
     """Text about the numbers of messages of a run that are not 0."""
-    words = {
-        "sent": "sent", "discarded": "discarded", "refused": "not sent", "unclear": "unclear",
-        "open": "begun and not ended",
+    counts = {
+        "sent": row["sent"], "discarded": row["discarded"], "not sent": row["refused"], "unclear": row["unclear"],
+        "begun and not ended": row["open"],
     }  # fmt: skip
-    counts = {text: int(row[name]) for name, text in words.items()}  # type: ignore[literal-required]
     return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count)

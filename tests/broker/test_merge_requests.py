@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +11,28 @@ import pytest
 from tests.brokers.workspace import Workspace
 from tests.forge.gitlab_ci import GitLabRunner
 from tests.forge.gitlab_stand_in import GitLabStandIn
+from tests.forge.repository import BARE, TopologyRepository
 from tests.forge.workflows import Done
 
 pytestmark = pytest.mark.broker
 
-BARE = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 
-
-@dataclass
-class GitLabProject:
+class GitLabProject(TopologyRepository):
     """A repository with topologies, its GitLab, and the broker they are for."""
 
-    workspace: Workspace
-    forge: GitLabStandIn
-    origin: Path
-    runner: GitLabRunner = field(init=False)
-
-    def __post_init__(self) -> None:
-        folder = self.origin.parent / "runner"
-        folder.mkdir()
-        broker = self.workspace.broker
+    def __init__(self, workspace: Workspace, folder: Path) -> None:
+        super().__init__(workspace, folder)
+        self.forge, broker = GitLabStandIn(), workspace.broker
         variables = {"KODOCTL_ADMIN_URL": broker.admin_url, "KODOCTL_BROKER_URL": broker.broker_url}
         token = {"GITLAB_TOKEN": self.forge.token_for("api")}
         secrets = {f"kodoctl-{one}": {**token, "KODOCTL_TOKEN": f"{one}-CANARY"} for one in ("plan", "apply")}
-        self.runner = GitLabRunner(self.forge, self.origin, folder, variables, secrets)
-
-    def git(self, *arguments: str) -> str:
-        names = ["-c", "user.name=anna", "-c", "user.email=anna@example.org"]
-        done = subprocess.run(["git", *names, *arguments], cwd=self.origin, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    def commit(self, topics: str, **files: str) -> str:
-        text = f"version: 1\nname: trade\ntenant: {self.workspace.tenant}\nnamespace: ns\ntopics:\n  {topics}\n"
-        (self.origin / "topologies").mkdir(exist_ok=True)
-        (self.origin / "topologies/trade.yaml").write_text(text, encoding="utf-8")
-        for name, content in files.items():
-            (self.origin / name).write_text(content, encoding="utf-8")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "topologies")
-        return self.git("rev-parse", "HEAD")
+        self.runner = GitLabRunner(self.forge, self.origin, self.runner_folder, variables, secrets)
 
     def push(self, pull: dict[str, Any], topics: str, **files: str) -> None:
         """A commit on the merge request's branch."""
         branch = pull["source_branch"]
         self.git("checkout", "-q", "-B", branch, branch if pull["sha"] else "main")
-        self.forge.push(pull["iid"], self.commit(topics, **files), "anna")
+        self.forge.push(pull["iid"], self.commit(topics, files), "anna")
         self.git("checkout", "-q", "main")
 
     def checks(self, pull: dict[str, Any], source_project: str = "7") -> dict[str, Done]:
@@ -89,13 +64,7 @@ class GitLabProject:
 
 @pytest.fixture
 def gitlab_project(workspace: Workspace, tmp_path: Path) -> Iterator[GitLabProject]:
-    """J is on main, and applied."""
-    origin = tmp_path / "origin"
-    origin.mkdir()
-    found = GitLabProject(workspace, GitLabStandIn(), origin)
-    found.git("init", "-q", "-b", "main")
-    found.commit(f"J: {BARE}")
-    workspace.apply(str(origin / "topologies"))
+    found = GitLabProject(workspace, tmp_path)
     yield found
     found.forge.close()
 
@@ -162,7 +131,7 @@ def test_a_branch_behind_its_target_is_planned_as_it_will_be_merged_and_one_in_c
     project = gitlab_project
     pull = project.forge.pull("")
     project.push(pull, f"J: {BARE}\n  K: {BARE}")
-    project.commit(f"J: {BARE}", **{"README.md": "of the target"})
+    project.commit(f"J: {BARE}", {"README.md": "of the target"})
     plan = project.checks(pull)["plan"]
     assert plan.code == 0, plan
     assert "K" in project.shown()

@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.brokers.workspace import Workspace
+from tests.forge.repository import BARE, TopologyRepository
 from tests.forge.stand_in import StandIn
 from tests.forge.workflows import JobRun, Runner, zipped
 
 pytestmark = pytest.mark.broker
 
-BARE = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 HOSTILE = 'import os\nopen(os.environ["RUNNER_TEMP"] + "/taken", "w").write(str(os.environ))\n'
 
 
-@dataclass
-class Project:
+class Project(TopologyRepository):
     """A repository with topologies, its forge, and the broker they are for."""
 
-    workspace: Workspace
-    forge: StandIn
-    origin: Path
-    runner: Runner = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, workspace: Workspace, folder: Path) -> None:
+        super().__init__(workspace, folder)
+        self.forge = StandIn()
         secrets = {"kodoctl-plan": {"KODOCTL_TOKEN": "plan-canary"}, "kodoctl-apply": {"KODOCTL_TOKEN": "apply-canary"}}
-        folder = self.origin.parent / "runner"
-        folder.mkdir()
-        self.runner = Runner(self.forge, self.origin, folder, secrets)
-
-    def git(self, *arguments: str) -> str:
-        names = ["-c", "user.name=anna", "-c", "user.email=anna@example.org"]
-        done = subprocess.run(["git", *names, *arguments], cwd=self.origin, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    def commit(self, topics: str, **files: str) -> str:
-        text = f"version: 1\nname: trade\ntenant: {self.workspace.tenant}\nnamespace: ns\ntopics:\n  {topics}\n"
-        (self.origin / "topologies").mkdir(exist_ok=True)
-        (self.origin / "topologies/trade.yaml").write_text(text, encoding="utf-8")
-        for name, content in files.items():
-            (self.origin / name.replace("_", ".")).write_text(content, encoding="utf-8")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "topologies")
-        return self.git("rev-parse", "HEAD")
+        self.runner = Runner(self.forge, self.origin, self.runner_folder, secrets)
 
     def push(self, pull: dict[str, Any], topics: str, **files: str) -> None:
         """A commit on the pull request's branch, and what the forge makes of it: its head, and its merge with main."""
         number = pull["number"]
         self.git("checkout", "-q", "-B", f"change-{number}", f"change-{number}" if pull["head"]["sha"] else "main")
-        self.forge.push(number, self.commit(topics, **files), "anna")
+        self.forge.push(
+            number, self.commit(topics, {name.replace("_", "."): text for name, text in files.items()}), "anna"
+        )
         self.git("checkout", "-q", "--detach", "main")
         self.git("merge", "-q", "--no-ff", "-m", "merge", f"change-{number}")
         self.git("update-ref", f"refs/pull/{number}/merge", "HEAD")
@@ -97,13 +76,7 @@ class Project:
 
 @pytest.fixture
 def project(workspace: Workspace, tmp_path: Path) -> Iterator[Project]:
-    """J is on main, and applied."""
-    origin = tmp_path / "origin"
-    origin.mkdir()
-    found = Project(workspace, StandIn(), origin)
-    found.git("init", "-q", "-b", "main")
-    found.commit(f"J: {BARE}")
-    workspace.apply(str(origin / "topologies"))
+    found = Project(workspace, tmp_path)
     yield found
     found.forge.close()
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import closing
-from datetime import UTC, datetime
-from random import Random
 from typing import Any
 
 import pulsar
@@ -16,112 +11,14 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin.admin_http import HttpAdmin
-from kodoctl.pulsar.connection.connection import Connection
-from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.recall.send.lane_pause import LanePause
+from tests.broker.replays import TOPICS, Replays, moment, published
 from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 from tests.services.servers import Answer, Proxy, Request, answer_json
 
 pytestmark = pytest.mark.broker
-
-TOPICS = """
-orders:
-  partitions: 2
-  fair_by: uid
-  policies: {retention: {time: 1d, size: 100MiB}}
-  message_properties: {uid: required}
-  subscriptions:
-    billing: {states: [retrying]}
-    shipping: {states: []}
-"""
-
-
-class Replays:
-    """A workspace with the topics of `orders` applied."""
-
-    def __init__(self, workspace: Workspace, topics: str = TOPICS) -> None:
-        self.workspace = workspace
-        workspace.topology(topics)
-        workspace.apply("topologies")
-
-    def send(self, numbers: Iterable[int], *, batched: bool = False, **more: str) -> None:
-        """Messages `{"n": number}` on the ground topic."""
-        with self.workspace.client() as client:
-            producer = client.create_producer(
-                self.workspace.full("orders"), batching_enabled=batched, batching_max_publish_delay_ms=200
-            )
-            given = {name.replace("_", "-"): value for name, value in more.items()}
-            for number in numbers:
-                properties = {"uid": f"u{number % 3}", "kodo-id": f"id-{number}", **given}
-                producer.send_async(
-                    json.dumps({"n": number}).encode(), _ignored, partition_key=f"k{number}", properties=properties
-                )
-            producer.flush()
-            producer.close()
-
-    def take(self, seconds: float = 1.5, keep: Iterable[int] = ()) -> Counter[int]:
-        """Number of a message -> how often `billing` gets it. Acknowledges all of them, except `keep`."""
-        found: Counter[int] = Counter()
-        with self.workspace.client() as client:
-            consumer = client.subscribe(self.workspace.full("orders"), "billing", pulsar.ConsumerType.Shared)
-            try:
-                while True:
-                    message = consumer.receive(int(seconds * 1000))
-                    found[n := json.loads(message.data())["n"]] += 1
-                    if n not in keep:
-                        consumer.acknowledge(message)
-            except pulsar.Timeout:
-                consumer.close()
-        return found
-
-    def plan(self, *more: str, code: int = 0) -> dict[str, Any]:
-        """A plan, written and as JSON."""
-        named = ["topologies", "--topic", "orders", "--subscription", "billing", "--out", "p.json", "--format", "json"]
-        run = self.workspace.run("replay", "plan", *named, *more, code=code)
-        found: dict[str, Any] = run.json() if run.out else {}
-        return found
-
-    def apply(self, *more: str, code: int | None = 0) -> dict[str, Any]:
-        """The report of an attempt."""
-        run = self.workspace.run("replay", "apply", "p.json", "--format", "json", *more, code=code)
-        found: dict[str, Any] = json.loads(run.out) if run.out else {}
-        return found
-
-    def undo(self, *more: str, run: str = "last", code: int | None = 0) -> dict[str, Any]:
-        """The report of an undo."""
-        words = ["replay", "undo", run, self.workspace.namespace, "--auto-approve", "--format", "json"]
-        done = self.workspace.run(*words, *more, code=code)
-        found: dict[str, Any] = json.loads(done.out) if done.out else {}
-        return found
-
-    def resume(self) -> None:
-        """Ends every live order, as an engineer does."""
-        with closing(HttpAdmin(Connection(admin_url=self.workspace.broker.admin_url))) as admin:
-            store = OverrideStore(admin, self.workspace.full("orders"), "billing", Random(7))
-            store.change(lambda _: (), int(time.time() * 1000))
-
-    def is_paused(self) -> bool:
-        """True if a live order stands."""
-        path = f"{self.workspace.path('orders')}/subscription/billing/properties"
-        return "kodo-steer" in (self.workspace.admin("GET", path) or {})
-
-
-def _ignored(*_: object) -> None:
-    return
-
-
-def moment() -> str:
-    """Now, as an option takes it."""
-    return datetime.fromtimestamp(time.time(), UTC).isoformat()
-
-
-@pytest.fixture
-def replays(workspace: Workspace) -> Replays:
-    """Applied topics without messages."""
-    return Replays(workspace)
 
 
 def test_a_plan_counts_what_runs_again_and_changes_nothing(replays: Replays) -> None:
@@ -459,14 +356,6 @@ def test_where_closing_times_are_not_for_this_role_all_ledgers_are_read(workspac
     assert (plan["summary"]["again"], len(plan["unknown"])) == (10, 2)
 
 
-def published(producer: WireProducer, number: int, at: float) -> None:
-    """Sends the message `{"n": number}` with a publish time in s since the epoch."""
-    texts = binary(4, binary(1, b"uid") + binary(2, b"u1")) + binary(
-        4, binary(1, b"kodo-id") + binary(2, b"%d" % number)
-    )
-    producer.send(wire_metadata(numeric(3, int(at * 1000)) + texts), json.dumps({"n": number}).encode())
-
-
 def test_times_before_1970_and_plans_without_messages(replays: Replays) -> None:
     replays.send(range(3))
     assert replays.plan("--from", "99999d")["summary"]["unfinished"] == 3
@@ -520,139 +409,6 @@ def test_a_replay_beyond_the_backlog_quota_is_refused_and_what_would_expire_is_s
 
     assert "backlog quota" in eventually(refused, within=20)
     assert "backlog quota" in replays.workspace.run("replay", "apply", "p.json", code=4).text
-
-
-class Killed(KeyboardInterrupt):
-    """The end of an attempt."""
-
-
-def _dies(monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool, calls: int = 1) -> None:
-    """Ends the attempt at the given call of a function of `replay_run`, before or after its work."""
-    from kodoctl.recall.send import replay_run
-
-    real, done = getattr(replay_run, name), iter(range(1, 100))
-
-    def call(*given: Any) -> Any:
-        is_last = next(done) == calls
-        if is_last and not after:
-            raise Killed
-        found = real(*given)
-        if is_last:
-            raise Killed
-        return found
-
-    monkeypatch.setattr(replay_run, name, call)
-
-
-def test_what_came_again_before_a_replay_went_on_does_not_come_a_third_time(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replays.send(range(20))
-    replays.take()
-    replays.plan("--from", "1h")
-    with monkeypatch.context() as killed:
-        _dies(killed, "_replay_partition", after=True)
-        replays.apply(code=130)
-    replays.resume()
-    first = replays.take()
-    assert 0 < len(first) < 20, "the messages of one partition"
-    assert replays.apply()["unclear"] == []
-    assert replays.take() == Counter(set(range(20)) - set(first))
-    assert replays.undo()["again_done"] == 20
-
-
-@pytest.mark.full
-def test_a_cursor_that_moved_while_nobody_knew_does_not_move_again(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The attempt dies after the broker moved the cursor, and before the journal has it."""
-    replays.send(range(20))
-    replays.take()
-    replays.plan("--from", "1h")
-    with monkeypatch.context() as killed:
-        _dies(killed, "_move", after=True)
-        replays.apply(code=130)
-    replays.resume()
-    first = replays.take()
-    for _ in range(2):  # the next attempt dies as well: its own pause is no proof that the lane stood still
-        with monkeypatch.context() as killed:
-            _dies(killed, "_state", after=True, calls=1)
-            replays.apply(code=130)
-    report = replays.apply(code=1)
-    assert report["complete"]
-    assert [line.rpartition(": ")[2] for line in report["unclear"]] == [f"{len(first)} entries"]
-    assert replays.take() == Counter(set(range(20)) - set(first))
-
-
-@pytest.mark.parametrize("name", ["_move", pytest.param("_acknowledge", marks=pytest.mark.full)])
-def test_a_lane_that_stayed_paused_is_replayed_to_the_end(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    replays.send(range(20))
-    replays.take()
-    replays.plan("--from", "1h")
-    with monkeypatch.context() as killed:
-        _dies(killed, name, after=False)
-        replays.apply(code=130)
-    assert replays.apply()["unclear"] == []
-    assert replays.take() == Counter(range(20))
-
-
-def test_an_undo_that_was_killed_is_ended_by_undo_only(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
-    replays.send(range(20))
-    replays.take()
-    replays.plan("--from", "1h")
-    with monkeypatch.context() as killed:
-        _dies(killed, "_replay_partition", after=True)
-        replays.apply(code=130)
-    with monkeypatch.context() as killed:
-        _dies(killed, "_acknowledge", after=True)
-        replays.undo(code=130)
-    space = replays.workspace.namespace
-    assert replays.is_paused()
-    refused = " ".join(replays.workspace.run("replay", "apply", "p.json", code=4).text.split())
-    assert f"kodoctl replay undo {json.loads((replays.workspace.folder / 'p.json').read_text())['run']}" in refused
-    assert replays.is_paused()
-    listed = replays.workspace.run("replay", "list", space, "--format", "json").json()
-    assert [one["state"] for one in listed["replays"]] == ["undoing"]
-    assert (replays.undo()["complete"], replays.is_paused()) == (True, False)
-    assert replays.take() == Counter()
-
-
-@pytest.mark.full
-def test_a_killed_undo_of_a_complete_replay_keeps_its_pause_and_its_count(
-    replays: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replays.send(range(20))
-    replays.take()
-    replays.plan("--from", "1h")
-    replays.apply()
-    assert set(replays.take(keep=range(5, 20))) == set(range(20))
-    with monkeypatch.context() as killed:
-        _dies(killed, "_acknowledge", after=True)
-        replays.undo(code=130)
-    assert replays.workspace.run("replay", "apply", "p.json", code=4).text
-    assert replays.is_paused(), "the undo's"
-    assert (replays.undo()["again_done"], replays.is_paused()) == (5, False)
-    assert replays.take() == Counter()
-
-
-@pytest.mark.full
-def test_a_replay_is_not_continued_behind_a_later_one(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would acknowledge what the later one has come again."""
-    replays.send(range(10))
-    replays.take()
-    replays.plan("--from", "1h")
-    with monkeypatch.context() as killed:
-        _dies(killed, "_replay_partition", after=False)
-        replays.apply(code=130)
-    replays.resume()
-    older = (replays.workspace.folder / "p.json").read_text()
-    replays.plan("--from", "1h")
-    replays.apply()
-    (replays.workspace.folder / "p.json").write_text(older)
-    assert "is a later replay" in " ".join(replays.workspace.run("replay", "apply", "p.json", code=4).text.split())
-    assert replays.take() == Counter(range(10))
 
 
 @pytest.mark.parametrize("native", ["true", pytest.param("false", marks=pytest.mark.full)])

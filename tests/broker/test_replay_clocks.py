@@ -14,7 +14,7 @@ from kodoctl.dev import node_config, service
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
-from tests.broker.test_replay import Replays, moment, published
+from tests.broker.replays import Replays, moment, published
 from tests.brokers.broker import Broker
 from tests.brokers.wire_producer import WireProducer
 from tests.brokers.workspace import Workspace

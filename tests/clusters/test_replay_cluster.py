@@ -7,7 +7,7 @@ from collections import Counter
 import pulsar
 import pytest
 
-from tests.broker.test_replay import TOPICS, Replays
+from tests.broker.replays import TOPICS, Replays
 from tests.brokers.cluster import Cluster
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually

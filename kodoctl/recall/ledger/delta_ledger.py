@@ -23,6 +23,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 _NAME = "kodoctl recall ledger"
+_COUNTED: Final = ("open", "refused", "unclear", "sent", "discarded")  # member of a run's row, by the rank of an event
 _Filter = list[tuple[str, str, Any]]
 _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 
@@ -201,9 +202,7 @@ def _run_rows(counts: Sequence[dict[str, Any]], prefix: str) -> list[RecallRunRo
             "run": one["run"], "began": began, "who": who, "source": one["dead_topic"].removeprefix(prefix),
             "sent": 0, "discarded": 0, "refused": 0, "unclear": 0, "open": 0,
         })  # fmt: skip
-        event = list(RecallEvent)[one["rank_max"]]
-        name = "open" if event is RecallEvent.INTENT else event.value
-        row[name] += one["recall_id_count"]  # type: ignore[literal-required]
+        row[_COUNTED[one["rank_max"]]] += one["recall_id_count"]
         row["began"], row["who"] = min(row["began"], began), row["who"] or who
     return sorted(rows.values(), key=lambda row: (row["began"], row["source"]))
 

@@ -90,7 +90,7 @@ class Function(FileModel):
     description: StrictStr = Field(default="", examples=["adds prices to orders"])
     """A text for people."""
     package: Package = Field(examples=["function://kodo/trade/enrich@1.2.0"])
-    """Where its code is: builtin://NAME, function://TENANT/NAMESPACE/NAME@VERSION, or an http, https or file URL."""
+    """Address of its code: builtin://NAME, function://TENANT/NAMESPACE/NAME@VERSION, or an http, https or file URL."""
     runtime: Runtime = "java"
     """The language of its code. For good."""
     class_name: Annotated[Text | None, Field(alias="class")] = optional_like("com.example.Enrich")
@@ -102,7 +102,7 @@ class Function(FileModel):
     subscription: Text | None = optional_like("enrich")
     """Its subscription on the inputs; default: TENANT/NAMESPACE/NAME of the function, as Pulsar's. For good."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where the subscription begins: used once, when the function is created."""
+    """Position at which the subscription begins: used once, when the function is created."""
     parallelism: PositiveInt = Field(default=1, examples=[2])
     """Number of its instances."""
     guarantees: Guarantees = "at_least_once"
@@ -112,4 +112,4 @@ class Function(FileModel):
     )
     """Settings that its code reads. No secrets: Pulsar shows them to everybody who may read the function."""
     resources: FunctionNeeds | None = optional_like({"cpu": 0.5, "memory": "512MiB"})
-    """What one instance may use; left out: as it is, at first the worker's default."""
+    """Limits of one instance; left out: as they are, at first the worker's defaults."""
