@@ -36,12 +36,15 @@ def create_function(admin: Admin, function: FunctionResource, owner: str) -> Non
     _write(admin, function, owner, {}, None)
 
 
-def update_function(admin: Admin, before: FunctionResource, after: FunctionResource, owner: str) -> None:
-    """Updates a function, which restarts its instances, and sets its marker to `owner`. Raises WriteFailedError if it
-    changed since the plan, or if the worker refuses the update.
+def update_function(
+    admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None
+) -> None:
+    """Updates a function, which restarts its instances, and sets its marker to `owner`. `planned`: the marker that the
+    plan saw. Raises WriteFailedError if it changed since the plan, if another owner than `planned` and `owner` has
+    marked it since, or if the worker refuses the update.
     """
-    now = _read(admin, before)
-    if now is None or now.resource != before:
+    found = _read_planned(admin, before, owner, planned)
+    if found.resource != before:
         raise WriteFailedError("somebody changed it since the plan: plan again")
     _write(admin, after, owner, _options(admin, before), before)
 
@@ -51,12 +54,7 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
     Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, or if the
     worker refuses it.
     """
-    found = _read(admin, function)
-    if found is None:
-        raise WriteFailedError("it is gone since the plan: plan again")
-    if found.marker not in (planned, owner):
-        by_whom = f"it belongs to {found.marker!r}" if found.marker else "somebody made it anew"
-        raise WriteFailedError(f"{by_whom} since the plan: plan again")
+    _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function), OWNER_PROPERTY: owner}
     body, kind = multipart({"functionConfig": json.dumps({"customRuntimeOptions": json.dumps(marked, sort_keys=True)})})
 
@@ -132,6 +130,17 @@ def _options(admin: Admin, function: FunctionResource) -> dict[str, object]:
     found = options_of(must(reply, f"reading {function.address}"))
     if found is None:
         raise WriteFailedError("its customRuntimeOptions are no JSON object, so that kodoctl cannot mark it")
+    return found
+
+
+def _read_planned(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> LiveObject:
+    """The function as it is. Raises WriteFailedError if it is gone, or marked by another owner than these."""
+    found = _read(admin, function)
+    if found is None:
+        raise WriteFailedError("it is gone since the plan: plan again")
+    if found.marker not in (planned, owner):
+        by_whom = f"it belongs to {found.marker!r}" if found.marker else "somebody made it anew"
+        raise WriteFailedError(f"{by_whom} since the plan: plan again")
     return found
 
 

@@ -137,7 +137,9 @@ class StepWriter:
             case PublicationResource() as before, PublicationResource() as after:
                 self._databases.update_publication(before, after, change.about.owner)
             case FunctionResource() as before, FunctionResource() as after:
-                functions.update_function(self._admin, before, after, change.about.owner)
+                found = self._live.objects.get(change.address)
+                planned = found.marker if found else None
+                functions.update_function(self._admin, before, after, change.about.owner, planned)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 

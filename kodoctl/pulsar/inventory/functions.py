@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from urllib3.fields import RequestField
+from urllib3.filepost import encode_multipart_formdata
+
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, PACKAGE_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
@@ -137,13 +140,12 @@ def request_form(
 
 def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
     """Body and content type of a form with these texts by name, as the worker takes them."""
-    boundary = "kodoctl-4f2d1c9e7b6a"
-    lines = []
+    fields = []
     for name, text in parts.items():
+        fields.append(field := RequestField(name, text))
         kind = "application/json" if name == "functionConfig" else "text/plain"
-        head = f'Content-Disposition: form-data; name="{name}"\r\nContent-Type: {kind}; charset=utf-8'
-        lines.append(f"--{boundary}\r\n{head}\r\n\r\n{text}\r\n")
-    return f"{''.join(lines)}--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+        field.make_multipart(content_type=f"{kind}; charset=utf-8")
+    return encode_multipart_formdata(fields)
 
 
 def _full(topic: str) -> str:

@@ -1,4 +1,4 @@
-"""Markers of functions: set only on the function that the plan saw."""
+"""Markers of functions: only the function that the plan saw is marked, or updated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.apply.functions import mark_function
+from kodoctl.apply.functions import mark_function, update_function
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
@@ -24,7 +24,7 @@ ENRICH = FunctionResource(HERE, "enrich", "builtin://x", "java", frozenset({"per
     ("marker", "refused"),
     [("old", None), ("trade", None), ("bank", "it belongs to 'bank' since the plan"), (None, "somebody made it anew since the plan"), (404, "it is gone since the plan")],
 )  # fmt: skip
-def test_only_the_function_that_the_plan_saw_is_marked(marker: Any, refused: str | None) -> None:
+def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, refused: str | None) -> None:
     options = json.dumps({OWNER_PROPERTY: marker}) if marker else ""
 
     def worker(request: Request) -> Answer:
@@ -35,4 +35,7 @@ def test_only_the_function_that_the_plan_saw_is_marked(marker: Any, refused: str
     with serving(worker) as server:
         with pytest.raises(WriteFailedError, match=refused) if refused else nullcontext():
             mark_function(HttpAdmin(Connection(server.url)), ENRICH, "trade", "old")
+        if refused:
+            with pytest.raises(WriteFailedError, match=refused):
+                update_function(HttpAdmin(Connection(server.url)), ENRICH, ENRICH, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
