@@ -79,7 +79,7 @@ test: $(READY) programs style ## The gate, on a real broker: style, types, archi
 	@mkdir -p $(COSTS); rm -f $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@interpreted="$$($(INTERPRETED))"; export KODO_FAST_CORE=false; \
-	{ { env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory house test-compiled || { echo "make check or make test-compiled fails; why, comes at the end" >&3; false; }; } && \
+	{ { env -u KODO_FAST_CORE nice $(MAKE) --no-print-directory house test-compiled || { echo "make house or make test-compiled failed: its output comes at the end" >&3; false; }; } && \
 	nice $(BRANCHES) --timeout 1200 -n $(WORKERS) -m "$$interpreted" --junitxml=$(COSTS)/unit.xml $(MEASURED); } 3>&1 >$(COSTS)/unit.log 2>&1 & unit=$$!; \
 	$(PYTEST) -n $(SERVICES) -m "not full" --junitxml=$(COSTS)/services.xml $(BESIDE); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))

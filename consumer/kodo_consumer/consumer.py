@@ -168,8 +168,8 @@ class Consumer:
         """Sets the function that handles messages, as a decorator, in place of one that was set before: a plain
         function runs on threads, an async one on one event loop.
 
-        With `process=True` a plain function runs in processes, one for each core but no more than there are slots; a
-        number asks for so many. A time-out or crash there costs only the process and the one message in it. With
+        With `process=True` a plain function runs in processes, one for each core but no more than there are slots;
+        `process=4` asks for four. A time-out or crash there costs only the process and the one message in it. With
         `inbox` (kodo_consumer.inbox.Inbox) messages are stored in the application's database, acknowledged, and handled
         from there. Raises UsageError with all reasons why the function cannot run, and if the consumer runs.
         """

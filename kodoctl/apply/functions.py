@@ -89,11 +89,11 @@ def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed
     if not poll_until(lambda: _read(admin, function) is None):
         raise WriteFailedError("the worker did not delete it")
     if now is not None and isinstance(now.facts, FunctionFacts) and now.facts.cleans_up:
-        poll_until(lambda: not any(_has_subscription(admin, function)))  # its topics may be deleted next
+        poll_until(lambda: not _has_subscription(admin, function))  # its topics may be deleted next
 
 
 def _refuse_use(admin: Admin, function: FunctionResource, facts: FunctionFacts) -> None:
-    """Raises WriteFailedError if instances run, or messages wait, or nobody knows."""
+    """Raises WriteFailedError if instances run or messages wait, or if either is not known."""
     if facts.running != 0:
         running = "whether instances run is not known" if facts.running is None else "instances run"
         raise WriteFailedError(f"{running}: plan again and allow it")
@@ -103,9 +103,9 @@ def _refuse_use(admin: Admin, function: FunctionResource, facts: FunctionFacts) 
         raise WriteFailedError(f"its subscription: {waiting}, which nobody allowed to destroy: plan again")
 
 
-def _has_subscription(admin: Admin, function: FunctionResource) -> list[bool]:
-    readings = [read_topic(admin, topic) for topic in function.topics if topic.full in function.inputs]
-    return [any(one.name == function.subscription for one in found.subscriptions) for found in readings if found]
+def _has_subscription(admin: Admin, function: FunctionResource) -> bool:
+    readings = [read_topic(admin, topic) for topic in function.input_topics]
+    return any(one.name == function.subscription for found in readings if found for one in found.subscriptions)
 
 
 def _write(

@@ -125,7 +125,7 @@ def _pull_pushes(pull: PullRequest, pushes: Iterable[BranchPush], shas: frozense
     for push in chain([last], made):
         yield push
         last = push
-        # earlier commits are none of the pull request's now, and were part of it
+        # commits that a force push removed were part of the pull request: read on to the creation of its branch
         rewritten |= push.kind == "force_push"
         if push.kind == "branch_creation" or not (rewritten or push.before in shas):
             return

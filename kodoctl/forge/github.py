@@ -73,7 +73,7 @@ class GitHub:
         if records.is_bot(approval.login):
             return "is nobody"
         path, needs = f"collaborators/{quote(approval.login, safe='')}/permission", "the permission `metadata: read`"
-        answer = self._http.call("GET", path, needs=needs, well=frozenset({404}))  # 404: no account of a person
+        answer = self._http.call("GET", path, needs=needs, expected=frozenset({404}))  # 404: no account of a person
         right = (
             "" if answer.status_code == 404 else self._http.converted("GET", path, answer, lambda it: it["permission"])
         )

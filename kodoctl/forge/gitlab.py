@@ -74,8 +74,8 @@ class GitLab:
 
     def comments(self, pull: int) -> Iterator[ReviewComment]:
         """Notes of a merge request, oldest first."""
-        path, convert = f"merge_requests/{pull}/notes", partial(records.comment_of, pull_url=self._pull_url(pull))
-        return self._http.pages(path, convert, needs=_READ, sort="asc", order_by="created_at")
+        path = f"merge_requests/{pull}/notes"
+        return self._http.pages(path, self._note_reader(pull), needs=_READ, sort="asc", order_by="created_at")
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
         """Approvals of a merge request that stand, one for each account."""
@@ -88,7 +88,7 @@ class GitLab:
         if self._is_bot({"id": approval.account}):
             return "is nobody"
         path = f"members/all/{approval.account}"
-        answer = self._http.call("GET", path, needs=_READ, well=frozenset({404}))  # 404: no member
+        answer = self._http.call("GET", path, needs=_READ, expected=frozenset({404}))  # 404: no member
         if answer.status_code == 404:
             return "is no member of the project"
         level, state = self._http.converted(
@@ -135,28 +135,28 @@ class GitLab:
 
     def post(self, pull: int, body: str) -> ReviewComment:
         """Adds a note to a merge request."""
-        path, convert = f"merge_requests/{pull}/notes", partial(records.comment_of, pull_url=self._pull_url(pull))
-        return self._http.read("POST", path, convert, body={"body": body}, needs=_WRITE)
+        path = f"merge_requests/{pull}/notes"
+        return self._http.read("POST", path, self._note_reader(pull), body={"body": body}, needs=_WRITE)
 
     def edit(self, pull: int, comment: int, body: str) -> ReviewComment:
         """Replaces the text of a note."""
         path = f"merge_requests/{pull}/notes/{comment}"
-        convert = partial(records.comment_of, pull_url=self._pull_url(pull))
-        return self._http.read("PUT", path, convert, body={"body": body}, needs=_WRITE)
+        return self._http.read("PUT", path, self._note_reader(pull), body={"body": body}, needs=_WRITE)
 
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
 
-    def _pull_url(self, pull: int) -> str:
-        return f"{self._project.url}/-/merge_requests/{pull}"
+    def _note_reader(self, pull: int) -> Callable[[Json], ReviewComment]:
+        return partial(records.comment_of, pull_url=f"{self._project.url}/-/merge_requests/{pull}")
 
     def _is_bot(self, user: Json) -> bool:
         """True if an account is of a project, a group or a service; asks once for each account."""
         number = int(user["id"])
         if number not in self._bots:
             path = f"/v4/users/{number}"
-            answer = self._http.call("GET", path, needs=_READ, well=frozenset({404}))  # 404: whoever it was
+            # 404: the account is gone, and counts as a bot
+            answer = self._http.call("GET", path, needs=_READ, expected=frozenset({404}))
             self._bots[number] = self._http.converted("GET", path, answer, lambda row: row.get("bot") is not False)
         return self._bots[number]
 

@@ -94,8 +94,8 @@ def event_of(row: Json) -> PushEvent:
 
 
 def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json], bool]) -> Iterator[BranchPush]:
-    """Yields the pushes to a branch, latest first. A push of many branches at once is an event without a branch: where
-    two pushes do not follow each other, a push without an account stands between them.
+    """Yields the pushes to a branch, latest first. The event of a push of many branches at once names no branch, so that
+    such pushes are missing. If two pushes do not follow each other, a push without an account is yielded between them.
 
     Args:
         events: all pushes to the project, latest first.
@@ -123,8 +123,10 @@ def next_page(page: Json) -> str | None:
 
 
 def authorship_of(pages: Sequence[Json]) -> Authorship:
-    """Authors and committers of a merge request's commits. An address of a committer counts as one without an account
-    if there are more addresses, beside the authors', than accounts. `pages`: GraphQL's answers, a page of commits each.
+    """Authors and committers of a merge request's commits. `pages`: GraphQL's answers, a page of commits each.
+
+    If the committers who are no authors have more addresses than accounts, each surplus address counts as a contributor
+    without an account.
     """
     committers = pages[0]["committers"]
     commits: list[Json] = [commit for page in pages for commit in page["commits"]["nodes"]]
@@ -153,12 +155,12 @@ def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: P
 
     Args:
         pipeline: the pipeline of the job.
-        source: where the pipeline had its jobs from, as GraphQL says it.
+        source: the kind of source that the pipeline's file came from (`configSource` of GraphQL); None: unknown.
         config: the project's setting "CI/CD configuration file".
         run: the job.
     """
     refs = {f"refs/merge-requests/{pull.number}/{kind}" for kind in ("head", "merge", "train")}
-    own = "set it to FILE@GROUP/PROJECT, which may be this project"
+    advice = "set it to FILE@GROUP/PROJECT, which may be this project"
     for wrong, difference in (
         (
             pipeline.get("source") != TRUSTED_EVENT,
@@ -167,7 +169,7 @@ def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: P
         (pipeline.get("ref") not in refs, f"is of {pipeline.get('ref')}, not of {pull.label}"),
         (
             source != TRUSTED_SOURCE or "@" not in config,
-            f"has its script from {config or '.gitlab-ci.yml'!r} ({source}), which a merge request may change: {own}",
+            f"has its script from {config or '.gitlab-ci.yml'!r} ({source}), which a merge request may change: {advice}",
         ),
         (job.workflow not in (None, config), f"has its script from {config}, not from {job.workflow}"),
     ):

@@ -15,14 +15,13 @@ from kodoctl.errors import ClusterError, error
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret
 
-Json = dict[str, Any]
 T = TypeVar("T")
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
 PAGE: Final = 100
 MAX_PAGES: Final = 50
-_TRIES: Final = 4  # of what may be sent twice
+_TRIES: Final = 4  # of a request that may be repeated
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
-_LONGEST_PAUSE: Final = 60.0  # seconds that a job waits for a forge that says how long it is busy
+_LONGEST_PAUSE: Final = 60.0  # seconds; a forge that asks for a longer pause is an error
 _MAX_REDIRECTS: Final = 5
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
@@ -101,7 +100,7 @@ class RestClient:
         body: Any = None,
         repeat: bool | None = None,
         follow: bool = True,
-        well: frozenset[int] = frozenset(),
+        expected: frozenset[int] = frozenset(),
     ) -> requests.Response:
         """Sends a request and returns its response.
 
@@ -110,7 +109,7 @@ class RestClient:
             needs: rights of the token that the request takes, for messages.
             repeat: True if a failed request may be sent again; None: unless it is a POST.
             follow: follow redirects and read the body at once.
-            well: status codes of 400 or more that are no error.
+            expected: status codes of 400 or more that are no error.
         """
         url = f"{self._root}{path}" if path.startswith("/") else f"{self._root}/{self._prefix}/{path}"
         repeat = method != "POST" if repeat is None else repeat
@@ -120,7 +119,7 @@ class RestClient:
                     method,
                     url,
                     json=body,
-                    auth=self._sign,  # over a .netrc
+                    auth=self._authorize,  # else requests would send the password of a .netrc
                     timeout=TIMEOUT,
                     allow_redirects=follow,
                     stream=not follow,
@@ -131,7 +130,7 @@ class RestClient:
                     raise self.request_error(method, path, _network_reason(problem)) from None
                 self._pause(2.0 ** (attempt - 1))
                 continue
-            if answer.status_code < 400 or answer.status_code in well:
+            if answer.status_code < 400 or answer.status_code in expected:
                 return answer
             again = _is_limit(answer) or (repeat and answer.status_code in _BUSY)
             pause = _pause_of(answer, attempt)
@@ -161,7 +160,7 @@ class RestClient:
         """Downloads a file, at most 64 MiB; None: there is none (404, 410). If it comes from another host, that host
         does not get the token.
         """
-        answer = self.call("GET", path, needs=needs, follow=False, well=frozenset({404, 410}))
+        answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):
             if answer.status_code in (404, 410):
                 return None
@@ -170,7 +169,7 @@ class RestClient:
             url = urlsplit(answer.headers.get("Location", ""))
             if url.scheme != urlsplit(self._root).scheme:
                 raise self.request_error("GET", "an artifact", f"redirected to {url.scheme}://{url.netloc}")
-            answer = self._bare(url.geturl())
+            answer = self._get_without_token(url.geturl())
         raise self.request_error("GET", "an artifact", "redirected in circles")
 
     def close(self) -> None:
@@ -186,11 +185,11 @@ class RestClient:
         """A message of the forge as part of an error: at most 300 characters, with the token masked."""
         return self._masked(text)[:300]
 
-    def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
         return request
 
-    def _bare(self, url: str) -> requests.Response:
+    def _get_without_token(self, url: str) -> requests.Response:
         try:
             answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
         except requests.RequestException as problem:
@@ -211,7 +210,7 @@ class RestClient:
         return found
 
     def _refusal(self, method: str, path: str, answer: requests.Response, needs: str) -> ClusterError:
-        """The forge's status and message, and the rights that the request takes if it was refused for want of them."""
+        """Makes the error of a refused request: the forge's status and message, and what the token may lack."""
         status, advice = answer.status_code, ""
         if _is_limit(answer):
             wait = answer.headers.get("Retry-After", "")

@@ -294,23 +294,17 @@ class _Diff:
     # --- seen, and not ours
 
     def _unmanaged_addresses(self) -> Iterator[Address]:
-        touched = {change.address for change in self._changes}
-        read = set(self._read_by_functions())
+        known = {change.address for change in self._changes}
+        for found in self._live.objects.values():
+            if isinstance(found.resource, FunctionResource):
+                known.update(found.resource.subscriptions)
         for address, found in self._live.objects.items():
-            if address in self._desired.objects or address in touched or not self._includes(address):
-                continue
-            if address in read:
+            if address in self._desired.objects or address in known or not self._includes(address):
                 continue
             if isinstance(found.resource, TopicResource | FunctionResource) or self._on_managed_topic(found.resource):
                 owned = claim(address, found, self._live)
                 if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
-
-    def _read_by_functions(self) -> Iterator[Address]:
-        """Yields the addresses of the subscriptions that functions made: they come and go with their function."""
-        for found in self._live.objects.values():
-            if isinstance(one := found.resource, FunctionResource):
-                yield from (f"subscription.{topic}/{one.subscription}" for topic in one.inputs)
 
     def _on_managed_topic(self, resource: Resource) -> bool:
         return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects

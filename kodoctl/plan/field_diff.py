@@ -25,6 +25,7 @@ from kodoctl.topology.model.policies import (
     PolicyValue,
 )
 from kodoctl.topology.resources import (
+    BUILTIN,
     Address,
     FunctionResource,
     GrantResource,
@@ -169,8 +170,8 @@ def unsupported_changes(
     wanted: DesiredObject, found: LiveObject, known: frozenset[str] = frozenset()
 ) -> Iterator[Diagnostic]:
     """Yields an error if a topic would need a change that Pulsar cannot make: fewer partitions, a plain topic that
-    becomes partitioned, or the reverse; so for the fields of a function. `known`: codes of earlier errors, whose steps
-    need not be listed again.
+    becomes partitioned, or the reverse; and if a function would need one that it cannot take. `known`: codes of earlier
+    errors, whose steps need not be listed again.
     """
     after, before = wanted.resource, found.resource
     if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
@@ -196,7 +197,7 @@ def unsupported_changes(
 def _unchangeable(
     wanted: DesiredObject, after: FunctionResource, before: FunctionResource, found: LiveObject
 ) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for the fields of a function that no update can change."""
+    """Yields an error (K450) if fields differ that no update of a function can change, or if it cannot be marked."""
     values = [
         ("runtime", before.runtime, after.runtime),
         ("inputs", ", ".join(sorted(before.inputs)), ", ".join(sorted(after.inputs))),
@@ -205,7 +206,7 @@ def _unchangeable(
     ]
     if before.output and not after.output:
         values.append(("output", before.output, "none"))
-    builtin = [bool(one.package) and one.package.startswith("builtin://") for one in (before, after)]
+    builtin = [one.package.startswith(BUILTIN) for one in (before, after)]
     if before.package and builtin[0] != builtin[1]:
         values.append(("package", before.package, after.package))
     wrong = [f"`{name}` {old}, the file says {new}" for name, old, new in values if old != new]

@@ -139,9 +139,8 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
         case SubscriptionResource(), SubscriptionResource(missing_on=missing) if missing:
             yield FieldChange("missing_on", missing, ())
         case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
-            raise _ForeignError(
-                f"{', '.join(one.label for one in fields)}: not as planned"
-            )  # one request makes it whole
+            names = ", ".join(one.label for one in fields)
+            raise _ForeignError(f"{names}: not as planned")  # one request sets all of them: somebody else changed it
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
             yield FieldChange("actions", there, there | wanted)
         case _:

@@ -188,7 +188,7 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
-            case FunctionResource() as function:  # it would miss its topics, and their deletion its consumers
+            case FunctionResource() as function:  # first: it needs its topics, and it is connected to them
                 yield from ((step, topics[name]) for name in function.topics if name in topics)
             case SlotResource(database=database, name=name) if (database, name) in publications:
                 yield step, publications[database, name]  # a slot cannot be read without its publication

@@ -329,22 +329,23 @@ def _database_objects(topology: LoadedTopology, namespace: NamespaceName) -> Ite
 def _functions(topology: LoadedTopology, namespace: NamespaceName) -> Iterator[FunctionResource]:
     for name, function in topology.spec.functions.items():
         needs = function.resources
+        inputs = (topic for target in function.inputs for topic in _input_topics(topology, namespace, target))
         yield FunctionResource(
-            namespace,
-            name,
-            function.package,
-            function.runtime,
-            frozenset(topic.full for target in function.inputs for topic in _input_topics(topology, namespace, target)),
-            function.subscription or f"{namespace}/{name}",
-            function.class_name or "",
-            produced_topic(namespace, function.output).full if function.output else "",
-            function.start,
-            function.parallelism,
-            function.guarantees,
-            settings_text(function.config),
-            None if needs is None else needs.cpu,
-            None if needs is None or needs.memory is None else int(needs.memory),
-            None if needs is None or needs.disk is None else int(needs.disk),
+            namespace=namespace,
+            name=name,
+            package=function.package,
+            runtime=function.runtime,
+            inputs=frozenset(topic.full for topic in inputs),
+            subscription=function.subscription or f"{namespace}/{name}",
+            class_name=function.class_name or "",
+            output=produced_topic(namespace, function.output).full if function.output else "",
+            start=function.start,
+            parallelism=function.parallelism,
+            guarantees=function.guarantees,
+            config=settings_text(function.config),
+            cpu=None if needs is None else needs.cpu,
+            memory=None if needs is None or needs.memory is None else int(needs.memory),
+            disk=None if needs is None or needs.disk is None else int(needs.disk),
         )
 
 

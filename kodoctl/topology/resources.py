@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import StrictBool, StrictInt
 
@@ -16,6 +16,7 @@ from kodoctl.topology.json_forms import NamespaceText, Numbers, PolicyForms, Tar
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 
 Address = str
+BUILTIN: Final = "builtin://"  # begins the address of a package that the function worker has
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,17 @@ class FunctionResource:
     @property
     def topics(self) -> Iterator[TopicName]:
         """Yields the persistent topics that it reads and writes, without patterns."""
-        for name in sorted({*self.inputs, self.output}):
-            with suppress(InvalidNameError):
-                yield TopicName.parse(name)
+        return _parsed({*self.inputs, self.output})
+
+    @property
+    def input_topics(self) -> Iterator[TopicName]:
+        """Yields the persistent topics that it reads, without patterns."""
+        return _parsed(self.inputs)
+
+    @property
+    def subscriptions(self) -> Iterator[Address]:
+        """Yields the addresses of its subscription on each input. They come and go with the function."""
+        return (f"subscription.{topic}/{self.subscription}" for topic in self.inputs)
 
 
 DatabaseResource = PublicationResource | SlotResource
@@ -202,6 +211,12 @@ Resource = (
     | SlotResource
     | FunctionResource
 )
+
+
+def _parsed(names: Iterable[str]) -> Iterator[TopicName]:
+    for name in sorted(names):
+        with suppress(InvalidNameError):
+            yield TopicName.parse(name)
 
 
 def database_of(address: Address) -> tuple[str, str] | None:

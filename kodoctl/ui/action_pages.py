@@ -277,8 +277,8 @@ def _see(name: str) -> Response:
 
 
 def _lead_back(page: str, names: Sequence[str], request: Request) -> Response:
-    """Answer where a browser opens the address of a form, which a refused form leaves in its address bar: the page that
-    the form is on. `names`: those of its query.
+    """Redirects a GET of a form's address to the page that has the form: a refused form leaves its own address in the
+    browser's address bar. `names`: names in the page's query.
     """
     given = {name: value for name in names if (value := request.query_params.get(name))}
     return RedirectResponse(f"{page}?{urlencode(given)}" if len(given) == len(names) else "acts", 303)

@@ -107,7 +107,7 @@ class PlannedAction:
     """One action. `title`: text about it; `back`: path and query of the form that it comes from; `began`: time of its
     last stage, in ms since the epoch; `attempt`: number of times that it was carried out; `done`, `total`: steps, 0 if
     not known; `notes`: lines about the running attempt; `problems`: findings because of which planning or the last
-    attempt failed; `refused`: they are refusals; `has_begun`: an attempt has done a part.
+    attempt failed; `refused`: they came with a RefusedError; `has_begun`: an attempt has done a part.
     """
 
     id: str
@@ -148,7 +148,7 @@ class PlannedAction:
 
     @property
     def is_open(self) -> bool:
-        """True if the plan may be carried out: never was, or the last attempt left something and another may do it."""
+        """True if the plan may be carried out: there was no attempt, or the last one left a part that another may do."""
         if self.plan is None or not self.plan.verb or self.is_void:
             return False
         return self.stage is ActionStage.PLANNED or (
@@ -337,5 +337,5 @@ def _text(form: str) -> str:
     """The text of a JSON string. Raises ValueError, TypeError, RecursionError."""
     if not isinstance(text := json.loads(form), str):
         raise TypeError(f"{form[:40]!r} is no text")
-    text.encode()  # raises for half a surrogate pair, which nothing can be asked about
+    text.encode()  # raises for half a surrogate pair, which no request to the cluster can contain
     return text

@@ -267,8 +267,8 @@ def _exact(value: object) -> str:
 
 
 def _field(value: str, name: str) -> str:
-    """Attributes of a hidden field. Browsers change line breaks in forms, and HTML has no reference for some control
-    characters: a value with any is sent as JSON (`fields_of`).
+    """Attributes of a hidden field. A value with unprintable characters is sent as JSON (`fields_of`), because browsers
+    change line breaks in forms, and HTML has no reference for some control characters.
     """
     from jinja2.filters import do_mark_safe
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ _VERDICTS: Final = {
     "loss": ("bad", "Messages were lost"),
 }
 """(style, sentence) by the verdict of an audit, the best first."""
-_OLD: Final = 2 * 86_400_000  # ms: an audit of before says nothing about what was sent since
+_OLD: Final = 2 * 86_400_000  # ms: an older audit says nothing about messages that were sent since
 _CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ
 _NAMED: Final = 4  # subscriptions, and topologies, that steps name
 
@@ -35,7 +35,7 @@ class AuditStep:
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """The sentence at the top. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit; `unjudged`: topologies
-    that no audit judged; `steps`: those that make it known.
+    that no audit judged; `steps`: steps that lead to a verdict.
     """
 
     style: str
@@ -86,31 +86,28 @@ def audit_steps(
     """Steps that lead to a verdict about the topologies, in their order, without those that are done. `lacks_spark`,
     `lacks_java`: this installation has no extra `spark`, this machine no Java.
     """
-    return tuple(_steps(words, topologies, lacks_spark=lacks_spark, lacks_java=lacks_java))
-
-
-def _steps(
-    words: CommandWords, topologies: Sequence[AuditedTopology], *, lacks_spark: bool, lacks_java: bool
-) -> Iterator[AuditStep]:
+    steps: list[AuditStep] = []
     if lacks_spark:
-        yield AuditStep("In a clone of kodoctl, install the extra of audits, some 1 GB.", ("pip install '.[spark]'",))
+        extra = "In a clone of kodoctl, install the extra of audits, some 1 GB."
+        steps.append(AuditStep(extra, ("pip install '.[spark]'",)))
     if lacks_java:
-        yield AuditStep("Install Java 17 or 21, and set JAVA_HOME if it is not on the PATH.")
+        steps.append(AuditStep("Install Java 17 or 21, and set JAVA_HOME if it is not on the PATH."))
     if silent := [one for one in topologies if one.unrecorded]:
         places = [f"{name} ({place})" for one in silent for name, place in one.unrecorded]
         text = (
             f"Write audit: true below {_some(places)}. Apply, restart the workers, which then record what they do, and"
             " start this console again."
         )
-        yield AuditStep(text, tuple(words.line("kodoctl apply", one.name) for one in silent[:_NAMED]))
+        steps.append(AuditStep(text, tuple(words.line("kodoctl apply", one.name) for one in silent[:_NAMED])))
     chosen = topologies[:_NAMED]
     of = "" if len(topologies) == len(chosen) else f", and so for {many(len(topologies) - len(chosen), 'other')}"
     ingests = tuple(words.line("kodoctl pipeline ingest", one.name) for one in chosen)
-    yield AuditStep(f"Read the topics into tables, anew before each audit{of}.", ingests)
+    steps.append(AuditStep(f"Read the topics into tables, anew before each audit{of}.", ingests))
     audits = tuple(
         f"{words.line('kodoctl pipeline audit', one.name, '--format', 'json')} > {one.document}" for one in chosen
     )
-    yield AuditStep(f"Audit what was read: this page shows the verdict as soon as the file is there{of}.", audits)
+    shown = f"Audit what was read: this page shows the verdict as soon as the file is there{of}."
+    return (*steps, AuditStep(shown, audits))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,23 +49,19 @@ def letter_causes(document: PeekDocument, *, ended: bool) -> LetterCauses:
     """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over."""
     causes: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
-    of_cause: dict[str, Counter[str]] = {}
+    of_cause: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in document["groups"]:
         cause, tenant, count = group["cause"], group["tenant"], group["messages"]
         causes[cause] += count
         if tenant != NOBODY:
             tenants[tenant] += count
-            of_cause.setdefault(cause, Counter())[tenant] += count
+            of_cause[cause][tenant] += count
     for cause, count in document.get("by_cause", {}).items():
         if cause in causes:
-            causes[cause] = count  # the document has not all groups where tenants are many
-    counts = (CauseCount(cause, count, _ranked(of_cause.get(cause, {}))) for cause, count in causes.most_common())
+            causes[cause] = count  # the document leaves out groups if there are many tenants
+    counts = (CauseCount(cause, count, tuple(of_cause[cause].most_common())) for cause, count in causes.most_common())
     whole = document["read_all"] and not ended and not document["unread"]
-    return LetterCauses(document["read"], whole, tuple(counts), _ranked(tenants))
-
-
-def _ranked(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(Counter(counts).most_common())
+    return LetterCauses(document["read"], whole, tuple(counts), tuple(tenants.most_common()))
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:

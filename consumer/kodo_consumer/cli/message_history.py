@@ -157,8 +157,9 @@ class Search:
         return came
 
     def _lives(self, ends: Mapping[tuple[str, str], Record]) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Name of the time between two recalls or releases in which each hop was, by (topic, id) of the hop. A message
-        that is no longer stored belongs to the hop that it went to, or came from; to none if neither is known.
+        """Key of the life of each hop, by (topic, id) of the hop. A life lasts from one recall or release to the next.
+        A message that is no longer stored has the life of the hop that it went to, or came from; one of its own if
+        neither is known.
         """
         marks = (names.RECALL, names.RELEASE)
         lives: dict[tuple[str, str], tuple[str, ...]] = {

@@ -31,7 +31,7 @@ UNHANDLED = (InboxStatus.DEAD, InboxStatus.DISCARDED, InboxStatus.DISCARDING)
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """Filter of rows: a row must meet all conditions that are given; None and () are none. Without any condition all
+    """Filter of rows: a row must meet all conditions; a field that is None or () sets none. Without any condition all
     rows are chosen. `subscription`: its full name. `cause`: text that the reason contains.
     """
 

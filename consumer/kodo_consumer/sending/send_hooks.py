@@ -59,8 +59,9 @@ class SendHooks:
     """Interceptors of one sender, each kind in the order in which they were added. `moments`: those that `add` takes.
     `is_empty`: none was added.
 
-    `follow`: the sender's own interceptor, None: it has none. It gets each checked message before it is published, with
-    its topic; it may add properties, and returns the function that takes what became of the message.
+    `follow`: the library's own interceptor; None: there is none. It is called with each checked message and its topic
+    before the message is published. It may add properties, and returns the function that takes the outcome of the send;
+    None if no function needs it.
     """
 
     def __init__(self, follow: Follow | None = None, *, moments: tuple[Moment, ...] = MOMENTS) -> None:

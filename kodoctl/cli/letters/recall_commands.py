@@ -105,7 +105,7 @@ def list_(
 ) -> None:
     """Show the recalls, releases and discards of a namespace.
 
-    Reads the recall ledger and no cluster. Oldest first. It has the recalls of dead letters, the releases, moves and
+    Reads the recall ledger and no cluster. Shows, oldest first, the recalls of dead letters, the releases, moves and
     discards of waiting messages, and the lost messages that were sent again.
     """
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger

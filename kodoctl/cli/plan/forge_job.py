@@ -101,13 +101,15 @@ def _run_number() -> int:
 
 
 def _pull_number(pull: int | None) -> int:
-    text = _value("CI_MERGE_REQUEST_IID") if _is_gitlab() else ""
-    if pull is None and not text.isdecimal():
-        why = "--pull is missing: name the pull request by its number"
-        if _is_gitlab():
-            why = "CI_MERGE_REQUEST_IID is not set: run this in a pipeline of a merge request, or name it with --pull"
+    if pull is not None:
+        return pull
+    if not _is_gitlab():
+        raise _not_a_job("--pull is missing: name the pull request by its number")
+    text = _value("CI_MERGE_REQUEST_IID")
+    if not text.isdecimal():
+        why = "CI_MERGE_REQUEST_IID is not set: run this in a pipeline of a merge request, or name it with --pull"
         raise _not_a_job(why)
-    return int(text) if pull is None else pull
+    return int(text)
 
 
 def _merge_job(workflow: str | None) -> CiJob:

@@ -32,6 +32,7 @@ class AuditReading:
     def __init__(self, files: Sequence[Path], words: CommandWords, desired: Desired) -> None:
         self._words = words
         own = [_document_of(one) for one in desired.expansions]
+        # as many files as topologies: the user names one for each, in their order
         written = list(files) if len(files) == len(own) else own
         self._files = list(dict.fromkeys([*files, *own]))
         self._topologies = [
@@ -70,7 +71,7 @@ class AuditReading:
 
 
 def _document_of(expansion: Expansion) -> Path:
-    """File for the audit of a topology in the working folder, named as its report is."""
+    """File for the audit of a topology in the working folder. Its name begins as that of the topology's report does."""
     return Path("-".join(filter(None, (expansion.name, expansion.topology.environment, "audit.json"))))
 
 

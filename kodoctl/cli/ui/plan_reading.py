@@ -61,7 +61,9 @@ class PlanReading:
         self._drift: DriftReading | None = None
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads the journal of a topology's namespace, and the last changes of its live orders. Raises KodoctlError."""
+        """Reads the journal of a topology's namespace, the last changes of its live orders, and the recall ledger.
+        Raises KodoctlError, but not for the ledger: `unread` has the reason then.
+        """
         expansion = of_topology(self._expansions, topology)
         with BrokerClient(self._connection) as client:
             found = self._history(client, expansion, list(self._orders(expansion)))
@@ -74,7 +76,9 @@ class PlanReading:
             return replace(found, unread=str(problem.diagnostics[0].detail))
 
     def _recalls(self, namespace: str) -> list[RecallRunRow]:
-        """Runs in the recall ledger. Raises KodoctlError; not for a ledger that nobody has begun."""
+        """Runs in the recall ledger; none, also without the extra `recall`, if the ledger's folder does not exist.
+        Raises KodoctlError.
+        """
         if "://" not in self._ledger and not Path(self._ledger).exists():
             return []
         return DeltaLedger(self._ledger).runs(namespace)

@@ -150,8 +150,7 @@ class DangerRules:
             yield self._refusal("K401", K401, address, ", ".join(stake))
 
     def _function_danger(self, function: FunctionResource) -> Iterator[Diagnostic]:
-        found = self.live.objects.get(function.address)
-        facts = found.facts if found else None
+        facts = self.live.objects[function.address].facts
         assert isinstance(facts, FunctionFacts)
         evidence = self.evidence.get(function.address, Evidence())
         if stake := deletion_stake(function, facts, evidence, self.now):

@@ -1,5 +1,5 @@
 # pure: every branch is tested
-"""Functions: those that could not be read (K451) or do not run (K452), and what the deletion of one would lose."""
+"""Findings about functions that could not be read (K451) or do not run (K452), and the loss by deleting one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOPPED: Final = "a function that does not run"
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """Yields a finding (K451) for each namespace with functions of these files or topologies that could not be read: a
     warning, because the rest can be carried out; an error for a destroy, which would leave them running, and for a
-    topology of another name, by which their markers would name nobody.
+    topology that was renamed, because their markers would still have its earlier name.
     """
     for namespace, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, namespace)), None)

@@ -192,8 +192,9 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
     """Address -> reason for each function without an owner: a file needs its package, which Pulsar never shows."""
-    why = live.unread_functions.get(namespace, NO_WORKER)
-    found = {} if why == NO_WORKER else {f"namespace.{namespace} functions": f"they cannot be read: {why}"}
+    why = live.unread_functions.get(namespace)
+    unread = why not in (None, NO_WORKER)
+    found = {f"namespace.{namespace} functions": f"they cannot be read: {why}"} if unread else {}
     for address, one in live.objects.items():
         function = one.resource
         is_here = isinstance(function, FunctionResource) and function.namespace == namespace
@@ -205,8 +206,8 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
 def _read_by_functions(live: Live) -> Iterator[tuple[Address, str]]:
     for found in live.objects.values():
         if isinstance(function := found.resource, FunctionResource):
-            for topic in function.inputs:
-                yield f"subscription.{topic}/{function.subscription}", f"{function.address} reads by it"
+            for address in function.subscriptions:
+                yield address, f"{function.address} reads by it"
 
 
 def _why_not_role(role: str) -> str | None:

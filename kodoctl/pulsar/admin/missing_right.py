@@ -18,7 +18,7 @@ _GRANT: Final = "`namespace_grants: {ROLE: [consume]}`"
 
 
 def missing_right(method: str, path: str) -> str:
-    """Returns the right that a refused request needs, and the grant to write. `path`: below `/admin/v2/`."""
+    """Returns the right that a refused request needs, and the grant to write. `path`: as for `Admin.call`."""
     parts = path.partition("?")[0].split("/")
     if parts[:2] == ["v3", "functions"] and len(parts) > 3:
         namespace = "/".join(parts[2:4])

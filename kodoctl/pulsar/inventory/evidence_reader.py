@@ -73,11 +73,10 @@ def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
     """
     each = []
     try:
-        for topic in function.topics:
-            if topic.full in function.inputs:
-                stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
-                if stats is not None:
-                    each.append(_of_subscription(admin, topic, function.subscription, stats))
+        for topic in function.input_topics:
+            stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
+            if stats is not None:
+                each.append(_of_subscription(admin, topic, function.subscription, stats))
     except ClusterError as problem:
         return Evidence(unread=problem.diagnostics[0].detail)
     messages = sum(one.messages or 0 for one in each)

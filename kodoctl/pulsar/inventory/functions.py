@@ -22,7 +22,7 @@ from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObj
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
-from kodoctl.topology.resources import FunctionResource
+from kodoctl.topology.resources import BUILTIN, FunctionResource
 
 GUARANTEES: Final = {
     "at_least_once": "ATLEAST_ONCE",
@@ -30,7 +30,6 @@ GUARANTEES: Final = {
     "effectively_once": "EFFECTIVELY_ONCE",
     "manual": "MANUAL",
 }
-BUILTIN: Final = "builtin://"
 _NAMES: Final = {sent: name for name, sent in GUARANTEES.items()}
 _NOT_ENABLED: Final = "Function Worker is not enabled"
 
@@ -69,21 +68,21 @@ def parse(
     needs = config.get("resources") or {}
     sent = str(config.get("processingGuarantees"))
     resource = FunctionResource(
-        namespace,
-        name,
-        str((options or {}).get(PACKAGE_PROPERTY, "")),
-        str(config.get("runtime")).lower(),
-        frozenset(_full(topic) for topic in config.get("inputSpecs") or {}),
-        config.get("subName") or f"{namespace}/{name}",
-        config.get("className") or "",
-        _full(config["output"]) if config.get("output") else "",
-        "earliest" if config.get("subscriptionPosition") == "Earliest" else "latest",
-        int(config.get("parallelism") or 1),
-        _NAMES.get(sent, sent),
-        settings_text(config.get("userConfig") or {}),
-        needs.get("cpu"),
-        needs.get("ram"),
-        needs.get("disk"),
+        namespace=namespace,
+        name=name,
+        package=str((options or {}).get(PACKAGE_PROPERTY, "")),
+        runtime=str(config.get("runtime")).lower(),
+        inputs=frozenset(_full(topic) for topic in config.get("inputSpecs") or {}),
+        subscription=config.get("subName") or f"{namespace}/{name}",
+        class_name=config.get("className") or "",
+        output=_full(config["output"]) if config.get("output") else "",
+        start="earliest" if config.get("subscriptionPosition") == "Earliest" else "latest",
+        parallelism=int(config.get("parallelism") or 1),
+        guarantees=_NAMES.get(sent, sent),
+        config=settings_text(config.get("userConfig") or {}),
+        cpu=needs.get("cpu"),
+        memory=needs.get("ram"),
+        disk=needs.get("disk"),
     )
     marker = (options or {}).get(OWNER_PROPERTY)
     facts = FunctionFacts(cleans_up=config.get("cleanupSubscription") is not False, has_foreign_options=options is None)
@@ -109,13 +108,13 @@ def request_form(
     function: FunctionResource, owner: str, options: Mapping[str, Any], before: FunctionResource | None
 ) -> tuple[bytes, str]:
     """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: name for its
-    marker; `options`: its runtime options so far. The package is part of an update only if it changes, because the
-    worker would load it again; the subscription never, because the worker refuses even the name that it gave itself.
+    marker; `options`: its runtime options so far.
+
+    An update contains the URL of a package only if it changed, because the worker would load it again. It contains no
+    subscription, because the worker refuses even the name that it gave itself.
     """
     marked = {**options, OWNER_PROPERTY: owner, PACKAGE_PROPERTY: function.package}
     config: dict[str, Any] = {
-        "inputs": sorted(function.inputs) if before is None else None,
-        "subName": function.subscription if before is None else None,
         "className": function.class_name or None,
         "output": function.output or None,
         "runtime": function.runtime.upper(),
@@ -128,6 +127,8 @@ def request_form(
     if any(value is not None for value in needs.values()):
         config["resources"] = needs
     if before is None:
+        config["inputs"] = sorted(function.inputs)
+        config["subName"] = function.subscription
         config["subscriptionPosition"] = function.start.capitalize()
     parts = {}
     if function.package.startswith(BUILTIN):

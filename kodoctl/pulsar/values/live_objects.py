@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
-NO_WORKER: Final = "the cluster has no function worker"  # why functions are unread, and nobody need have any
+NO_WORKER: Final = "the cluster has no function worker"  # reason in `Live.unread_functions`: there are no functions
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
@@ -166,7 +166,7 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
-    unread_functions: Mapping[NamespaceName, str] = field(default_factory=dict)  # why not all of them are known there
+    unread_functions: Mapping[NamespaceName, str] = field(default_factory=dict)  # why they could not be read there
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 

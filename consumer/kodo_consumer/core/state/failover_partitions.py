@@ -20,10 +20,10 @@ unacknowledged messages come again. Each partition is judged alone: an answer le
 A partition that was lost leaves messages behind in the client library. They have to come out before the partition is
 handled again: else they would be taken for messages that the broker sends to its new active consumer. They are out when
 the library was seen empty of the partition, or when as many messages came as it can contain: at any rate of arrival one
-of the two is soon true. Leftovers that came out are kept like other messages, and go when the broker's first
-redelivered message comes. So kept messages also wait until one came behind the leftovers, or until the library was seen
-empty after the broker began to send to this worker. If all that is not so at the end of the hand-over, the partition is
-read anew. No other partition waits for it.
+of the two is soon true. Leftovers that came out are kept like other messages, and are dropped when the broker's first
+redelivered message comes. So kept messages also wait until a message came after the leftovers, or until the library was
+seen empty after the broker began to send to this worker. If neither has happened by the end of the hand-over, the
+partition is read anew. No other partition waits for this one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Partition:
         self.kept: list[tuple[float, Delivery]] = []
 
     @property
-    def is_mixed(self) -> bool:
+    def is_in_doubt(self) -> bool:
         """True if this worker is to have the partition, and all that is kept of it may be leftovers."""
         return self.may_be_left and bool(self.kept) and self.since is not None
 
@@ -103,7 +103,7 @@ class ActivePartitions:
         self._leftovers: dict[str, int] = {}  # by partition that was lost: messages at most that are still to come out
         self._most, self._most_bytes = policy.max_held, policy.max_held_bytes // 2
         self._count = self._bytes = 0  # kept
-        self._is_mixed = False  # `may_be_left` of a partition that this worker is to have
+        self._is_in_doubt = False  # at least one partition is
 
     # ---- messages
 
@@ -129,11 +129,11 @@ class ActivePartitions:
 
     def room(self, room: int, in_flight: int) -> int:
         """Number of further messages that the topic may bring. `room`: number without kept ones; `in_flight`: messages
-        of the topic in flight. Leftovers of a lost partition, and the first message behind them, have to come out even
+        of the topic in flight. Leftovers of a lost partition, and the first message after them, have to come out even
         where the look-ahead is full.
         """
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
-        if (self._leftovers or self._is_mixed) and in_flight < 2 * self._most + self._in_client:
+        if (self._leftovers or self._is_in_doubt) and in_flight < 2 * self._most + self._in_client:
             room = max(1, room)
         return room
 
@@ -254,7 +254,7 @@ class ActivePartitions:
                 continue
             if partition.anew:
                 continue
-            if number in self._leftovers or partition.is_mixed:
+            if number in self._leftovers or partition.is_in_doubt:
                 partition.anew = True
                 partition.kept.clear()
                 anew.append(number)
@@ -276,7 +276,7 @@ class ActivePartitions:
         self._count, self._bytes = len(kept), sum(len(delivery.payload or b"") for delivery in kept)
         ours = (one.until for one in self._partitions.values() if one.since is not None)
         self.starts_until = min(ours, default=float("inf"))
-        self._is_mixed = any(one.is_mixed for one in self._partitions.values())
+        self._is_in_doubt = any(one.is_in_doubt for one in self._partitions.values())
 
 
 def _place(delivery: Delivery) -> tuple[Any, int]:

@@ -45,7 +45,7 @@ class Rejected:
 TOO_BIG: Final = "too big"  # the reason of a message that is larger than its topic, or any topic, takes
 Receipt = Confirmed | Unconfirmed | Rejected
 OnSent = Callable[[Receipt | BaseException], None]
-"""Takes what became of a sent message: its receipt, or the exception if it was not published."""
+"""Takes the outcome of a send: the receipt, or the exception if the message was not published."""
 OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 """Takes bundles of (ticket, receipt). Called on any thread, at most once for each ticket."""
 

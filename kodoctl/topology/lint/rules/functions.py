@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.names import InvalidNameError, TopicName, why_not_pulsar_name
-from kodoctl.topology.resources import FunctionResource
+from kodoctl.topology.resources import BUILTIN, FunctionResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -26,6 +26,12 @@ def _functions(scope: LintScope) -> Iterator[tuple[Expansion, Path, str, Functio
     for expansion in scope.expansions:
         for name, function in expansion.topology.spec.functions.items():
             yield expansion, ("functions", name), name, function
+
+
+def _resource(expansion: Expansion, name: str) -> FunctionResource:
+    found = expansion.resources[f"function.{expansion.namespace}/{name}"]
+    assert isinstance(found, FunctionResource)
+    return found
 
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
@@ -53,8 +59,7 @@ def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
         for place, target in targets:
             if problem := _why_no_topic(target, expansion):
                 yield RuleMatch(topology.where(*path, *place), f"{target!r} {problem}")
-        resource = expansion.resources[f"function.{expansion.namespace}/{name}"]
-        assert isinstance(resource, FunctionResource)
+        resource = _resource(expansion, name)
         if resource.output in resource.inputs:
             detail = f"it would read what it writes, which Pulsar refuses: {resource.output}"
             yield RuleMatch(topology.where(*path, "output"), detail)
@@ -74,8 +79,7 @@ def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds functions that read a topic by the subscription of another one, which goes when either is deleted."""
     readers: dict[tuple[str, str], str] = {}
     for expansion, path, name, _ in _functions(scope):
-        resource = expansion.resources[f"function.{expansion.namespace}/{name}"]
-        assert isinstance(resource, FunctionResource)
+        resource = _resource(expansion, name)
         for topic in sorted(resource.inputs):
             other = readers.setdefault((topic, resource.subscription), resource.address)
             if other != resource.address:
@@ -106,14 +110,15 @@ def function_code(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds a missing class, and guarantees that a language does not have."""
     for expansion, path, name, function in _functions(scope):
         topology, runtime = expansion.topology, function.runtime
-        of_package = runtime == "go" or (runtime == "java" and function.package.startswith("builtin://"))
+        builtin = function.package.startswith(BUILTIN)
+        of_package = runtime == "go" or (runtime == "java" and builtin)
         if function.class_name is None and not of_package:
             yield RuleMatch(
                 topology.where_key(*path), f"function {name!r} needs its `class`, such as com.example.Enrich"
             )
         if runtime != "java" and function.guarantees == "effectively_once":
             yield RuleMatch(topology.where(*path, "guarantees"), f"{runtime} functions have no effectively_once")
-        if runtime != "java" and function.package.startswith("builtin://"):
+        if runtime != "java" and builtin:
             yield RuleMatch(topology.where(*path, "package"), f"a builtin function is Java, this one is {runtime}")
 
 
