@@ -12,10 +12,11 @@ from kodoctl.apply.deletes import refuse_stranger
 from kodoctl.plan.field_diff import function_fields
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
+from kodoctl.pulsar.admin.admin_http import multipart
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.inventory.evidence_reader import function_evidence
-from kodoctl.pulsar.inventory.functions import multipart, options_of, read_function, request_form
+from kodoctl.pulsar.inventory.functions import options_of, read_function, request_form
 from kodoctl.pulsar.values.live_objects import FunctionFacts
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import FunctionResource

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,8 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
+from urllib3.fields import RequestField
+from urllib3.filepost import encode_multipart_formdata
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
@@ -300,3 +302,13 @@ def _server_time(answer: urllib3.BaseHTTPResponse) -> int | None:
 def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
     """True for a 401 about the token, whose body is empty or HTML; a 401 about a missing right has a JSON body."""
     return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)
+
+
+def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
+    """Body and content type of a form with these texts by name, as the worker takes them."""
+    fields = []
+    for name, text in parts.items():
+        fields.append(field := RequestField(name, text))
+        kind = "application/json" if name == "functionConfig" else "text/plain"
+        field.make_multipart(content_type=f"{kind}; charset=utf-8")
+    return encode_multipart_formdata(fields)

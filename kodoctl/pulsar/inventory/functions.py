@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from urllib3.fields import RequestField
-from urllib3.filepost import encode_multipart_formdata
-
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import OWNER_PROPERTY, PACKAGE_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
+from kodoctl.pulsar.admin.admin_http import multipart
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.function_settings import settings_text
@@ -137,16 +135,6 @@ def request_form(
         parts["url"] = function.package
     sent = {name: value for name, value in config.items() if value is not None}
     return multipart({"functionConfig": json.dumps(sent), **parts})
-
-
-def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
-    """Body and content type of a form with these texts by name, as the worker takes them."""
-    fields = []
-    for name, text in parts.items():
-        fields.append(field := RequestField(name, text))
-        kind = "application/json" if name == "functionConfig" else "text/plain"
-        field.make_multipart(content_type=f"{kind}; charset=utf-8")
-    return encode_multipart_formdata(fields)
 
 
 def _full(topic: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,7 @@ class Cluster:
     )
     marker: str | None = "trade"
     namespace: dict[str, Any] = field(default_factory=lambda: {"properties": {"kodoctl.topology/trade": "x"}})
+    functions: Answer = field(default_factory=lambda: answer_json([]))
     lock: dict[str, str] = field(default_factory=lambda: {"token": "ours"})
     deleted: bool = False
     deletes: list[str] = field(default_factory=list)
@@ -66,6 +67,8 @@ class Cluster:
             return Answer(204)
         if self.deleted:
             return Answer(404)
+        if "/v3/functions/" in request.path:
+            return self.functions if request.path.endswith("/functions/acme/ns") else answer_json({"runtime": "JAVA"})
         if "partitioned-stats" in request.path:
             properties = {"kodoctl": self.marker} if self.marker else {}
             part = {f"{TOPIC}-partition-0": self.partition}
@@ -289,3 +292,20 @@ def test_a_plain_topic_is_deleted_by_its_own_name_unless_somebody_uses_it(
             delete_topic(admin, change, marker="trade", allowed=False)
         assert what_is_left(admin, TopicResource(TOPIC, 1, {})) == "the topic is gone", "it is another kind"
     assert deleted == ([] if why else ["/admin/v2/persistent/acme/ns/orders"])
+
+
+@pytest.mark.parametrize(
+    ("functions", "refused"),
+    [
+        (answer_json(["enrich"]), "functions live there, and would lose their namespace: function.acme/ns/enrich"),
+        (Answer(403), "whether functions live there is not known"),
+        (Answer(503, b'{"reason": "Function Worker is not enabled on this Pulsar service"}'), None),
+        (answer_json([]), None),
+    ],
+)
+def test_a_namespace_with_functions_of_others_stays(functions: Answer, refused: str | None) -> None:
+    cluster = Cluster(Answer(204), functions=functions)
+    outcome = pytest.raises(WriteFailedError, match=refused) if refused else nullcontext()
+    with _admin(cluster) as admin, outcome:
+        _namespace(admin)
+    assert len(cluster.deletes) == (0 if refused else 1)
