@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.host.programs import find_program
+from kodoctl.text.escaping import shell_line
 from kodoctl.topology import defaults
 from kodoctl.ui.audit_sentence import AuditedTopology, Sentence, audit_sentence, audit_steps
 
@@ -39,7 +39,7 @@ class AuditReading:
             AuditedTopology(
                 one.name,
                 frozenset(str(topic.name) for topic in one.topics),
-                shlex.quote(str(file)),
+                shell_line([str(file)]),
                 list(_unrecorded(one)),
             )
             for one, file in zip(desired.expansions, written, strict=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from kodoctl.text.escaping import shell_line
 
 if TYPE_CHECKING:
     from kodo_pipeline.audit.audit_document import LostLaneRow
@@ -16,10 +17,10 @@ def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -
 
     `typed`: result of `command_line`; `ledger`: the recall ledger, "" for the default location.
     """
-    book = f" {shlex.join(['--ledger', ledger])}" if ledger else ""
+    book = f" {shell_line(['--ledger', ledger])}" if ledger else ""
     files = [f"lost-{number}.json" for number, _ in enumerate(lost, 1)] if len(lost) > 1 else ["lost.json"]
     named = [("--topic", one["topic"], "--subscription", one["subscription"], "--lane", one["lane"]) for one in lost]
-    of = f" {shlex.join(named[0])}" if len(lost) == 1 else ""
+    of = f" {shell_line(named[0])}" if len(lost) == 1 else ""
     commands = [f"kodoctl pipeline recall plan {typed}{of} --lost --out lost.json{book}"]
     commands += [f"kodoctl recall apply {file}{book}" for file in files]
     return [*commands, f"kodoctl pipeline ingest {typed}", f"kodoctl pipeline audit {typed}{book}"] if lost else []

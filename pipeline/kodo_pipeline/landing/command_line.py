@@ -5,10 +5,9 @@ options. Pure.
 
 from __future__ import annotations
 
-import shlex
-
 from kodoctl.errors import UsageError, error
 from kodoctl.host.private_files import LANDING
+from kodoctl.text.escaping import shell_line
 from kodoctl.topology.units import Duration, UnitError
 
 
@@ -20,7 +19,7 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
         *(("--env", environment) if environment else ()),
         *(("--landing", landing) if landing != LANDING else ()),
     ]
-    return shlex.join([topology, *options])
+    return shell_line([topology, *options])
 
 
 def duration(option: str, text: str) -> int:

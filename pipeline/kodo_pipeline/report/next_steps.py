@@ -11,7 +11,7 @@ from kodo_pipeline.audit.command_hint import resend_commands
 from kodo_pipeline.ingest.events import UNKNOWN
 from kodo_pipeline.report.report_words import tenant_name
 from kodoctl.recall.filter.condition import literal
-from kodoctl.text.escaping import one_line
+from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import duration_text, lane_text, many
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
         again = resend_commands(document["audit"]["lost"], words["typed"], words["ledger"])
         commands = [*_fill_words(("kodoctl pipeline audit {typed} --format json",), words)]
         commands += [
-            f"kodo-consumer why {words['file']} --topic {shlex.quote(one['topic'])} "
-            f"--subscription {shlex.quote(one['subscription'])} {shlex.quote(one['id'])}"
+            f"kodo-consumer why {words['file']} "
+            + shell_line(["--topic", one["topic"], "--subscription", one["subscription"], one["id"]])
             for one in lost[:_MOST]
         ]
         why = "The audit lists their places and the queries that show what they were."

@@ -14,6 +14,7 @@ from kodoctl.errors import UsageError
 def test_what_was_typed_is_typed_again():
     assert command_line("topologies/trade.yaml", None, ".kodoctl/landing") == "topologies/trade.yaml"
     assert command_line("my file.yaml", "base", "s3a://b/k") == "'my file.yaml' --env base --landing s3a://b/k"
+    assert command_line("my\nfile.yaml", None, ".kodoctl/landing") == r"$'my\u000afile.yaml'", "one line, to be copied"
 
 
 def lost(*lanes: str) -> list[LostLaneRow]:
