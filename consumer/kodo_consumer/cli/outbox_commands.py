@@ -96,9 +96,10 @@ def run(
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
-    from kodo_consumer.running.multi_run import ending_on_signals, reloading_on_hangup
+    from kodo_consumer.running.multi_run import reloading_on_hangup
     from kodo_consumer.runtime.topology_reload import contents
     from kodo_consumer.sending.route_reload import route_reloader
+    from kodoctl.host.end_signals import ending_on_signals
 
     with needs_extra("database"):
         from kodo_consumer.outbox.outbox_store import OutboxScope

@@ -54,9 +54,9 @@ def run(
     """
     from kodo_consumer.adapters.metrics.http_server import serving
     from kodo_consumer.adapters.metrics.source_metrics import SourceView
-    from kodo_consumer.running.multi_run import ending_on_signals
     from kodo_consumer.runtime.settings import read_settings
     from kodo_consumer.source.runner import Source
+    from kodoctl.host.end_signals import ending_on_signals
 
     surroundings = Environment.of(**place)
     accepted = None if accept_gap is None else _position("--accept-gap", accept_gap)

@@ -6,23 +6,21 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.runtime.handler_import import refuse_to_run_in_an_import
 from kodo_consumer.runtime.log_output import set_up_logging
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.runtime.threads import begin, log_end
-from kodoctl.errors import ExitCode
+from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.host.host_facts import working_folder
 
 log = logging.getLogger("kodo.consumer")
 _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
-SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 
 
 class RunnableConsumer(Protocol):
@@ -92,24 +90,6 @@ def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]
         signal.signal(signal.SIGHUP, before)
 
 
-@contextmanager
-def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once, unless `at_once` is
-    false. For main threads.
-
-    Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
-    process and its group.
-    """
-    asked = threading.Event()
-    end = _ender(asked, at_once=at_once)
-    old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, before in old.items():
-            signal.signal(number, before)
-
-
 def _run(
     consumers: Sequence[RunnableConsumer],
     asked: threading.Event,
@@ -142,15 +122,3 @@ def _stop(consumers: Sequence[RunnableConsumer]) -> list[BaseException]:
     for thread in threads:
         thread.join()
     return problems
-
-
-def _ender(asked: threading.Event, *, at_once: bool) -> Callable[[int, FrameType | None], Any]:
-    first: list[float] = []  # when the first signal came
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        if at_once and first and time.monotonic() - first[0] > SAME_SIGNAL_S:
-            os._exit(ExitCode.INTERRUPTED)
-        first[:] = first or [time.monotonic()]
-        asked.set()
-
-    return end

@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.running.multi_run import SAME_SIGNAL_S
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
+from kodoctl.host.end_signals import SAME_SIGNAL_S
 from kodoctl.host.programs import imports_as_before, imports_nothing_here
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.common.console import columns, is_screen, say, tell
 from kodoctl.errors import ExitCode
+from kodoctl.host.end_signals import signals_to
 
 if TYPE_CHECKING:
     from kodoctl.text.line import Line
@@ -96,37 +97,12 @@ def interruptible(first: str, second: str) -> Iterator[threading.Event]:
     """
     stop = threading.Event()
 
-    def interrupt(*_: object) -> None:
+    def interrupt() -> None:
         if stop.is_set():
             tell(f"Stopped at once. {second}")
             os._exit(ExitCode.INTERRUPTED)
         tell(f"Interrupted: {first}, then stopping. Again to stop at once.")
         stop.set()
 
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
+    with signals_to(interrupt, (signal.SIGINT,)):
         yield stop
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and Ctrl-C set; a second signal ends the process at once. Only the main thread
-    can use it.
-    """
-    stopped = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def stop(_number: int, _frame: object) -> None:
-        for number in before:  # first: a second signal within `set`, which holds a lock, would wait for itself
-            signal.signal(number, signal.SIG_DFL)
-        stopped.set()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,8 +15,8 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, finish, one_line, replace_file, report, say, tell
-from kodoctl.cli.common.terminal import ended_by_signals
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def exporter(
     collector = StatusCollector(every, _now)
     registry = CollectorRegistry()
     registry.register(collector)
-    with ended_by_signals() as stopped, _reader(target, paths, env, every, stopped) as read:
+    with ending_on_signals() as stopped, _reader(target, paths, env, every, stopped) as read:
         if once:
             collector.update(reading := read())
             _publish(registry, textfile)

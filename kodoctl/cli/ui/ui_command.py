@@ -16,9 +16,9 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, defect, end_process, say, tell
-from kodoctl.cli.common.terminal import ended_by_signals
 from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
 from kodoctl.errors import ExitCode
+from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.host.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def ui(
         )
         desk = ActionDesk(defect)
         actions = None if read_only else (ConsoleActions(target, connection, desired, words, env, ledger), desk)
-        with ended_by_signals() as stopped, closing(ConsoleServer(console(data, actions), port)) as server:
+        with ending_on_signals() as stopped, closing(ConsoleServer(console(data, actions), port)) as server:
             tell(f"Console of {data.target}; Ctrl-C ends it. The address has a token: keep it to yourself.")
             say(server.address)
             if open_:

@@ -22,8 +22,8 @@ from kodo_pipeline.run.runner import Runner, RunProgressView, problem_json
 from kodo_pipeline.spark.spark_progress import tell_folded
 from kodoctl.cli.common.console import defect, one_line, report
 from kodoctl.cli.common.options import Format
-from kodoctl.cli.common.terminal import ended_by_signals
 from kodoctl.errors import ExitCode, KodoctlError, StoppedError, UsageError, error
+from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PipelineService:
         while not is_stopped:
             try:
                 settings = self.runner.settings_for(self.expansions)
-                with self.runner.bar.session(settings) as spark, ended_by_signals() as stop:
+                with self.runner.bar.session(settings) as spark, ending_on_signals() as stop:
                     has_begun = True
                     try:
                         self._runs(spark, stop, settings)
@@ -95,7 +95,7 @@ class PipelineService:
                 if is_stopped:
                     break
                 self._report_failure(list(self.names), problem)
-                with ended_by_signals() as stop:
+                with ending_on_signals() as stop:
                     is_stopped = stop.wait(self.interval)
         tell_folded("Stopped; what is complete stays, and the next run goes on behind it.")
 

@@ -7,7 +7,7 @@ import signal
 import threading
 
 import pytest
-from kodo_consumer.running.multi_run import ending_on_signals, run_all
+from kodo_consumer.running.multi_run import run_all
 
 from kodoctl.errors import ClusterError, error
 
@@ -81,20 +81,3 @@ def test_one_that_breaks_ends_all_with_its_error() -> None:
     with pytest.raises(RuntimeError, match="b"):
         run_all(Stub("a", log), Stub("b", log, "run"))
     assert sorted(log[2:]) == ["a stops", "b stops"]
-
-
-def test_a_signal_to_the_process_and_its_group_is_one_request_and_a_later_one_ends_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """`timeout` sends its signal twice: now and then a worker died in the midst of its drain."""
-    now, ended = [100.0], list[int]()
-    monkeypatch.setattr("kodo_consumer.running.multi_run.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kodo_consumer.running.multi_run.os._exit", ended.append)
-    with ending_on_signals() as asked:
-        for late in (0.0, 0.1, 0.4):
-            now[0] = 100.0 + late
-            signal.raise_signal(signal.SIGTERM)
-        assert (asked.is_set(), ended) == (True, [])
-        now[0] = 100.6
-        signal.raise_signal(signal.SIGINT)
-    assert ended == [130]

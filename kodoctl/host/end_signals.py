@@ -1,0 +1,76 @@
+"""Signals that end a program: they are answered on a thread of their own.
+
+A handler of `signal.signal` runs in the main thread alone, and only between two steps of Python: a signal that another
+thread gets, or that comes just before the main thread begins to wait without a limit, would be answered when that wait
+ends, which may be never. A handler that sets an event may also wait for itself, since the main thread may hold the
+event's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from kodoctl.errors import ExitCode
+
+SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
+
+
+@contextmanager
+def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
+    main thread waits for. For main threads: raises ValueError elsewhere. Contexts may be nested if the inner one has all
+    signals of the outer one.
+    """
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setblocking(False)  # as `set_wakeup_fd` requires
+        before = {number: signal.signal(number, _noted) for number in numbers}
+        outer = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        watching = threading.Thread(target=_watch, args=(reading, handler, numbers), name="kodo-signals", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(outer)
+            for number, old in before.items():
+                signal.signal(number, old)
+            writing.shutdown(socket.SHUT_WR)
+            watching.join()
+
+
+@contextmanager
+def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
+    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once, unless `at_once` is
+    false. For main threads.
+
+    Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
+    process and its group.
+    """
+    asked = threading.Event()
+    first: list[float] = []  # when the first signal came
+
+    def end() -> None:
+        if at_once and first and time.monotonic() - first[0] > SAME_SIGNAL_S:
+            os._exit(ExitCode.INTERRUPTED)
+        first[:] = first or [time.monotonic()]
+        asked.set()
+
+    with signals_to(end, (signal.SIGTERM, signal.SIGINT)):
+        yield asked
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """Handler of the main thread, without which the system would act itself."""
+
+
+def _watch(reading: socket.socket, handler: Callable[[], object], numbers: Sequence[int]) -> None:
+    while got := reading.recv(1):
+        if got[0] in numbers:
+            handler()
