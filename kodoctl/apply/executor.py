@@ -60,6 +60,8 @@ class Executor:
         self._journaled: set[StepKey] = set()
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}
+        self._order = schedule(plan.changes)
+        self._steps = sum(map(len, self._order.levels))
         self._over = 0
         self._lock = threading.Lock()
 
@@ -75,7 +77,7 @@ class Executor:
         `party`: the barrier at which deletes wait for other clusters.
         """
         began, before = time.monotonic(), self._admin.traffic.writes
-        order = schedule(self._plan.changes)
+        order = self._order
         notes: list[str] = []
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="apply") as pool:
             for level in order.building:
@@ -178,7 +180,7 @@ class Executor:
             self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
         self._journaled.add(step.key)
-        self._listen(ApplyEvent("started", step.change, self._over, len(self._plan.changes)))
+        self._listen(ApplyEvent("started", step.change, self._over, self._steps))
         sent = self._admin.sent_here
         try:
             self._writer.write(step)
@@ -200,9 +202,7 @@ class Executor:
             if step.key not in self._results:
                 self._over += 1
             self._results[step.key] = (status, detail)
-            self._listen(
-                ApplyEvent(status.value, step.change, self._over, len(self._plan.changes), detail)
-            )  # in this order
+            self._listen(ApplyEvent(status.value, step.change, self._over, self._steps, detail))  # in this order
         if step.key in self._journaled and self._lost is None:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 

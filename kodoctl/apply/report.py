@@ -47,8 +47,7 @@ class ChangeOutcome:
 @dataclass(frozen=True, slots=True)
 class ApplyEvent:
     """Event of an apply: a step of a change began (`kind` is `started`) or ended (`kind` is its status). `number`:
-    steps that have ended, of all changes. `total`: number of changes. A change of a namespace can have two steps, so
-    `number` can exceed `total`.
+    steps that have ended; `total`: steps of the whole apply. A change of a namespace can have two steps.
     """
 
     kind: str

@@ -235,6 +235,16 @@ def test_a_namespace_value_that_would_drop_a_topics_data_is_refused(workspace: W
     assert workspace.dump()["inactive_topic_policies"]["deleteWhileInactive"] is True
 
 
+def test_progress_counts_the_two_steps_of_a_namespace(workspace: Workspace) -> None:
+    """The last line was 3/2: steps were counted against changes."""
+    workspace.topology(f"J: {SMALL}", "namespace_policies: {retention: {time: 2d, size: 1GiB}}\n")
+    workspace.apply()
+    workspace.topology(f"J: {SMALL}", "namespace_policies: {retention: {time: 3d, size: 512MiB}}\n")
+    *events, report = workspace.apply("--format", "json").lines_json()
+    ended = [(one["number"], one["total"]) for one in events if one.get("status") != "started"]
+    assert ended == [(1, 2), (2, 2)], report
+
+
 def test_growing_an_ordered_topic_warns_and_goes_on(workspace: Workspace) -> None:
     ordered = "subscriptions: {s: {type: key_shared, states: [], dead_letter: false}}"
     workspace.topology(f"J: {{partitions: 1, {ordered}}}")
