@@ -133,7 +133,9 @@ class PlannedAction:
 
     @property
     def is_void(self) -> bool:
-        """True if the last attempt was refused because files or cluster are not those of the plan any more."""
+        """True if the last attempt was refused with a code after which the plan is given up, mostly because files or cluster
+        have changed or the plan is too old: the action cannot be carried out again.
+        """
         return self.refused and any(one.code in _OUTDATED for one in self.problems)
 
     @property

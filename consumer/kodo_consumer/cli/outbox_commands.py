@@ -221,7 +221,9 @@ def at_limit(count: int, limit: int) -> str:
 
 @contextmanager
 def usable(url: URL) -> Iterator[None]:
-    """Context that raises KodoctlError where the database at `url` refuses a statement or a text."""
+    """Context that raises KodoctlError (K721) where the database at `url` does not answer, or refuses a statement, a text
+    or a number.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
     from kodo_consumer.outbox.outbox_store import unusable

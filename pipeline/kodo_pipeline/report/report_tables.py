@@ -95,10 +95,10 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
 
 
 def groups(sent: DataFrame) -> list[Row]:
-    """Sums messages sent by noisy tenants and by all others: (topic, noisy, names, tenants, arrivals), a row for each
+    """Sums messages sent by noisy tenants and by all others: a dict (topic, noisy, names, tenants, arrivals) for each
     topic and value of `noisy` that occurs. A tenant is `noisy` if it is loud over the whole time, as
-    kodo_pipeline.recommend.noisy_neighbours defines it for a window; `names`: the noisy tenants; `arrivals`: messages
-    in the table `sent`.
+    kodo_pipeline.recommend.noisy_neighbours defines it for a window. `names`: the noisy tenants in no order, [] for the
+    others; `tenants`: number of tenants; `arrivals`: messages in the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")

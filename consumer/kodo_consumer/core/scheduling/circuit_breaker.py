@@ -32,7 +32,9 @@ _FIRST_STARTS: Final = 2  # at once, after a probe that ended well
 
 
 class BreakerState(StrEnum):
-    """State of the breaker: the starts that it allows. Public: metrics show it."""
+    """State of a breaker: the starts that it allows. After a pause (OPEN) it tries three messages (PROBING), then lets
+    more and more start (RESUMING), until CLOSED. Metrics show the values.
+    """
 
     CLOSED = "closed"  # everything
     OPEN = "open"  # nothing
