@@ -61,7 +61,6 @@ class Executor:
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}
         self._order = schedule(plan.changes)
-        self._steps = sum(map(len, self._order.levels))
         self._over = 0
         self._lock = threading.Lock()
 
@@ -180,7 +179,7 @@ class Executor:
             self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
         self._journaled.add(step.key)
-        self._listen(ApplyEvent("started", step.change, self._over, self._steps))
+        self._listen(ApplyEvent("started", step.change, self._over, self._order.size))
         sent = self._admin.sent_here
         try:
             self._writer.write(step)
@@ -202,7 +201,7 @@ class Executor:
             if step.key not in self._results:
                 self._over += 1
             self._results[step.key] = (status, detail)
-            self._listen(ApplyEvent(status.value, step.change, self._over, self._steps, detail))  # in this order
+            self._listen(ApplyEvent(status.value, step.change, self._over, self._order.size, detail))  # in this order
         if step.key in self._journaled and self._lost is None:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 

@@ -177,7 +177,7 @@ class ClusterEngine:
         return [*logs.tail(folder.logs / node.log, count), *outside][-count:] if count else []
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Yields new log lines of the first broker."""
+        """Yields new log lines of the first broker, also after it restarts, until the reader stops."""
         first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return self.follow_node(instance, first)
 

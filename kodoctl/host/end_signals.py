@@ -1,8 +1,8 @@
 """Signals that end a program: they are answered on a thread of their own.
 
 A handler of `signal.signal` runs in the main thread alone, and only between two steps of Python: a signal that another
-thread gets, or that comes just before the main thread begins to wait without a limit, would be answered when that wait
-ends, which may be never. A handler that sets an event may also wait for itself, since the main thread may hold the
+thread gets, or that comes just before the main thread begins to wait, would be answered when that wait ends, which may
+be never. A handler that sets an event may also wait for itself, since the main thread may hold the
 event's lock.
 """
 
@@ -25,8 +25,8 @@ SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 @contextmanager
 def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
-    main thread waits for. For main threads: raises ValueError elsewhere. Contexts may be nested if the inner one has all
-    signals of the outer one.
+    main thread waits for. For main threads: raises ValueError elsewhere. Contexts may be nested if the inner one has
+    all signals of the outer one.
     """
     reading, writing = socket.socketpair()
     with reading, writing:

@@ -76,6 +76,11 @@ class Schedule:
     waits_for: Mapping[StepKey, frozenset[StepKey]]
 
     @property
+    def size(self) -> int:
+        """Number of steps."""
+        return sum(map(len, self.levels))
+
+    @property
     def levels(self) -> tuple[Level, ...]:
         """All levels in the order of execution."""
         return (*self.building, *self.deleting)

@@ -56,7 +56,9 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True)
 class OtherReaders:
-    """Subscriptions on a topic family that no file declares. `entries`: sum of their backlogs in entries."""
+    """Durable subscriptions on a topic family that no file declares. `names`: sorted, each once; `entries`: sum of their
+    backlogs in entries.
+    """
 
     ground: str
     names: tuple[str, ...]

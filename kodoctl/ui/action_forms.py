@@ -226,7 +226,7 @@ class UndoRequest:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> UndoRequest:
-        """Reads the fields of a form."""
+        """Reads the fields of a form: `topology`, `id` and `destroy`. One that is missing is empty; none is checked."""
         return cls(fields.get("topology", ""), fields.get("id", "").strip(), tuple(fields.get("destroy", "").split()))
 
     def command(self, words: CommandWords, namespace: str) -> str:

@@ -40,6 +40,7 @@ def _speaks(path: Path) -> bool:
             "consumer/kodo_consumer/sending/environment.py",
             "consumer/kodo_consumer/consumer.py",
             "consumer/kodo_consumer/running/multi_run.py",
+            "kodoctl/host/end_signals.py",
             "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
             "kodoctl/pulsar/connection/secret.py",  # in tasks of Spark's, which have no command line of ours
             "kodoctl/host/programs.py",  # of processes that it starts

@@ -22,6 +22,7 @@ from kodo_consumer.sending.environment import ConnectionOptions, Environment
 from kodoctl.cli.common.console import command, one_line, reading, say
 from kodoctl.cli.common.options import gathers, parse_rate
 from kodoctl.errors import UsageError, error
+from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.host.extras import needs_extra
 from kodoctl.text.formatting import many
 
@@ -99,7 +100,6 @@ def run(
     from kodo_consumer.running.multi_run import reloading_on_hangup
     from kodo_consumer.runtime.topology_reload import contents
     from kodo_consumer.sending.route_reload import route_reloader
-    from kodoctl.host.end_signals import ending_on_signals
 
     with needs_extra("database"):
         from kodo_consumer.outbox.outbox_store import OutboxScope

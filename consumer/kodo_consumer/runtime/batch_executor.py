@@ -196,7 +196,9 @@ class BatchRunner:
         return getattr(self._inner, "loop", None)
 
     def start(self, source: WorkSource) -> None:
-        """Starts the gathering thread and `inner`, which take messages from `source`."""
+        """Starts `inner`, which gathers batches from `source` and runs them, and a thread that wakes it when a batch has
+        waited long enough.
+        """
         self._gatherer = Gatherer(source, self._batching, self._inner.wake)
         self._thread = begin(self._gatherer.keep_time, "kodo-gather", source.fail)
         self._inner.start(cast("WorkSource", self._gatherer))
@@ -215,7 +217,7 @@ class BatchRunner:
             self._inner.time_out(cast("Message", batch))
 
     def stop(self) -> None:
-        """Ends the gathering thread, then stops `inner`."""
+        """Ends the thread that wakes `inner`, then stops `inner`."""
         if self._gatherer is not None and self._thread is not None:
             self._gatherer.close()
             self._thread.join()

@@ -67,8 +67,8 @@ class SlotState(NamedTuple):
 
 
 class AcceptedCommits(NamedTuple):
-    """Commits that `--accept` passed over, up to the position `end`: their numbers by status. `is_whole`: False if there
-    are more than one call reads.
+    """Commits that `--accept` passed over, up to the position `end`. `commits`: their numbers by status, with those that
+    are stored once; `is_whole`: False if the log has more than one call reads: there are at least so many.
     """
 
     end: int

@@ -188,7 +188,7 @@ class NewMessage(NamedTuple):
 
     @property
     def partition_key(self) -> str:
-        """Key that chooses the partition; "": any partition."""
+        """Key that chooses the partition: `key`, or `ordering_key` without one; "": any partition."""
         return self.key or self.ordering_key
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:

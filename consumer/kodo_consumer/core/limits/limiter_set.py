@@ -270,7 +270,7 @@ def _same(one: Limit, other: Limit) -> bool:
 
 
 def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None:
-    """Gives `limiter` the sizes of `wanted`. `now`: the limit itself has changed, and promises are void; None: only the
+    """Gives `limiter` the sizes of `wanted`. `now`: the limit itself has changed, and deferred promises are void; None: only the
     number of workers has, and promises stay.
     """
     match limiter, wanted:
