@@ -39,8 +39,8 @@ def form(kind: Any) -> TypeAdapter[Any]:
 
 def dump_values(kind: Any, values: Any) -> Any:
     """Writes `values` in the JSON form that the type `kind` declares for them, for `json.dumps`. A value without such a
-    form (kodoctl.topology.json_forms) stays as it is, a tuple or a set too, and nothing is checked. Lone surrogates in a
-    text (a broker's names may have them) are kept.
+    form (kodoctl.topology.json_forms) stays as it is, a tuple or a set too, and nothing is checked. Lone surrogates in
+    a text (a broker's names may have them) are kept.
     """
     return form(kind).dump_python(values, warnings=False)
 

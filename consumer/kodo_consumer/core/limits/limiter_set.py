@@ -270,8 +270,8 @@ def _same(one: Limit, other: Limit) -> bool:
 
 
 def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None:
-    """Gives `limiter` the sizes of `wanted`. `now`: the limit itself has changed, and deferred promises are void; None: only the
-    number of workers has, and promises stay.
+    """Gives `limiter` the sizes of `wanted`. `now`: the limit itself has changed, and deferred promises are void; None:
+    only the number of workers has, and promises stay.
     """
     match limiter, wanted:
         case LeasedLimiter(), LeasedLimiter():
