@@ -182,8 +182,8 @@ class DockerEngine(BrokerEngine):
         )
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Yields new log lines, printable and without line ends, until the container ends or the reader stops. Docker's own
-        errors are lines too. Raises KodoctlError (K618) at the first line if there is no `docker`.
+        """Yields new log lines, printable and without line ends, until the container ends or the reader stops. Docker's
+        own errors are lines too. Raises KodoctlError (K618) at the first line if there is no `docker`.
         """
         command = [self._program(), "logs", "--follow", "--tail", "0", container(instance.name)]
         with subprocess.Popen(  # noqa: S603 - the user's own docker

@@ -196,8 +196,8 @@ class BatchRunner:
         return getattr(self._inner, "loop", None)
 
     def start(self, source: WorkSource) -> None:
-        """Starts `inner`, which gathers batches from `source` and runs them, and a thread that wakes it when a batch has
-        waited long enough.
+        """Starts `inner`, which gathers batches from `source` and runs them, and a thread that wakes it when a batch
+        has waited long enough.
         """
         self._gatherer = Gatherer(source, self._batching, self._inner.wake)
         self._thread = begin(self._gatherer.keep_time, "kodo-gather", source.fail)

@@ -175,9 +175,10 @@ class HandlerSpec:
         return policy
 
     def allow_deferral(self, worker: Worker, settings: Settings) -> None:
-        """Lets this handler defer its messages in a worker, unless it runs in processes or in batches. Deferred and running
-        messages together may be `max_deferred` of the settings, at most half of those that the worker may have in memory, but
-        always as many as it has slots. `defer_timeout` of the settings ends those for which the handler names no time.
+        """Lets this handler defer its messages in a worker, unless it runs in processes or in batches. Deferred and
+        running messages together may be `max_deferred` of the settings, at most half of those that the worker may have
+        in memory, but always as many as it has slots. `defer_timeout` of the settings ends those for which the handler
+        names no time.
         """
         if not (self.processes or self.batching):
             most = min(settings.max_deferred, worker.policy.max_held // 2)

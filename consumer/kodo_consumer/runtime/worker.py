@@ -351,8 +351,8 @@ class Worker:
             self.alarms.write(Alarm("limits", text))
 
     def update_leases(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """Calls `step` with the worker's time while no thread uses the limiters. `step` returns the limiters whose waiting
-        messages are to be checked again; an exception that it raises breaks the worker.
+        """Calls `step` with the worker's time while no thread uses the limiters. `step` returns the limiters whose
+        waiting messages are to be checked again; an exception that it raises breaks the worker.
         """
         with self._or_broken(), self._event():
             self.engine.on_leases_changed(step(self.clock.now()))

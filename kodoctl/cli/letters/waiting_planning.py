@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def aimed_lane(
     loaded: LoadedTopology, topic: str, subscription: str, lane: str, action: RecallAction, to: str | None
 ) -> WaitingLane:
-    """Returns the waiting lane `lane`, such as `L1/retrying`, with the target of an action: itself for a release, none for
-    a discard, `to` (such as `L2` or `L2/retrying`) for a move; `to` is None for the others. Raises UsageError for names
-    that the file lacks, if `to` does not fit the action, and if no message can be sent to the target.
+    """Returns the waiting lane `lane`, such as `L1/retrying`, with the target of an action: itself for a release, none
+    for a discard, `to` (such as `L2` or `L2/retrying`) for a move; `to` is None for the others. Raises UsageError for
+    names that the file lacks, if `to` does not fit the action, and if no message can be sent to the target.
     """
     from kodoctl.recall.plan.recall_plan import RecallAction
     from kodoctl.recall.plan.waiting_lanes import waiting_lanes, with_target

@@ -319,8 +319,8 @@ class Landing:
         (self._notes(what) / run).remove()
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
-        """Removes the records and the uncommitted files of killed runs of the kind `what` (`ingest` or a constant such as
-        AUDIT_RUN). To be called before `start`. `alone`: value of the context `alone`; if False, another run may be
+        """Removes the records and the uncommitted files of killed runs of the kind `what` (`ingest` or a constant such
+        as AUDIT_RUN). To be called before `start`. `alone`: value of the context `alone`; if False, another run may be
         active, and only runs that began more than a day ago count as killed.
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]

@@ -103,8 +103,9 @@ def _no_contrast(move: LevelMove) -> str:
 def recommend_exclusive(
     spark: SparkSession, landing: Landing, width: int, expansion: Expansion, goals: Goals, given: Sequence[str]
 ) -> RecommendationResult:
-    """Recommends an exclusive level for each TOPIC/TENANT in `given`, with the tenant's figures in windows of `width` ms.
-    Raises UsageError, with every reason, if one of them cannot have such a level; a tenant without records gets a note.
+    """Recommends an exclusive level for each TOPIC/TENANT in `given`, with the tenant's figures in windows of `width`
+    ms. Raises UsageError, with every reason, if one of them cannot have such a level; a tenant without records gets a
+    note.
     """
     places, _ = movable_subscriptions(expansion)
     levels = exclusive_levels(expansion, given, places)

@@ -132,8 +132,8 @@ class RateLimiter(Limiter):
             self._promised = enqueue(self._promised, (slot, slot + self.interval))
 
     def reset(self, now: float) -> None:
-        """Adapts to a new `interval` and `burst`, which the caller has set: the next start and the next free slot are at most
-        one interval after `now` (seconds), and all promises of `reserve_deferred` are void.
+        """Adapts to a new `interval` and `burst`, which the caller has set: the next start and the next free slot are
+        at most one interval after `now` (seconds), and all promises of `reserve_deferred` are void.
         """
         most = now + self.burst * self.interval
         self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
