@@ -113,8 +113,8 @@ class Delay:
 @dataclass(slots=True)
 class Reroute:
     """Decision: publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`:
-    reason in records, if `headers` has none of its own. `lane_waits`: the worker that reads the target waits until the
-    message is due, so the broker need not, and it may be sent in a batch.
+    reason in records; empty: that of `headers`. `lane_waits`: the worker that reads the target waits until the message
+    is due, so the broker need not, and it may be sent in a batch.
     """
 
     target: Target

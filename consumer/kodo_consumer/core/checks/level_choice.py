@@ -22,7 +22,7 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
 
     Routes are evaluated at the first receipt from a ready lane (the sender may have evaluated them before), and
     whenever a wait in a waiting state or a backup level is over. Headers of a first delivery do not count, because any
-    sender may write them. A message with MAX_ROUTES such moves, or without a hop left, stays. But a message that
+    sender may write them. A message with MAX_ROUTES (8) such moves, or without a hop left, stays. But a message that
     exclusive levels send away from its level leaves even after MAX_ROUTES moves, then only 30 s after it came there:
     workers with different files would otherwise send it to and fro without a pause.
     """

@@ -132,7 +132,7 @@ class Engine:
         self.handover.on_disconnect(self.lanes[index], partition)
 
     def start_until(self, index: int, moment: float) -> None:
-        """Sets the moment (monotonic seconds) from which on no message of a lane starts."""
+        """Sets the moment (monotonic seconds; infinite: none) from which on no message of a lane starts."""
         queues = self.scheduler.queues
         if queues.starts_until[index] <= self._clock.now():
             queues.version += 1  # its messages may start again
@@ -140,7 +140,8 @@ class Engine:
 
     def withdraw(self, index: int, tokens: Collection[object]) -> Sequence[object]:
         """Releases those messages of a lane, by their tokens, that have not started. Returns the tokens of those that
-        have started and are not acknowledged.
+        stay in flight: a handler works on them or has deferred them, they are being published elsewhere, await their
+        audit record, or are parked.
         """
         lane = self.lanes[index]
         self.handover.drop_unstarted(lane, tokens=frozenset(tokens))
@@ -168,8 +169,9 @@ class Engine:
         self.receipts([(ticket, receipt)])
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        """Takes receipts by their tickets and ignores unknown tickets: stored messages are acknowledged in their lanes.
-        Then publishes moves that waited for room.
+        """Takes receipts by their tickets, and ignores unknown tickets. A stored message is acknowledged in its lane,
+        after the receipt of its audit record if messages wait for those; one without a receipt is sent again, and a
+        refused one goes to the dead letters. Then publishes moves that waited for room.
         """
         now, flow = self._clock.now(), self.flow
         for ticket, receipt in receipts:
@@ -194,7 +196,8 @@ class Engine:
 
     def take(self, now: float | None = None) -> Message | None:
         """Takes the next message to handle, with its tokens of all limits; its handler counts as started. None if no
-        message may start or the engine drains. Due timers go first. `now`: monotonic seconds, None: those of the clock.
+        message may start, the engine drains, or limits refused 64 messages in a row: `version` has grown then. Due
+        timers go first. `now`: monotonic seconds, None: those of the clock.
         """
         if self.draining:
             return None
@@ -204,8 +207,8 @@ class Engine:
         return self.runs.take(now)
 
     def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
-        """Ends the run of a message's handler and carries out the outcome. Returns False, without effect, if the
-        time-out has taken the message from the handler before.
+        """Ends the run of a message's handler and carries out the outcome. Returns False, without effect, if the run
+        has ended already, such as by its time-out.
         """
         return self.runs.finish(message, outcome, self._clock.now() if now is None else now)
 
@@ -228,9 +231,9 @@ class Engine:
                     target(now)
 
     def tick(self) -> float:
-        """Does all work that depends on time alone: due timers, handlers that took too long, sends that hang, and each
-        second the checks of limits, tenants, lanes and gaps. Returns the seconds until the next tick; infinite: none is
-        due.
+        """Does all work that depends on time alone: due timers, handlers and deferred messages that took too long,
+        sends that hang, and each second the checks of limits, tenants, lanes and gaps. Returns the seconds until the
+        next tick; infinite: none is due.
         """
         now = self._clock.now()
         self.advance(now)
@@ -260,7 +263,9 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_lanes(self) -> None:
-        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry."""
+        """Asks lanes that were given no room to deliver again (an effect), once they have room for a batch or run dry,
+        and are neither paused nor blocked.
+        """
         now = self._clock.now()
         for lane in list(self.lookahead.lanes_without_capacity):
             if (
@@ -304,7 +309,9 @@ class Engine:
     ) -> None:
         """Puts a policy with the same lanes in force. `resting`: indices of paused lanes. `paused`: paused tenants.
         `left`: indices of paused lanes that are left although they are ready lanes.
-        Queued messages that belong on another level by it are moved there; handlers that run are not affected.
+
+        If moves of tenants or exclusive levels have changed, queued messages that now belong on another level are moved
+        there. Handlers that run go on, but under the new time-out.
         """
         before, self.context.policy = self.context.policy, policy
         self.runs.apply_policy()

@@ -74,9 +74,9 @@ class HandOver:
     ) -> Sequence[Delivery]:
         """Takes an answer of the broker about a lane of an ordered topic. `named`: name of the active consumer by
         partition (number as a text), "" for none; None: the request failed. `asked`: monotonic seconds before the
-        request; an answer VALID seconds later or more does not count. A partition that `named` leaves out (its broker
-        is away) keeps its last answer until that lapses. `emptied`: monotonic seconds when the client library last
-        contained no message of a partition.
+        request; an answer VALID (2) seconds later or more does not count. A partition that `named` leaves out (its
+        broker is away) keeps its last answer until that lapses. `emptied`: monotonic seconds when the client library
+        last contained no message of a partition.
 
         Releases messages of partitions that another worker has now. Returns kept messages that may be received now.
         """

@@ -88,8 +88,8 @@ class HandlerRuns:
 
     def take(self, now: float) -> Message | None:
         """Takes the next message to handle, with its tokens of all limits; its handler counts as started at `now`
-        (monotonic seconds). None if no message may start. Also decides about messages that the scheduler found over
-        limits.
+        (monotonic seconds). None if no message may start, too many are deferred, or limits refused 64 in a row. Also
+        decides about messages that the scheduler found over limits.
         """
         if self.deferred and not self.has_room:
             return None
@@ -113,8 +113,8 @@ class HandlerRuns:
         return message
 
     def leave_open(self, message: Message, timeout: float | None, now: float) -> bool:
-        """Ends the run of a handler that deferred its message: its slot is free. `timeout`: seconds, None: as the limits
-        say. Returns False, without effect, if `time_out` has taken the message from the handler before. Only after
+        """Ends the run of a handler that deferred its message: its slot is free. `timeout`: seconds, None: as the
+        limits say. Returns False, without effect, if the run has ended already, such as by `time_out`. Only after
         `allow_deferral`.
         """
         started = self.running.pop(message, None)
@@ -135,7 +135,9 @@ class HandlerRuns:
         return True
 
     def end(self, message: Message, outcome: Outcome, now: float) -> bool:
-        """Ends a deferred message with an outcome. Returns False, without effect, if it has ended before."""
+        """Ends a deferred message with an outcome, or with Failed if the outcome is invalid. Returns False, without
+        effect, if it has ended before.
+        """
         if self.deferred.pop(message, None) is None:
             return False
         in_flight = _in_flight_of(message)
@@ -148,14 +150,16 @@ class HandlerRuns:
         return True
 
     def abandon(self) -> None:
-        """Ends all tokens, because the worker ends: the broker delivers their messages again."""
+        """Closes the tokens of all deferred messages and of those whose handlers run, because the worker ends: using
+        them has no effect any more, and the broker delivers the messages again.
+        """
         for message in (*self.deferred, *self.running):
             if message.deferral is not None:
                 message.deferral.close()
 
     def finish(self, message: Message, outcome: Outcome, now: float) -> bool:
         """Ends the run of a message's handler and carries out the outcome, or Failed if the outcome is invalid. Returns
-        False, without effect, if `time_out` has taken the message from the handler before.
+        False, without effect, if the run has ended already, such as by `time_out`.
         """
         started = self.running.pop(message, None)
         if started is None:

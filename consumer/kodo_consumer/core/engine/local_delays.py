@@ -56,8 +56,8 @@ class LocalDelays:
         return self._resting < self._context.policy.max_in_place
 
     def hurries(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if a message that claims a wait of `milliseconds` on a ready lane is due at once, because early messages
-        use up their share. Then counts it and raises an alarm.
+        """True if a message that claims a wait of `milliseconds`, more than 5,000, on a ready lane is due at once,
+        because early messages use up their share. Then counts it and raises an alarm.
         """
         if milliseconds <= MAX_MEMORY_WAIT or in_flight.lane.lane.state is not State.READY:
             return False
@@ -72,8 +72,8 @@ class LocalDelays:
         return True
 
     def overflows(self, in_flight: InFlight, milliseconds: int) -> bool:
-        """True if the broker, not this worker, shall keep an isolated message for `milliseconds`: early messages use up
-        their share, and the lane can be written with a due time.
+        """True if the broker, not this worker, shall keep an isolated message for `milliseconds`, more than 5,000:
+        early messages use up their share, and the lane can be written with a due time.
         """
         lane, policy = in_flight.lane.lane, self._context.policy
         if milliseconds <= MAX_MEMORY_WAIT or lane.ordered or not self._is_aside(in_flight):

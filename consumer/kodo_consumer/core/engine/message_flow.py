@@ -92,7 +92,9 @@ class MessageFlow:
             self.check_due(in_flight, now)
 
     def check_due(self, in_flight: InFlight, now: float) -> None:
-        """Queues the message if it is due and belongs on its level; else begins its wait or moves it."""
+        """Queues the message, or leaves it at a limiter, if it is due and belongs on its level; else begins its wait or
+        moves it. A limit may make it wait elsewhere as well.
+        """
         outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
         if isinstance(outcome, TooEarly):
             if self._delays.overflows(in_flight, outcome.due - wall):
@@ -129,7 +131,9 @@ class MessageFlow:
     # ---- after the handler
 
     def finish(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
-        """Carries out and counts a valid outcome of a handler: acknowledges a done message, decides about others."""
+        """Carries out and counts a valid outcome of a handler: acknowledges a done message (after its audit record, if
+        messages wait for these), decides about others.
+        """
         counts = self._context.counts
         if outcome is DONE:  # the first line of the table, without its cost
             counts.done += 1
@@ -169,8 +173,9 @@ class MessageFlow:
         return error.text if kept is not None and kept.audit and error is not None else ""
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
-        """Takes the receipt of a publish: acknowledges a stored message in its lane, and the messages of stored audit
-        records. A message that its target refuses becomes a dead letter, or is parked if no target is left.
+        """Takes the receipt of a publish: acknowledges a stored message in its lane, unless it has to wait for its
+        audit record, and the messages of stored records. Without a receipt the message is sent again. A message that
+        its target refuses becomes a dead letter, or is parked if no target is left.
         """
         end = self.publishes.receipt(ticket, receipt, now)
         if isinstance(end, Published):

@@ -79,9 +79,9 @@ class Refused:
 
 
 def add_jitter(due: int | None, wall: int, rng: Random) -> int | None:
-    """Returns the due time (ms since the epoch) with up to JITTER ms added at random, because more than 50,000 messages
-    with one delay would make the broker pause a topic. None, and a time at most MAX_MEMORY_WAIT ms after `wall` (now),
-    stay as they are.
+    """Returns the due time (ms since the epoch) with less than JITTER (3,000) ms added at random, because more than
+    50,000 messages with one delay would make the broker pause a topic. None, and a time at most MAX_MEMORY_WAIT (5,000)
+    ms after `wall` (now), stay as they are.
     """
     return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
 

@@ -199,8 +199,8 @@ class TenantIsolation:
         return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
 
     def evacuate_excess(self, now: float) -> None:
-        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, and publishes
-        as many as may be published at once.
+        """Removes messages of isolated tenants from the queues, beyond the part that each tenant keeps, unless less
+        than half of the look-ahead is used. Publishes as many messages to be moved as may be published at once.
         """
         if not self._lookahead.is_low:
             for tenant, noisy in self.tenants.items():

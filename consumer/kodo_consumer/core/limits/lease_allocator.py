@@ -90,7 +90,7 @@ class LimitAccount:
     def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a request of the worker `run`, and changes the account accordingly. `now`: seconds of the store's
         clock, which may have been set back: by more than 1 s, it takes the times of the account along. Workers that
-        have not asked lately are forgotten.
+        have not asked for 1 s (concurrency: for 5 s) are forgotten.
         """
         now = self._come_to(now)
         patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING

@@ -39,8 +39,8 @@ class LeaseClient:
         self._asked: dict[str, LeasedLimiter] = {}
 
     def collect(self, now: float) -> list[LeaseRequest]:
-        """Returns the requests of all limiters at `now`, each of which notes its request as made, and sets `due`.
-        Limiters that have and want nothing leave `active`.
+        """Returns the requests of the `active` limiters that have one to make at `now`, each of which notes it as made,
+        and sets `due`. Limiters that have and want nothing leave `active`.
         """
         self._asked = {}
         requests = []

@@ -92,8 +92,9 @@ class Breaker:
         self._probes += self.state is BreakerState.PROBING
 
     def on_end(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
-        """Takes the outcome of a handler that started at `started`. Returns True if the breaker just opened or closed,
-        or more may start. Unless it is closed, handlers that started before the probes do not count.
+        """Takes the outcome of a handler that started at `started`. Returns True if the breaker just opened, closed or
+        resumes, and after every end while it resumes: callers check again what may start. While it is open no end
+        counts; while it probes or resumes, only those of handlers that started since probing began.
         """
         down = isinstance(outcome, DependencyUnavailable)
         bad = is_systemic(outcome)

@@ -27,7 +27,8 @@ _FORGET: Final = 1.001  # the best seen fades by this much a round, doubled in t
 
 
 class Adaptive:
-    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, at most `most`. Times in seconds.
+    """Concurrency limit that adapts itself. `limit`: handlers that may run at once, 8 at first, 1 at least, at most
+    `most`. Times in seconds.
 
     Additive increase, multiplicative decrease: after each round (as many ends as there may be handlers at once, at
     least 20, and a quarter of a second) the limit grows by one if it was used. It shrinks by three tenths when the mean
@@ -116,8 +117,9 @@ class ConcurrencyControl:
         self, in_flight: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool
     ) -> None:
         """Takes the outcome of a handler that started at `started`; `running`: handlers at work, itself included.
-        `slow`: its tenant or its run was slow, so only the breaker of the lane's slow tenants counts it, and that of
-        all handlers if it is not closed. Raises alarms when a breaker opens or closes.
+        `slow`: its tenant or its run was slow, so of the breakers only that of the lane's slow tenants counts it, and
+        that of all handlers if it is not closed. The adaptive limit counts every end while the breaker of all handlers
+        is closed. Raises alarms when a breaker opens or closes.
         """
         before, more = self.breaker.state, False
         if before is _CLOSED and not slow and self.adaptive is None and not is_systemic(outcome):

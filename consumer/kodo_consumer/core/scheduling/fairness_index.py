@@ -65,16 +65,17 @@ def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
 
 def says_nothing(served: int, backlogged: int) -> bool:
     """True if a window with `served` messages and `backlogged` tenants is too small to judge: the mean of the tenants'
-    shares, and so the least of them, is below TELLING. Saves a look at each tenant.
+    shares, and so the least of them, is below TELLING (20 messages). Saves a look at each tenant.
     """
     return served < TELLING * backlogged
 
 
 def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
-    """Evenness of a window, EVEN if no tenant is backlogged. None: the share of a backlogged tenant is too small to
-    judge.
+    """Evenness of a window, EVEN (1 and 1) if no tenant is backlogged. None: the fair share of a backlogged tenant is
+    below TELLING (20 messages), too small to judge.
 
-    A tenant whose messages came during the window wanted an unknown share of it, and is left out.
+    A tenant with messages that wait at the end, and none at the start, wanted an unknown share of the window, and is
+    left out.
     """
     if not any(tally.is_backlogged for tally in tallies.values()):
         return EVEN

@@ -47,7 +47,8 @@ class Newcomers:
         in_flight.lane.ring.new_running += 1
 
     def remove(self, in_flight: InFlight) -> bool:
-        """Ends that count, as the handler ended or is slow. Returns False if it was not counted."""
+        """No longer counts a handler as a newcomer's, because it ended or is slow. Returns False if it was not counted.
+        """
         if in_flight not in self.running:
             return False
         self.running.discard(in_flight)
@@ -59,7 +60,9 @@ class Newcomers:
         self._load.on_end(lasted)
 
     def slots_left(self, total: int, now: float) -> int:
-        """Slots of `total` that slow tenants may use: one less within 10 s after a newcomer that may be quick."""
+        """Slots of `total` that slow tenants may use: one less, if there are 8 or more, within 10 s after a newcomer
+        that may be quick.
+        """
         return total - (total >= _PROBE_FROM and now - self._wanted < _PROBE_FOR)
 
     def may_start(

@@ -31,7 +31,7 @@ class Scheduler:
     """Chooses the next message to start, of all lanes.
 
     `over_limit`: messages that a limit refuses, each with its Reservation; the caller of `admit` or `take` empties the
-    list and decides where they wait. `shut`: limiters with waiting messages. `recent_starts`: tenants of the last
+    list and decides where they wait. `shut`: limiters with waiting messages. `recent_starts`: tenants of the last 1,024
     handler starts; None where the subscription isolates nobody.
     """
 
@@ -129,7 +129,9 @@ class Scheduler:
     # ---- out
 
     def take(self, now: float) -> InFlight | None:
-        """Takes the next message that may start, with its tokens of all limits and a slot; None if there is none."""
+        """Takes the next message that may start, with its tokens of all limits and a slot; None if there is none, or if
+        limits refused 64 in a row (see TurnQueues.next).
+        """
         throttle = self.throttle
         if throttle.adaptive is not None:
             self.bulkheads.resize(throttle.adaptive.limit)
@@ -168,7 +170,7 @@ class Scheduler:
         return self.slots is not None and self.slots.on_end(in_flight, now)
 
     def free_limits(self, in_flight: InFlight, now: float) -> None:
-        """Frees the concurrency limits of a message that ended."""
+        """Frees the concurrency limits of a message that ended, and lets messages that wait there through."""
         if in_flight.limiters is not None:
             in_flight.has_reservation = False
             for limiter in in_flight.limiters:
@@ -197,8 +199,8 @@ class Scheduler:
             self.shut.pop(limiter, None)
 
     def on_leases_changed(self, limiter: Limiter, now: float) -> None:
-        """Lets waiters of a limiter try again, because its leases changed. At a quota without room for 5 s it queues
-        only those that may wait elsewhere: they move when their turn comes.
+        """Lets waiters of a limiter try again, because its leases changed. If a quota will have no room within 5 s, it
+        queues only those that may wait elsewhere: they move when their turn comes.
         """
         limiter.timer_set = False
         if not isinstance(limiter, QuotaLimiter) or limiter.wait(now) * 1000 <= MAX_MEMORY_WAIT:

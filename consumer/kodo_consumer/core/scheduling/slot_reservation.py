@@ -92,8 +92,8 @@ class SlotReservation:
     def take(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
-        """Takes the next message of all queues, and a slot; None when no message may start. `passing_over`: tenants
-        without turns. `passes`: see TurnQueues.next.
+        """Takes the next message of all queues, and a slot; None when no message may start, or after 64 that did not
+        pass. `passing_over`: tenants without turns. `passes`: see TurnQueues.next.
         """
         if now >= self._next_check:
             self._check_running(now, passing_over)

@@ -106,8 +106,8 @@ class LaneBreaker:
         self._calm_since: float | None = None
 
     def check(self, overdue: Counter[str], now: float, wall: int) -> None:
-        """Updates `noticed` after 10 s with, or without, slow tenants. `overdue`: handlers that run too long, by
-        tenant.
+        """Sets `noticed` after 10 s in which the lane had slow tenants and waiting messages, keeps it up to date
+        meanwhile, and clears it after 10 s without either. `overdue`: handlers that run too long, by tenant.
         """
         tenants = self.rate.slow_tenants(overdue, now)
         ring = self.lane.ring
@@ -181,8 +181,8 @@ class SlowBreakers:
             self.lanes[index].breaker.on_start()
 
     def on_end(self, in_flight: InFlight, outcome: Outcome, started: float, now: float) -> bool:
-        """Takes the outcome of a slow tenant's handler that started at `started` (seconds). Returns True if the breaker
-        of its lane opened or closed, or more may start.
+        """Takes the outcome of a slow tenant's handler that started at `started` (seconds). Returns True if callers are
+        to check again what may start: see Breaker.on_end.
         """
         index = in_flight.lane.lane.index
         breaker = self.lanes[index].breaker
@@ -195,9 +195,9 @@ class SlowBreakers:
         return more
 
     def check(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
-        """Returns an alarm text and False about slow tenants, or a text and True when they are no longer slow; None
-        without news. Must be called each second. `overdue`: messages whose handlers run for too long; `kept`: the slots
-        that others have for certain, in words.
+        """Returns an alarm text and False when a lane has noticed slow tenants, and again after each 60 s, or a text
+        and True when no lane reports any more; None without news. Must be called each second. `overdue`: messages whose
+        handlers run for too long; `kept`: the slots that others have for certain, in words.
         """
         new = False
         for lane in self.lanes:

@@ -30,7 +30,8 @@ class CauseCounts:
 
     def count(self, rule: Rule, properties: Mapping[str, str]) -> None:
         """Counts a message that was stored in another topic with these properties, if `rule` is RETRYING, BACKUP,
-        ESCALATED or DEAD. Beyond MAX_CAUSES, further causes count as OTHER_CAUSES.
+        ESCALATED or DEAD. A message without a cause counts as OTHER_CAUSES (`other`), and so does each further cause
+        beyond MAX_CAUSES (1,000) of `failed` or of `dead`.
         """
         counts = self.dead if rule is Rule.DEAD else self.failed if rule in _WAITING else None
         if counts is None:

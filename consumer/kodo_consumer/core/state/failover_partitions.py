@@ -214,8 +214,9 @@ class ActivePartitions:
         return self._is_unknown(now)
 
     def waiting(self, now: float) -> list[tuple[str, str]]:
-        """Returns (partition, reason) of this worker's partitions that rest for longer than a hand-over takes; ("any",
-        reason) if no answer has come at all. Any thread may call it.
+        """Returns pairs (partition, reason) of partitions that rest: at once, those of this worker whose last answer
+        has lapsed; after 5 s, those that the broker gives it and that it does not handle yet. ("any", reason) if no
+        answer has come at all. Any thread may call it.
         """
         resting: list[tuple[str, str]] = []
         for number, one in list(self._partitions.items()):

@@ -70,7 +70,8 @@ class _Sample:
 
 class BacklogTrend:
     """Listener of stats of every lane. `load`: returns the present load of the handlers; `workers`: returns the number
-    of live workers; `alarm` gets an alarm when a backlog grows for two minutes.
+    of live workers; `alarm` gets an alarm when a backlog grows for two minutes, again after ten, and when the cause
+    changes. Only ready lanes count.
     """
 
     def __init__(
@@ -109,7 +110,9 @@ class BacklogTrend:
 
     @property
     def advice(self) -> BacklogAdvice | None:
-        """The advice by the samples so far; None: too few, or the backlog is small or does not change."""
+        """The advice by the samples so far. None: fewer than 20 samples in two minutes, fewer than 100 entries, or a
+        change of less than 2 % of them in that time.
+        """
         samples = list(self._samples)
         if not samples:
             return None

@@ -51,7 +51,8 @@ class LaneWorkers:
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None: no answer. Stats of a part of its partitions count only if they name
-        workers. For the ground topic's lane, calls `share`, and alarms if lanes are without workers for 60 s.
+        workers. For the ground topic's lane, even without an answer, calls `share`, and alarms if lanes that only other
+        workers read have had none for 60 s, and when all have one again.
         """
         now, is_ground = self._clock.now(), lane.index == self._policy.ground_lane.index
         known = stats is not None and (stats.whole or bool(stats.workers))

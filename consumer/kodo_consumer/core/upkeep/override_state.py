@@ -147,9 +147,9 @@ class OverrideListener:
             self._follow()
 
     def rest_unread(self) -> None:
-        """Pauses waiting lanes and backup levels until orders are read once, for `REST_UNREAD` ms at most. Must be
-        called if the first reading failed: orders that it does not see may pause them, while a command moves their
-        messages.
+        """Pauses waiting lanes and backup levels until orders are read once, for `REST_UNREAD` (30,000) ms at most.
+        Must be called if the first reading failed: orders that it does not see may pause them, while a command moves
+        their messages.
         """
         now = self._clock.wall()
         with self._lock:

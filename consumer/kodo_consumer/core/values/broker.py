@@ -111,7 +111,8 @@ class ClaimSink(LaneSink, Protocol):
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
         """Drops the messages with these tokens whose handlers have not started, because other workers are to handle
-        them. Returns the tokens of the messages that it keeps: they have started and are not acknowledged yet.
+        them. Returns the tokens of the messages that it keeps: they have started, are being moved or are parked, and
+        are not acknowledged yet.
         """
 
 

@@ -66,8 +66,8 @@ class ErrorTextReader:
         handler's request, such as Retry, only those that led to it count: its own text is the reason. The stack is that
         of the first cause, without this library's frames.
 
-        Where texts are redacted, a note is returned in place of one that exceeds WINDOW characters or whose hook
-        raises. Never raises.
+        Where texts are redacted, a note is returned in place of one that exceeds WINDOW (4,096) characters, or whose
+        hook raises or returns no text. Never raises.
         """
         chain = list(_chain(problem))
         brought = [error for one in chain if isinstance(one, HandlerFailedError) and (error := error_of(one.outcome))]

@@ -250,7 +250,9 @@ def ended_run(outcome: Outcome) -> bool:
 
 
 def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
-    """The outcome with details of the error that led to it; unchanged without details, or if it is no failure."""
+    """The outcome with details of the error that led to it. Unchanged without details, and for an outcome that has
+    none: all but Failed, RetryAsked, StateAsked and DeadLettered.
+    """
     return outcome if error is None or not isinstance(outcome, _WITH_ERROR) else replace(outcome, error=error)
 
 
@@ -261,7 +263,9 @@ def reason_text(reason: object) -> str:
 
 
 def is_systemic(outcome: Outcome) -> bool:
-    """True if the end of a handler suggests a fault that concerns more than one message.
+    """True if the end of a handler suggests a fault that concerns more than one message: Failed, RetryAsked and
+    DependencyUnavailable.
+
     PENDING and BLOCKING concern the message alone.
     """
     return isinstance(outcome, Failed | RetryAsked | DependencyUnavailable)
