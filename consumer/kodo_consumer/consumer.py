@@ -294,7 +294,8 @@ class Consumer:
 
     def take_lanes(self, lanes: str) -> None:
         """Selects the lanes that the worker reads, in place of those that `load` named. `lanes` is written as there.
-        Raises UsageError if it fits no lane, or if the consumer runs.
+        Raises UsageError for a wrong form, for every name that no lane has, if no lane is left, and if the consumer
+        runs.
         """
         check_idle(self._running, "take_lanes")
         chosen = given_selection(lanes)

@@ -38,8 +38,9 @@ class InboxIntake:
             self.records.close()
 
     def accept(self, lanes: Sequence[InboxLane], on_alarm: Callable[[Alarm], object]) -> bool:
-        """Stores received messages of these lanes, and acknowledges stored ones that are recorded. Returns False if it
-        stored nothing. Raises SQLAlchemyError.
+        """Stores received messages of these lanes, a batch of each at most, and acknowledges stored ones; with records
+        only after the receipts of theirs, until which it stores nothing more. Returns False if it stored nothing.
+        Raises SQLAlchemyError.
         """
         if self.records is not None and not self._settle(self.records, on_alarm):
             return False

@@ -83,8 +83,8 @@ class HandlerSpec:
 
     @cached_property
     def model(self) -> Any:
-        """Type that the handler's annotation names for the payload. Raises TypeError, which `problems` reports as a
-        finding.
+        """Type that the handler's annotation names for the payload; None: it names none. Raises TypeError, which
+        `problems` reports as a finding.
         """
         return model_of(self.function)
 

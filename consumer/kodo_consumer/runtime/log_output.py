@@ -65,8 +65,8 @@ def set_up_logging(level: LogLevel, form: LogFormat, *, worker: int | None = Non
     """Writes the log of this process to standard error, from `level` on and in the format `form`. Does nothing if there
     are handlers of the root logger, because the program has set up its own, unless `replace`.
 
-    `worker`: number of the worker process in its group, from 1; None: there is one only. Other libraries log from
-    "info" on at the most.
+    `worker`: number of the worker process in its group, from 1; None: there is one only. Other libraries log nothing
+    below "info", even if `level` is "debug".
     """
     root = logging.getLogger()
     if root.handlers and not replace:

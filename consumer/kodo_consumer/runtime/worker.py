@@ -211,7 +211,7 @@ class Worker:
             self.engine.on_disconnect(index, partition)
 
     def start_until(self, index: int, moment: float) -> None:
-        """Sets the moment (monotonic seconds) from which on no message of a lane (`index`) starts."""
+        """Sets the moment (monotonic seconds; infinite: none) from which on no message of a lane (`index`) starts."""
         with self._or_broken(), self._event():
             self.engine.start_until(index, moment)
 
@@ -464,8 +464,8 @@ class WorkerSink:
         self.worker.start_until(self.index, moment)
 
     def withdraw(self, tokens: Collection[object]) -> Sequence[object]:
-        """Drops those messages that have not started. Returns the tokens of those that have and are not acknowledged
-        yet.
+        """Drops those messages with these tokens that have not started. Returns the tokens of the messages that it
+        keeps: see ClaimSink.
         """
         return self.worker.withdraw(self.index, tokens)
 

@@ -83,7 +83,9 @@ class PostedMessage(NamedTuple):
     size: int
 
     def give_up(self) -> None:
-        """Stops waiting for the receipt of the message: its callback gets a failure, and a later receipt is ignored."""
+        """Stops waiting for the receipt of the message: its callback gets a failure, and a later receipt is ignored.
+        Does nothing if the receipt has come.
+        """
         self.by.give_up(self.ticket)
 
 

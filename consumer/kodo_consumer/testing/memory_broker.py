@@ -310,7 +310,8 @@ def _check(message: Outgoing) -> None:
 
 class MemoryPublisher:
     """Implementation of kodo_consumer.core.values.broker.Publisher: receipts come with the next `MemoryBroker.step`.
-    `largest`: bytes by topic; a larger message is rejected. With `moves` its compressed size counts.
+    `largest`: bytes that a payload may have, by topic; a message with a larger one is rejected. With `moves` the
+    compressed size counts.
     """
 
     def __init__(
@@ -321,7 +322,7 @@ class MemoryPublisher:
         self._broker = broker
 
     def is_too_large(self, message: Outgoing) -> bool:
-        """True if the message is larger than its topic allows."""
+        """True if the payload is larger than `largest` allows for its topic; False without a limit."""
         largest = self._largest.get(message.topic)
         size = len(message.payload or b"")
         if largest is None or size <= largest:

@@ -61,7 +61,8 @@ class ClientConsumer:
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:
         """Returns `first`, a message that came, and with `at_once`, because it was there already, the messages that are
-        there behind it, 32 at most. `first` None: more was there than could be read at once; returns a whole batch.
+        there behind it: 32 in all, or a batch of the request if that is less. `first` None: more was there than could
+        be read at once; returns a whole batch.
 
         Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to
         be full, which a trickle must not. Raises pulsar.PulsarException.

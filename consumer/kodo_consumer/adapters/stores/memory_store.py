@@ -93,7 +93,7 @@ class MemoryStore:
 
     def prune(self, keep: int, seconds: float) -> int:
         """Deletes the ids of messages that were done more than `seconds` ago, except the last `keep`; also the oldest
-        beyond MOST, however young they are. Returns the number of deleted ids.
+        beyond MOST (1,000,000), however young they are. Returns the number of deleted ids.
         """
         done = self._shelf.done
         with self._shelf.lock:

@@ -47,8 +47,7 @@ class Newcomers:
         in_flight.lane.ring.new_running += 1
 
     def remove(self, in_flight: InFlight) -> bool:
-        """No longer counts a handler as a newcomer's, because it ended or is slow. Returns False if it was not counted.
-        """
+        """No longer counts a handler as a newcomer's: it ended or is slow. Returns False if it was not counted."""
         if in_flight not in self.running:
             return False
         self.running.discard(in_flight)

@@ -207,7 +207,8 @@ class ProcessChannel:
 
     def take_back(self) -> list[Message]:
         """Takes back and returns the messages that have not started, in order. A shared lock makes both ends agree on
-        them. None are returned if the lock is not free within 0.2 s.
+        them. Returns an empty list, and takes none back, if fewer than two messages are in flight, bytes wait for the
+        pipe, or the lock is not free within 0.2 s.
         """
         if len(self._in_flight) < 2 or self._pipe.unsent:
             return []
