@@ -357,8 +357,8 @@ def _postpone(envelope: Envelope, due: int, reason: str, policy: Policy, now: in
 
 
 def postpone_target(level: Level, state: State, policy: Policy) -> Target | None:
-    """Topic where a postponed message of a lane waits: its own in a waiting state or on a backup level; from a ready
-    lane the first of PENDING, RETRYING and BLOCKING that its level has. None: there is none.
+    """Topic where a postponed message of a lane waits: on a backup level its own; else that of the first state that has
+    one of its own waiting state, PENDING, RETRYING and BLOCKING. None: there is none.
     """
     if level.is_backup:
         return policy.targets.get((level, State.READY))

@@ -147,8 +147,9 @@ class DelayRule(NamedTuple):
 
     @classmethod
     def of(cls, send_target: SendTarget, delays: DelayedDelivery | None) -> DelayRule:
-        """Returns the rule for a send target: no delay if one of its readers would get the message at once, else at
-        most the smaller one of `ttl` and the broker's maximum. `delays`: the broker's setting; None: not known.
+        """Returns the rule for a send target: no delay if one of its readers would get the message at once, or all
+        would because the broker's delayed delivery is off, else at most the smaller one of `ttl` and the broker's
+        maximum. `delays`: the broker's setting; None: not known.
         """
         ground = send_target.ground
         if send_target.undelayed:

@@ -34,7 +34,7 @@ class LanePresence:
 
     @property
     def leaving(self) -> bool:
-        """True if a paused lane is not left yet."""
+        """True if a paused lane that is to be left is not left yet."""
         return any(self._is_to_leave(lane) and lane.lane.index not in self.away for lane in self._lanes)
 
     def update(self) -> None:

@@ -131,7 +131,9 @@ class LeasedLimiter(Limiter):
         return super().idle(now) and self not in self._leases.active
 
     def on_wait(self, now: float) -> None:
-        """Becomes active, because a message waits, and rings for a request if it can be made now."""
+        """Becomes active, because a message waits. Rings for a request if it leases nothing that it may use, and a
+        request can be made now.
+        """
         self._leases.active[self] = None
         if not self._leases.down and self.ring_at <= now and self.free_at(now) == NEVER:
             self._leases.ring()

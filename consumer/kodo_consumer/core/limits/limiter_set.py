@@ -88,7 +88,9 @@ class LimiterSet:
 
     @property
     def too_small(self) -> list[Limit]:
-        """Limits smaller than the number of workers: each worker takes 1, so that all together may exceed the limit."""
+        """Shared limits of which a size (of a rate the burst, also that of a single value) is smaller than the number
+        of workers: each worker takes 1 without leases, so that all together may exceed the limit.
+        """
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
     def use_leases(self, ring: Callable[[], object]) -> LeaseClient:

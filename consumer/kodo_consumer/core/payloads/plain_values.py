@@ -19,8 +19,8 @@ def json_default(value: Any) -> Any:
     a dataclass are objects with their fields by alias, times and dates are ISO 8601, durations ISO 8601 as pydantic
     writes them, UUIDs and paths texts, enumerations their values.
 
-    A Decimal is a number if a double holds it exactly as written. Raises TypeError for it otherwise, and for anything
-    else, such as a set or bytes.
+    A Decimal is a number if it is whole, or if a double holds it exactly as written. Raises TypeError for it otherwise,
+    and for anything else, such as a set or bytes.
     """
     if (fields := _fields(value)) is not None:
         return fields

@@ -109,8 +109,8 @@ class QuickBacklog:
 
 
 def slots_needed(load: float, duration: float, total: int) -> int:
-    """Slots with which at most one message in a hundred waits for longer than 50 ms: `load` in slots, `duration` of a
-    handler in seconds. At least 1, and less than `total` if that is more.
+    """Least number of slots with which at most one message in a hundred waits for longer than 50 ms, `total` - 1 if
+    fewer are not enough; at least 1. `load`: in slots; `duration`: of a handler in seconds.
     """
     blocked = 1.0  # Erlang's B, slot by slot
     for slots in range(1, total):

@@ -107,7 +107,8 @@ class LaneBreaker:
 
     def check(self, overdue: Counter[str], now: float, wall: int) -> None:
         """Sets `noticed` after 10 s in which the lane had slow tenants and waiting messages, keeps it up to date
-        meanwhile, and clears it after 10 s without either. `overdue`: handlers that run too long, by tenant.
+        meanwhile, and clears it after 10 s in which it never had both. `overdue`: handlers that run too long, by
+        tenant.
         """
         tenants = self.rate.slow_tenants(overdue, now)
         ring = self.lane.ring

@@ -63,7 +63,8 @@ class _Count:
 
 class Gaps:
     """Finds gaps in sequence numbers. `since`: when the reader became the only one, ms since the epoch: of runs that
-    began later every number is expected, of others those from the first one seen. `doubled`: numbers that came twice.
+    began over a minute later every number is expected, of others those from the first one seen. `doubled`: numbers that
+    came twice.
     """
 
     def __init__(self, since: int) -> None:
@@ -101,8 +102,9 @@ class Gaps:
                 assert_never(read)
 
     def check(self, now: float) -> list[Hole]:
-        """Returns holes that have been open for GRACE seconds at `now`, each once, and at once the lowest of those that
-        are too many to remember; adds their numbers to `lost`. Complete runs that are over are forgotten.
+        """Returns holes that are open GRACE (30) seconds after the call that first saw them, each once, and at once the
+        lowest of those that are too many to remember; adds their numbers to `lost`. Complete runs that are over are
+        forgotten.
         """
         lost = []
         most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))

@@ -214,9 +214,9 @@ class ActivePartitions:
         return self._is_unknown(now)
 
     def waiting(self, now: float) -> list[tuple[str, str]]:
-        """Returns pairs (partition, reason) of partitions that rest: at once, those of this worker whose last answer
-        has lapsed; after 5 s, those that the broker gives it and that it does not handle yet. ("any", reason) if no
-        answer has come at all. Any thread may call it.
+        """Returns (partition, reason) of partitions that rest: at once those of this worker whose answer lapsed, until
+        it is named again or its connection is new, and those that it is active for and does not handle RESTS_AT_MOST
+        (5) s later. ("any", reason) if no answer has come at all. Any thread may call it.
         """
         resting: list[tuple[str, str]] = []
         for number, one in list(self._partitions.items()):

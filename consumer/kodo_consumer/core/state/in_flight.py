@@ -140,7 +140,9 @@ class InFlight:
         self.why = "done"  # name of the rule by which it has ended, where confirmations are awaited
 
     def on_redelivery(self, delivery: Delivery, now: float) -> None:
-        """Takes the token of a repeated delivery: the broker wants that one acknowledged."""
+        """Takes the token of a repeated delivery: the broker wants that one acknowledged. On a lane whose active
+        consumers the broker names, also takes `now` as the time when it came.
+        """
         self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts
             self.received = now
@@ -235,8 +237,8 @@ class LaneState:
 
     def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Returns the record of the entry of a received message: the existing one while one of its messages is in
-        flight, and for a minute after its last acknowledgement (for less if more than 10,000 entries end meanwhile);
-        else a new one. A copy that comes later was sent because somebody rewound the subscription.
+        flight, and for a minute after its last acknowledgement (perhaps for less if more than 10,000 entries end
+        meanwhile); else a new one. A copy that comes later was sent because somebody rewound the subscription.
         """
         entry = self.active_entries.get(key)
         if entry is None:

@@ -33,7 +33,7 @@ class TenantFilter:
         return False
 
     def add(self, tenant: str) -> None:
-        """Adds a tenant; after 65,536 tenants a new generation begins, and the oldest is dropped."""
+        """Adds a tenant; after 65,536 calls a new generation begins, and the one before the last is dropped."""
         if not self._bits or self._added == _GENERATION:
             self._before, self._bits, self._added = self._bits, bytearray(_BYTES), 0
         self._added += 1

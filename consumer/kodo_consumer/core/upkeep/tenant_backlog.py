@@ -64,8 +64,8 @@ class TenantCause(NamedTuple):
 
 
 def tenant_cause(waiting: Sequence[TenantShare], working: Sequence[TenantShare]) -> TenantCause | None:
-    """The tenant that causes a backlog, by samples of both shares. None: no tenant has more than two thirds of the
-    messages or of the time, or no other tenant has messages.
+    """The tenant that causes a backlog, by samples of both shares. None: no tenant (messages without one count for
+    none) has more than two thirds of the messages or of the time, or no other tenant has messages.
     """
     seen = {one.tenant for one in (*waiting, *working) if one.tenant}
     if len(seen) < 2 and all(one.share == 1.0 for one in (*waiting, *working) if one.tenant):  # there are others

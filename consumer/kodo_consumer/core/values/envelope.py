@@ -162,8 +162,9 @@ class Headers:
     @property
     def unmoved_part(self) -> Headers:
         """Headers that may be believed on a ready topic: all if they say (`hop`) that a worker has moved the message;
-        else none that delays it, says that it failed, was routed or postponed, or that limits have counted it or set a
-        moment aside. Attempts of waiting states stay.
+        else none that delays it, has the text of an error, says that it was routed, postponed or on a backup level, or
+        that limits have counted it or set a moment aside. The others stay, such as attempts of waiting states and the
+        reason.
         """
         moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
         moved = moved or self.postponed

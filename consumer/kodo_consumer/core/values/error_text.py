@@ -100,20 +100,26 @@ class ErrorTextReader:
 
 
 def harmless(text: str) -> str:
-    """The text on one line: one space for all white space together, U+FFFD for each character that prints nothing."""
+    """The text on one line: one space for all white space together, none at the ends, U+FFFD for each character that
+    prints nothing.
+    """
     text = " ".join(text.split())
     return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
 
 
 def cut(text: str, most: int) -> str:
-    """Beginning of a text, at most `most` bytes of UTF-8; `…` stands for the rest."""
+    """Beginning of a text, at most `most` bytes of UTF-8; `…` stands for the rest. Empty if the text is longer and `…`
+    (3 bytes) does not fit.
+    """
     if len(text.encode()) <= most:
         return text
     return text.encode()[: max(0, most - 3)].decode(errors="ignore") + "…" if most >= len("…".encode()) else ""
 
 
 def cut_front(stack: str, most: int) -> str:
-    """The innermost frames of a stack, of at most so many bytes of UTF-8; `…` stands for those that are left out."""
+    """The innermost frames of a stack, of at most so many bytes of UTF-8; `…` stands for those that are left out. If
+    the last frame alone is too long, its end is cut, too.
+    """
     frames = stack.split(_BETWEEN)
     while len(frames) > 1 and len(_BETWEEN.join(frames).encode()) > most:
         frames = ["…", *frames[2:]] if frames[0] == "…" else ["…", *frames[1:]]

@@ -99,8 +99,8 @@ class LeaseStore(Store, Protocol):
 
 
 def name_of(identity: str) -> str:
-    """An identity as stores keep it: as it is, or its digest when it has more than 200 bytes or characters that
-    databases refuse.
+    """An identity as stores keep it: as it is, or its SHA-256 digest if it has more than 200 bytes or characters that
+    do not print, or begins as a digest does.
     """
     if (
         len(identity.encode("utf-8", "surrogatepass")) <= _LONGEST
