@@ -46,7 +46,7 @@ class Depends:
 
 def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
     """Signature of the function without its dependent parameters. Raises ValueError for functions that have none to
-    look at, such as built-in ones, and UsageError for annotations that cannot be read.
+    look at, such as built-in ones, and UsageError if an annotation with Depends cannot be read.
     """
     signature = inspect.signature(function)
     dependent = _dependent_parameters(function)
@@ -64,7 +64,7 @@ def inject(
     that `function` has; `call` itself, if there are none.
 
     `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a list of messages, which no
-    provider can take. Raises UsageError with all providers that cannot be called.
+    provider can take. Raises UsageError with all misplaced uses of Depends and all providers that cannot be called.
     """
     call = call or function
     misplaced = list(_misplaced(function))

@@ -72,9 +72,9 @@ class ExceptionReporter:
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
         """Outcome for an exception that a handler raised, or that a batch handler returned for one message: that of a
-        verdict, DependencyUnavailable for a fault of the infrastructure, else Failed. The reason of Failed is the class
-        alone, because an exception's text may hold secrets and the reason travels with the message. `failed`: the
-        message or batch, for the log.
+        verdict, DependencyUnavailable for a fault of the infrastructure other than FaultKind.BUSY, else Failed. The
+        reason of Failed is the class alone, because an exception's text may hold secrets and the reason travels with
+        the message. `failed`: the message or batch, for the log.
         """
         raised, problem = problem, spokesman(problem)
         if isinstance(problem, HandlerSignal):

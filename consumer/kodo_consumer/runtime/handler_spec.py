@@ -72,7 +72,7 @@ class HandlerSpec:
 
     @property
     def is_async(self) -> bool:
-        """True if the handler is a coroutine function."""
+        """True if the handler is async: a coroutine function, or an object whose `__call__` is one."""
         return is_coroutine(self.function)
 
     @property

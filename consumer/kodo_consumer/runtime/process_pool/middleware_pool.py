@@ -53,7 +53,8 @@ class HandlerCalls:
 
     def __call__(self, message: Message) -> None:
         """Lets a process handle the message, and blocks until it has. Raises the verdict of the handler, or
-        HandlerFailedError.
+        HandlerFailedError, also if no process is left; TypeError for anything but a message, RuntimeError for one that
+        is being handled already.
         """
         if not isinstance(message, Message):
             raise TypeError(f"a handler is called with its message, not with {message!r}")
