@@ -40,7 +40,7 @@ _Kind = tuple[int, int, bool, int]  # the figures of a Tally
 @dataclass(frozen=True, slots=True)
 class Fairness:
     """Fairness of the last window. `noisy`: number of noisy tenants. `oldest_quiet`: seconds for which the oldest
-    waiting message of all other tenants has been due; 0 without one. `even`: evenness of the least even lane.
+    waiting message of all other tenants has been due; 0 without one. `even`: the least of each figure among the lanes.
     """
 
     noisy: int = 0
@@ -214,7 +214,7 @@ class TenantWatch:
 
 
 def label(tenant: str) -> str:
-    """Value of a label for a tenant: its name, cut to MAX_LABEL characters."""
+    """Value of a label for a tenant: its name, cut to MAX_LABEL (100) characters."""
     return tenant if len(tenant) <= MAX_LABEL else f"{tenant[: MAX_LABEL - 1]}…"
 
 

@@ -79,10 +79,11 @@ class WorkerView:
 
     @property
     def slow_lanes(self) -> list[dict[str, object]]:
-        """Lanes with noticed slow tenants or a breaker that is not closed, one JSON object each: `lane`, `phase`, `since`
-        (text), `slow_tenants` (number), `tenants` (20 names at most, those with most slow handlers first), `running`
-        (handlers that run too long), `waiting_tenants` (number of slow tenants with waiting messages), `cause` (empty
-        while the breaker is closed). If nothing is noticed, `since` is None and the numbers are 0.
+        """Lanes with noticed slow tenants or a breaker that is not closed, one JSON object each: `lane`, `phase`,
+        `since` (text), `slow_tenants` (number), `tenants` (20 names at most, those with most slow handlers first),
+        `running` (handlers that run too long), `waiting_tenants` (number of slow tenants and newcomers with waiting
+        messages, or else of quick tenants with such), `cause` (empty while the breaker is closed). If nothing is
+        noticed, `since` is None and the numbers are 0.
         """
         slots = self.engine.scheduler.slots
         return [

@@ -110,9 +110,9 @@ class MultiConsumerReader:
             part.resume()
 
     def add_consumers(self) -> None:
-        """Doubles the number of consumers, up to 64, because the needed number is unknown. None is opened for 15 s
-        after one could not be. Returns before they are open: a broker may be silent for seconds, and the caller has the
-        statistics of all lanes to read.
+        """Doubles the number of consumers, up to 64 (or fewer, if the limit is known), because the needed number is
+        unknown. None is opened for 15 s after one could not be. Returns before they are open: a broker may be silent
+        for seconds, and the caller has the statistics of all lanes to read.
         """
         begin(self._double, "kodo-widen", self._sink.fail)
 

@@ -119,8 +119,8 @@ class PartitionConsumer:
 
     def open(self) -> None:
         """Begins to subscribe, on a thread that tries until it succeeds or `stop` is called; returns at once. If the
-        broker refuses the first try for good, it is the only one, and `refused` says why. `first_try` is set then,
-        after success, and if another reader has the partition alone.
+        broker refuses a try for good before any has succeeded, it is the last one, and `refused` says why. `first_try`
+        is set then, after success, and if another reader has the partition alone.
         """
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
