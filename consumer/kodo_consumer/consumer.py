@@ -210,8 +210,7 @@ class Consumer:
         The function returns None if all are done, else an outcome for each: a list as long as the batch, or a mapping
         by message. None, True, and no entry in a mapping mean done, an exception means the same as raised for one
         message. If it raises, that counts for all; after a wrong result all have failed. Limits, turns and attempts
-        count per message.
-        Raises UsageError with all reasons why the function cannot run.
+        count per message. Raises UsageError with all reasons why the function cannot run, and if the consumer runs.
         """
 
         def take(function: BatchH) -> BatchH:
@@ -236,17 +235,16 @@ class Consumer:
 
     def middleware(self, around: Callable[..., Any] | Around, /) -> Any:
         """Adds a hook, given as a decorator: around "handle" (the default), "receive", "decide", "acknowledged" or
-        "redact". A hook around "handle" runs inside of those that were added before, others run after them. `start`
-        refuses hooks that cannot be called so, with UsageError.
+        "redact". A hook around "handle" runs inside of those that were added before, others run after them. Raises
+        UsageError for another `around`, and if the consumer runs; `start` raises it for hooks that cannot be called so.
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it if the handler is async; its exceptions
         count as the handler's. receive: `hook(message)` gets each message before any decision about it. decide:
         `hook(message, raised)` gets the handler's exception, None when it is done, and may return another exception to
-        replace it. With a batch handler, handle and decide get the list. acknowledged: `hook(message, rule)`
-        gets a message once the broker has confirmed its acknowledgement, with the rule by which it ended, such as
-        "done" or "retrying"; without a confirmation there is no call. redact: if the topology has `error_text`,
-        `hook(text)` gets an error's text, or its stack, and returns it without secrets; if it raises, the text is
-        dropped.
+        replace it. With a batch handler, handle and decide get the list. acknowledged: `hook(message, rule)` gets a
+        message once the broker has confirmed its acknowledgement, with the rule by which it ended, such as "done" or
+        "retrying"; without a confirmation there is no call. redact: if the topology has `error_text`, `hook(text)` gets
+        an error's text, or its stack, and returns it without secrets; if it raises, the text is dropped.
         """
         check_idle(self._running, "middleware")
         if not isinstance(around, str):
@@ -269,7 +267,7 @@ class Consumer:
 
         The value is for handlers and providers with a parameter `Annotated[T, Depends(function)]`. An async lifespan
         runs on the event loop of an async handler. If a lifespan fails, the consumer does not start. Raises UsageError
-        for a function that is no such generator.
+        for a function that is no such generator, and if the consumer runs.
         """
         check_idle(self._running, "lifespan")
         self._hooks.lifespans.add(function)

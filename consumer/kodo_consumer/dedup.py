@@ -91,7 +91,8 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
 
     `effect`: name by which a repeat is recognised; None: `identity`, which is recorded in any case. Raises Repeat if
     the message was done before; the transaction is then rolled back. Raises Unavailable if the database does not
-    answer, lacks the table, or would keep the row when the transaction is rolled back.
+    answer, is busy, lacks the table, is neither SQLite nor PostgreSQL, or would keep the row when the transaction is
+    rolled back; UsageError if `session` is none of SQLAlchemy.
     """
 
     def remember(sync: Any) -> Literal[True]:
@@ -116,7 +117,7 @@ def forget(session: Any, older_than: timedelta) -> Any:
     """Deletes the rows of `once` that are older than `older_than`, of all subscriptions, in the session's transaction,
     which the caller commits, and returns their number. No other code deletes these rows: only you know after which time
     no repeat of a message can come, of a recalled dead letter for example. Raises Unavailable if the database does not
-    answer.
+    answer, is busy or lacks the table; UsageError as `once`.
     """
 
     def delete_old(sync: Any) -> int:
@@ -152,7 +153,7 @@ def advance(
     `table`: a Table or a mapped class; `where`: the key of the row, by column names; `values`: new values, which may be
     SQL expressions; `column`: the column of the version. Raises Repeat if the row has a later version: this or another
     change was made before. Raises Retry if the row is missing or has an earlier version: an earlier change is still to
-    come. Raises Unavailable if the database does not answer. Repeat and Retry roll the transaction back.
+    come. Raises Unavailable and UsageError as `once`, but for any database. Repeat and Retry roll the transaction back.
     """
 
     def change(sync: Any) -> Literal[True]:
@@ -184,7 +185,7 @@ def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
     """Stores a one-time token (random if `token` is None or empty) in the session's transaction, and returns the token.
     Send it with a message after the commit. Raises SQLAlchemy's IntegrityError if the token is stored already, and
-    Unavailable if the database does not answer.
+    Unavailable and UsageError as `once`, but for any database.
     """
     issued = token or secrets.token_urlsafe(16)
 
@@ -207,7 +208,7 @@ def take_token(session: Async, token: str) -> AsyncWork[Literal[True]]: ...
 def take_token(session: Any, token: str) -> Any:
     """Deletes a token in the session's transaction, and returns True: the caller does the work now. A token can be
     taken only once. Raises Repeat, and rolls back, if there is no such token: one that was taken looks like one that
-    was never issued. Raises Unavailable if the database does not answer.
+    was never issued. Raises Unavailable and UsageError as `once`, but for any database.
     """
 
     def take(sync: Any) -> Literal[True]:

@@ -57,8 +57,8 @@ class Check(Protocol):
 
 class Message(Generic[T]):
     """One message as a handler gets it. Times are ms since the epoch, 0 = none. `tenant`: the value of the property
-    that `fair_by` names, or the key for `fair_by: key`; "(none)" if it is missing or empty. `deferral`: token of a
-    deferred message; None for others.
+    that `fair_by` names, or the key for `fair_by: key`; "(none)" if it is missing or empty, or without `fair_by`.
+    `deferral`: token of a deferred message; None for others.
 
     With the annotation `Message[Order]` of a handler, `value` is an `Order`: a pydantic model, a dataclass, a
     TypedDict.
@@ -172,7 +172,7 @@ class Message(Generic[T]):
 
         Raises Repeat if the message was done before for this subscription: the transaction is rolled back, and the
         message is acknowledged. A letter of `recall plan --again` is done once more for that recall. Raises Unavailable
-        if the database does not answer. The tables: kodo_consumer.dedup.create_tables.
+        and UsageError as kodo_consumer.dedup.once does. The tables: kodo_consumer.dedup.create_tables.
         """
         from kodo_consumer.dedup import once
 
@@ -238,7 +238,8 @@ class Message(Generic[T]):
 
         `timeout`: time from the handler's return after which the attempt counts as failed, as a timedelta or a text
         such as "10m"; None: `defer_timeout` of the settings. Raises UsageError where no token can end a message: in a
-        process of its own, in a batch handler, and outside of a running handler.
+        process of its own, in a batch handler, and outside of a running handler; UnitError or TypeError for a `timeout`
+        that is no time.
         """
         if self.deferral is None:
             self.deferral = new_deferral(self, self._runs, timeout)

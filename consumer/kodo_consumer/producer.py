@@ -178,7 +178,8 @@ class Producer:
     def interceptor(self, moment: Moment, /) -> Callable[[H], H]:
         """Adds a hook, given as a decorator: before a message is sent ("send"), when its receipt has come ("sent"), or
         when it was sent and has none ("failed"; a message that is refused before has no such call). Hooks of a moment
-        are called in the order in which they were added. Raises UsageError for a hook that cannot be called so.
+        are called in the order in which they were added. Raises UsageError for another moment, and for a hook that
+        cannot be called so.
 
         send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller. Only `send_async`
         takes async hooks; the other calls raise UsageError for one. A hook may change payload and options, or return

@@ -125,7 +125,9 @@ class InboxBroker:
         return self._broker.partitions(topic)
 
     def close(self) -> None:
-        """Marks the last rows as done, releases all claims, and closes the broker."""
+        """Marks the last rows as done, releases all claims (neither if its thread does not end within 5 s), and closes
+        the broker.
+        """
         self._over.set()
         self._bell.set()
         if self._thread is not None:

@@ -123,7 +123,8 @@ class WorkerGroup:
 
     The first worker starts alone, so that a problem which prevents every start is reported once. If the first worker
     ends before it was ever ready, or another one does with an exit code (not by a signal), the whole group ends with
-    that code. Any other worker that ends is started again, after 1 s at first and 30 s at most.
+    that code, or with ExitCode.ERROR for 0. Any other worker that ends is started again, after 1 s at first and 30 s at
+    most.
 
     `reloads`: `restart` will be called. A worker that cannot start then waits for that call, instead of ending all.
     """
