@@ -69,7 +69,7 @@ def lsn_text(lsn: int) -> str:
 
 
 def read_lsn(text: str) -> int:
-    """Reads a position in the log as PostgreSQL writes it."""
+    """Reads a position in the log as PostgreSQL writes it. Raises ValueError for any other text."""
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
 

@@ -46,7 +46,7 @@ def refused(table: str, detail: str) -> UsageError:
 class RowMapping:
     """Rows of a table, as it is in the database now, to messages. `target`: of the ground topic, None for an outbox;
     `fetch`: reads values that the log does not repeat. Raises UsageError (K791) if a column that the file names is not
-    there.
+    there, or if neither the file nor a primary key says what the message key is.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class TableMappings:
 
     def on_relation(self, relation: Relation) -> str:
         """Takes a table in as it is from this place of the log on. Returns its name in the file; "": the file does not
-        have it. Raises UsageError (K791) if a column that the file names is gone.
+        have it. Raises UsageError (K791) if a column that the file names, or the message key, is gone.
         """
         table = self._tables.get(relation.name)
         if table is None:  # renamed later than this change
