@@ -202,9 +202,10 @@ class Producer:
         topic. `options`: key, ordering_key, properties, event_time, delay, deliver_at and id, as SendOptions explains
         them.
 
-        Raises UsageError for anything that the topology does not allow, and ClusterError if the broker refuses the
-        message, or if there is no room, or no receipt, within 90 s each. Without a receipt the message may be stored
-        nevertheless; to be sure, send it again with the same `id`. The topic may have it twice then.
+        Raises UsageError for anything that the topology does not allow, after `close`, and on a thread that delivers
+        receipts; ClusterError if the broker refuses the message, or if there is no room, or no receipt, within 90 s
+        each. Without a receipt the message may be stored nevertheless; to be sure, send it again with the same `id`.
+        The topic may have it twice then.
         """
         with self._readable:
             self._check_waiting("send")

@@ -115,9 +115,10 @@ class Relay:
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
-        """Handles the receipts that came, writes the results of rows, claims and sends rows that are due (unless
-        `claim` is false), and deletes old rows. Returns the seconds until the next turn, which a receipt may shorten.
-        An error of the database is logged, not raised, and the results are written later.
+        """Handles the receipts that came, writes the results of rows, and claims and sends rows that are due, unless
+        `claim` is false or too many rows are out. Once a minute deletes old rows, and marks rows whose time is no
+        number as failed. Returns the seconds until the next turn, which a receipt may shorten. An error of the database
+        is logged, not raised, and the results are written later.
         """
         self.turned_at = time.monotonic()
         self._some.clear()

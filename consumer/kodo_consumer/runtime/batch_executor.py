@@ -150,7 +150,9 @@ class Gatherer:
         return batch
 
     def keep_time(self) -> None:
-        """Calls `ring` when a batch has waited long enough, until `close`. For a thread of its own."""
+        """Calls `ring` when a batch has waited long enough, and each 0.5 s until it is taken; until `close`. For a
+        thread of its own.
+        """
         with self._lock:
             while not self._over:
                 if not self._gathered:

@@ -132,9 +132,10 @@ allowed.
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings outside of the topology, with their defaults. `drain_timeout`: ms for which the end waits for running
-    handlers, deferred messages and receipts. `defer_timeout`: ms after which the attempt of a deferred message counts
-    as failed. `max_deferred`: most deferred messages of a worker at a time. `signing_keys`: None: headers are not
-    signed. `lanes`: those that this worker reads; None: all of its subscription.
+    handlers, deferred messages, receipts and confirmations. `defer_timeout`: ms after which the attempt of a deferred
+    message counts as failed. `max_deferred`: most deferred and running messages of a worker together, at most half of
+    those that it may have in memory, but never fewer than its slots. `signing_keys`: None: headers are not signed.
+    `lanes`: those that this worker reads; None: all of its subscription.
 
     `store`: where workers record done and started messages; None: nowhere. `store_keep`: ms for which it keeps a done
     message, and longer if few are done. `on_store_down`: nothing starts while the store is down (pause), or handlers

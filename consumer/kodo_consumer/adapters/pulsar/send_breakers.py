@@ -133,7 +133,9 @@ class SendBreaker:
         return found.values()
 
     def expired(self, now: float, limit: float) -> Iterator[int]:
-        """Removes and yields the tickets of messages that have waited for `limit` seconds."""
+        """Removes and yields the tickets of waiting messages that were to be sent first `limit` seconds ago, or
+        earlier.
+        """
         for ticket in [ticket for ticket, one in self.waiting.items() if now - one.since >= limit]:
             del self.waiting[ticket]
             yield ticket

@@ -70,7 +70,8 @@ class TopicRoutes:
         self, messages: Sequence[tuple[int, Outgoing]], now: float
     ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
         """(messages by the key of their producer, each list in order; all other messages). The others are those of
-        unknown topics, of topics whose partitions are to be read again, and those whose key is no text.
+        unknown topics, of topics whose partitions are to be read again, and those whose key chooses the partition and
+        is no text.
 
         Messages of several schema versions have one producer if their topic has no schema.
         """

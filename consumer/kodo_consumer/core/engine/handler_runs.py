@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class DeferralLimits(NamedTuple):
-    """Limits of deferred messages of one worker. `most`: number of them; `timeout`: seconds after which the attempt of
-    one counts as failed, unless its handler named another time.
+    """Limits of deferred messages of one worker. `most`: deferred and running messages together, but never fewer than
+    slots; `timeout`: seconds after which the attempt of a deferred message counts as failed, unless its handler named
+    another time.
     """
 
     most: int

@@ -181,7 +181,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
 
 class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
-    """Concurrency limit of leased permits, one for each running handler, valid for HOLD seconds from each request on."""
+    """Concurrency limit of leased permits, one for each running handler, valid for 5 s from each request on."""
 
     __slots__ = ("_asked", "_fair", "_leases", "_most", "_permits", "_valid", "name", "request_at", "ring_at", "terms")
 

@@ -19,8 +19,8 @@ class Confirmations:
     `most` (1,000 at least) and `most_bytes`: beyond them the worker receives nothing more, because the broker or a hook
     is slow. `awaited`: number of these messages.
 
-    The last 1,000 messages with an unknown result are kept, without being counted: if the broker delivers one again, it
-    is acknowledged again, without its handler, and may be confirmed then.
+    The last 1,000 messages with an unknown result (fewer beyond `most_bytes`) are kept, without being counted: if the
+    broker delivers one again, it is acknowledged again, without its handler, and may be confirmed then.
     """
 
     __slots__ = (

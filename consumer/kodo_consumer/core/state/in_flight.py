@@ -228,7 +228,8 @@ class LaneState:
 
     def count(self, what: str, name: str) -> None:
         """Adds one to a counter of (`what`, `name`): `finished` and `waited` by rule, `failed` by reason, `over` by
-        kind of limit. Handlers choose reasons, so beyond 60 pairs further ones count as `other`.
+        kind of limit, `routed` and `route_unknown` by route, `route_stopped` by cause. Handlers choose reasons, so
+        beyond 60 pairs further ones count as `other`.
         """
         key = what, name
         if key not in self.counted and len(self.counted) >= _MAX_COUNTED:

@@ -148,7 +148,8 @@ class Discard(HandlerSignal):
 
 class MoveTo(HandlerSignal):
     """Requests a move to the ready lane of another level, such as "L2"; counts no attempt. The run failed instead if
-    that level is not declared or drains, if the message is there, or if its lane keeps an order.
+    that level is not declared or drains, if exclusive levels keep the tenant from it, if the message is there, or if
+    its lane keeps an order (unless `on_failure` is "leave").
     """
 
     def __init__(self, level: Level | str) -> None:

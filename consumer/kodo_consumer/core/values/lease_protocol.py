@@ -72,7 +72,7 @@ class TokenRange:
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
     """Lease that the store grants. `runs`: tokens of a rate or quota. `sharers`: workers that want some of it now, this
-    one among them.
+    one among them; for a concurrency limit, workers that want or use permits and asked in the last 5 s.
 
     `leaving`: pairs for a full quota: in how many seconds how many starts leave its window. `permits`: handlers that
     may run from now on; `fair`: this worker's fair part of the limit.

@@ -136,7 +136,7 @@ class Heartbeats:
 
     def observe(self, beats: Mapping[str, int], now: float) -> None:
         """Takes the number of beats by run, of all runs that have not left, at `now` (monotonic seconds). After a pause
-        between observations, every run counts as seen just now.
+        of more than 2.5 s between observations, every run counts as seen just now.
         """
         watching = now - self._last <= _WATCHING
         self._last = now
