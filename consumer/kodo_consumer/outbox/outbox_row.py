@@ -47,8 +47,9 @@ class Row(NamedTuple):
 
 
 def row_of(found: Any) -> Row:
-    """Returns a row of the database as a `Row`. NULL in a text column becomes ""; a text in `body` becomes its UTF-8
-    bytes, as in PostgreSQL. Columns of a wrong type are listed in `problem`.
+    """Returns a row of the database as a `Row`. NULL in `key`, `properties` or `biz_code` becomes ""; a text in `body`
+    becomes its UTF-8 bytes, as in PostgreSQL. Columns of a wrong type are listed in `problem`, except `created_at`,
+    which becomes a time far in the future.
     """
     values: dict[str, Any] = dict(found._mapping)  # noqa: SLF001  # SQLAlchemy's own name
     values |= {name: "" for name in ("key", "properties", "biz_code") if values[name] is None}

@@ -59,7 +59,8 @@ def run_all(
     second signal.
 
     If a consumer cannot start or breaks, the others drain as well, and its error is raised, so that a process manager
-    starts all of them again. Raises UsageError outside of the main thread.
+    starts all of them again. Raises UsageError outside of the main thread, and while a command imports the program;
+    KodoctlError for invalid settings.
     """
     if threading.current_thread() is not threading.main_thread():
         raise misuse_error("run: signals reach the main thread alone; call start and stop elsewhere")

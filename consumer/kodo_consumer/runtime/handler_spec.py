@@ -140,8 +140,9 @@ class HandlerSpec:
     # ---- how it is run
 
     def policy_for_worker(self, policy: Policy, hooks: Hooks) -> Policy:
-        """Policy changed for a worker of this handler: slots, bulkheads and time-out differ for processes and batches.
-        Raises KodoctlError if a batch waits longer than half the time-out.
+        """Policy changed for a worker of this handler: slots and bulkheads differ for processes and batches, which
+        reserve no slots, and the time-out for processes. Raises KodoctlError if a batch waits longer than half the
+        time-out.
         """
         if self.processes:
             timeout = _NO_TIMEOUT

@@ -58,8 +58,8 @@ class Lifespans:
         return any(is_async for _, is_async in self._managers.values())
 
     def add(self, function: Provider) -> None:
-        """Adds a lifespan: a generator function without parameters, plain or async, that yields once, or one that
-        contextmanager or asynccontextmanager has decorated. Raises UsageError for anything else.
+        """Adds a lifespan: a generator function that is called without arguments, plain or async, that yields once, or
+        one that contextmanager or asynccontextmanager has decorated. Raises UsageError for anything else.
         """
         name = _name(function)
         original = inspect.unwrap(function)

@@ -25,8 +25,8 @@ _changes: Final = threading.Lock()
 
 
 def redact_stray_errors(texts: ErrorTextReader | None, owner: object) -> None:
-    """Sets the process's hooks so that `texts` redacts stray errors while `owner` exists, because threads of its
-    handlers may outlive its worker. Does nothing if `texts` redacts nothing.
+    """Sets the process's hooks, unless the application has set its own, so that `texts` redacts stray errors while
+    `owner` exists, because threads of its handlers may outlive its worker. Does nothing if `texts` redacts nothing.
     """
     if texts is None or not texts.redacts:
         return

@@ -119,8 +119,9 @@ class SendHooks:
         partition: int | None = None,
     ) -> PostedMessage:
         """Publishes a message by a sender. The receipt goes to `follow`, to the hooks "sent" or "failed", then to
-        `on_receipt`. `draft`: as the hooks "send" left it; None: no hook was added. An exception of a hook is
-        logged, at most once in 10 s for each hook. Raises as LevelSender.publish.
+        `on_receipt`. `draft`: as the hooks "send" left it; None: no hook was added. An exception of a hook is logged,
+        at most once in 10 s for each hook. Raises as LevelSender.publish; then `follow` gets the exception, the hooks
+        nothing.
         """
         on_sent = None if self._follow is None else self._follow(message, by.topic)
         if on_sent is None and draft is None:

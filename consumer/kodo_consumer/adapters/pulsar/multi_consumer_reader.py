@@ -201,8 +201,9 @@ class MultiConsumerReader:
                 self._unacknowledged[of] = max(0, self._unacknowledged[of] - count)
 
     def delivered(self) -> None:
-        """Begins to open one more consumer, without waiting, if the open ones hold more than half of the messages that
-        they may.
+        """Begins to open one more consumer, without waiting, if the limit is known, and the open ones hold more than
+        half of the messages that they may. Not while one opens, beyond the most that are needed, or for 15 s after one
+        could not be opened.
         """
         if not self._limit:
             return

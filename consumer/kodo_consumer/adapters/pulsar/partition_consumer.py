@@ -156,7 +156,7 @@ class PartitionConsumer:
     def renew(self, problem: str, away: float = 0.0) -> None:
         """Closes the consumer and, after `away` seconds, subscribes again, as often as it takes, on a thread: returns
         at once. The sink is notified that the broker will redeliver every unacknowledged message. `problem`: reason for
-        the log; "": none is logged.
+        the log; "": none is logged. While none is open, only the sink is notified; after the end nothing happens.
         """
         with self._lock:
             old = self._take_consumer()

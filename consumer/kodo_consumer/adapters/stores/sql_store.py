@@ -141,7 +141,7 @@ class SqlStore:
 
     def create(self) -> None:
         """Creates the missing tables; several workers may call it at once. Then executes the statements of later work
-        once and rolls them back, so that a missing right shows at the start.
+        once and rolls them back, so that a missing right shows at the start. Raises StoreDownError if either fails.
         """
         for last in (False, False, True):
             try:

@@ -20,11 +20,12 @@ def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Def
     """Chooses another level for a message whose handler could run now. Returns Routed with that level, None if the
     message stays, or Deferred if it must leave, but later. Counts the result in its lane. `wall`: ms since the epoch.
 
-    Routes are evaluated at the first receipt from a ready lane (the sender may have evaluated them before), and
-    whenever a wait in a waiting state or a backup level is over. Headers of a first delivery do not count, because any
-    sender may write them. A message with MAX_ROUTES (8) such moves, or without a hop left, stays. But a message that
-    exclusive levels send away from its level leaves even after MAX_ROUTES moves, then only 30 s after it came there:
-    workers with different files would otherwise send it to and fro without a pause.
+    A move of the tenant by hand comes first: a message that it takes goes to its level, and one on its level stays,
+    whatever routes and exclusive levels say. Routes are evaluated at the first receipt from a ready lane (the sender
+    may have evaluated them before), and whenever a wait in a waiting state or a backup level is over. Headers of a
+    first delivery do not count, because any sender may write them. A message with MAX_ROUTES (8) such moves, or without
+    a hop left, stays. But a message that exclusive levels send away from its level leaves even after MAX_ROUTES moves,
+    then only 30 s after it came there: workers with different files would otherwise send it to and fro without a pause.
     """
     lane, headers, tenant = in_flight.lane.lane, in_flight.headers, in_flight.tenant
     move = policy.moves.get(tenant) if policy.moves else None

@@ -27,10 +27,10 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Sets `headers` (and with a signer `delivery`) of the message to the part of its headers that may be believed.
-    Returns OtherSubscription if it is meant for another subscription, Discarded if a person discards it, CorruptHeaders
-    if its headers are unsigned or broken, else None. On a ready topic such headers are dropped instead: the message
-    counts as a first delivery. `wall`: ms since the epoch.
+    """Sets `headers` (and with a signer `delivery`) of the message to the part of its headers that may be believed, and
+    notes in `delivery` why they are corrupt. Returns OtherSubscription if it is meant for another subscription,
+    Discarded if a person discards it, CorruptHeaders if its headers are unsigned or broken, else None. On a ready topic
+    such headers are dropped instead: the message counts as a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
@@ -54,8 +54,9 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
     """Returns the message with those properties that may be believed, and the reason why it must not be handled ("" if
     it may be).
 
-    On a ready topic unsigned platform properties are removed: the message is a first delivery. On a state topic only
-    workers write, and they sign: a message without a valid signature loses them too, and must not be handled.
+    On a ready topic unsigned platform properties are removed, except a producer's mark: the message is a first
+    delivery. On a state topic only workers write, and they sign: a message without a valid signature loses them too,
+    and must not be handled.
     """
     ready = lane.state is State.READY
     properties = delivery.properties

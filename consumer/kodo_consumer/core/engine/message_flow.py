@@ -65,8 +65,8 @@ class MessageFlow:
     # ---- before the handler: for us? due? route? limits
 
     def receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
-        """Takes in a message that is not in flight yet: counts it in the look-ahead, and queues it, delays it, or ends
-        it by a check of its headers. On an ordered lane it waits behind earlier messages of its key.
+        """Takes in a message that is not in flight yet: counts it in the look-ahead, and queues it, delays it, moves
+        it, or ends it by a check of its headers. On an ordered lane it waits behind earlier messages of its key.
         """
         policy = self._context.policy
         properties = delivery.properties

@@ -194,8 +194,9 @@ class TokenPool:
     def request(
         self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
     ) -> LeaseRequest | None:
-        """Requests as many tokens as messages wait and as were used since the last request (or `reserve`, if more),
-        less those at hand. After 0.5 s without use it gives all tokens back. None if there is nothing to request.
+        """Requests as many tokens as messages wait and as were used since the last request (or `reserve`, if more, and
+        if there are any of these), less those at hand. After 0.5 s without use it gives all tokens back. None if there
+        is nothing to request.
         """
         self.first(now)
         want = max(self.used, reserve) if waiting or self.used else 0

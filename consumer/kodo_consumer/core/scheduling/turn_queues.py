@@ -91,10 +91,10 @@ class TurnQueues:
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
         stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message of a quick (`slow`: slow) tenant that is not in `passing_over`; None if none may start,
-        or after 64 that did not pass: `version` has grown then, so that callers call again. `passes`: True if the
-        message may start, else it has put the message elsewhere; None: every message may. `kept`: only of lanes for
-        which a bulkhead has a slot free. `stops`: True for lanes (indices) of which nothing may start.
+        """Takes out the next message of a quick (`slow`: slow) tenant that is not in `passing_over`; None if none may
+        start, or after 64 that did not pass (`version` has grown then: call again). `passes`: True if the message may
+        start, else it has put it elsewhere; None: all may. `kept`: only of lanes with a bulkhead's slot free, which
+        never ask `may_start_newcomer` (see `take` of a ring). `stops`: True for lanes that start nothing.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []

@@ -170,7 +170,9 @@ class InFlight:
         self.has_reservation = False
 
     def park(self) -> None:
-        """Drops all data but those that identify and acknowledge the message: the broker has the rest."""
+        """Drops all data but those that identify and acknowledge the message: the broker has the rest. Its stage is
+        UNDELIVERABLE.
+        """
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
         self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE

@@ -58,7 +58,9 @@ def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
 
 
 def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
-    """Warnings about declared settings that the broker does not allow, one for all topics with the same problem."""
+    """Warnings about declared settings that the broker does not allow, and about its limits of message size that the
+    file does not have, one for all topics with the same problem.
+    """
     found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
     for topic, size in _smaller(policy, allowed).items():
         detail = (
