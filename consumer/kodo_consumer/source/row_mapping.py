@@ -82,8 +82,8 @@ class RowMapping:
         self._needed = self._needed_places()
 
     def messages(self, change: RowChange) -> Iterator[MappedMessage]:
-        """Yields the messages of a change: none, one, or two if an update changed the key. Raises UsageError for a row
-        that cannot become a message, and GoneError.
+        """Yields the messages of a change: none, one, or two if an update changed the key and the source sends
+        tombstones. Raises UsageError for a row that cannot become a message, and GoneError.
         """
         if self._spec.outbox is not None:
             if change.is_insert and change.new is not None:

@@ -182,9 +182,10 @@ class Numbering:
 
 
 class SourceSender:
-    """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until every
-    message has its answer; `keep_alive` is called twice a second while a partition is read. Methods raise ClusterError
-    if the broker cannot be reached, and UsageError for a message that its topic does not take.
+    """Sends the messages of one source over one client. `out` gets each message that is sent; `settle` waits until
+    every message has its answer; `keep_alive` is called twice a second while a partition is read. Methods raise
+    ClusterError if the broker cannot be reached, and UsageError for a message that its topic does not take, where the
+    broker's numbers cannot be trusted, and at the start if the broker does not deduplicate.
     """
 
     def __init__(  # noqa: PLR0913

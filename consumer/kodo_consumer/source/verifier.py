@@ -119,9 +119,10 @@ class SourceVerifier:
         self.slot = verification_slot(source.slot)
 
     def verify(self, wait: float, accepted: int | None = None) -> Verification:
-        """Reads the log and the topics, and moves the verifier's slot up to where each commit is stored once. Makes the
-        slot if there is none. `wait`: seconds to wait for commits that the source has not reported as stored;
-        `accepted`: position up to which commits that are not stored once were accepted, None: none.
+        """Reads the log and the topics, and moves the verifier's slot up to where each commit is stored once, or to
+        `accepted` if that is later. Makes the slot if there is none, and reads nothing then, nor if it has lost its
+        log; else about 300,000 rows at most. `wait`: seconds to wait for commits that the source has not reported as
+        stored; `accepted`: position up to which commits that are not stored once were accepted, None: none.
         """
         with ExitStack() as ends:
             queries = ends.enter_context(self._connected())

@@ -229,7 +229,8 @@ def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]
 
 def payload_reader(kind: Kind, schema: Mapping[str, Any], schema_of: SchemaOf) -> Callable[[bytes, str], Any]:
     """Returns a function that reads a payload of a schema version ("": the declared `schema`) for people who look at
-    it. It raises ValueError for a payload that is not of the schema. `schema_of`: see `Payloads`.
+    it. It raises ValueError for a payload that is not of the schema, and if the broker does not give the version's
+    schema. `schema_of`: see `Payloads`.
     """
     payloads = Payloads(kind, schema, None, schema_of)
 
