@@ -108,9 +108,10 @@ class SendBreaker:
 
     def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:
         """Removes and returns the message to send as a trial now, with its ticket; None: no trial is due, or one is
-        under way. It chooses the message that was sent least often, and the oldest of these with time left before
-        `limit` seconds are over: so each message gets one copy more, rather than one many. A third try of any message
-        has a longer pause. If order is kept, only the first message of each key may be chosen.
+        under way. Of those with time left before `limit` seconds are over, or of all if none has, it chooses the
+        message that was sent least often, and the oldest of these: so each message gets one copy more, rather than one
+        many. A third try of any message has a longer pause. If order is kept, only the first message of each key may be
+        chosen.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None
