@@ -166,7 +166,7 @@ def _load_for_handler(topology: str, choice: HandlerChoice, place: ConnectionOpt
 
 
 def raise_all(problems: Sequence[KodoctlError]) -> None:
-    """Raises one error with all findings of `problems`, if there are any."""
+    """Raises one error with all findings of `problems`, if there are any: the only problem itself, else a UsageError."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
