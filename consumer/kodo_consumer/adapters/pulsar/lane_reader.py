@@ -247,6 +247,8 @@ class PulsarLaneReader:
         for one in consumers:
             one.open()
         late = patience.wait(consumers)
+        for one in late:
+            one.wait_no_longer()
         if refused := [one for one in consumers if one.refused]:
             for one in consumers:
                 one.stop()

@@ -80,7 +80,7 @@ class PartitionConsumer:
         self.number = str(partition_number(request.topic))
         self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
-        self.first_try = threading.Event()  # it was opened, or refused
+        self.first_try = threading.Event()  # it was opened or refused, or the start goes on without it
         self._subscriber, self._request, self._inbox, self._sink = subscriber, request, inbox, sink
         self._lock = threading.Lock()  # around changes of the consumer
         # Nothing is delivered while a lost connection is told of: it would count as lost, and not come again.
@@ -119,10 +119,17 @@ class PartitionConsumer:
 
     def open(self) -> None:
         """Begins to subscribe, on a thread that tries until it succeeds or `stop` is called; returns at once. If the
-        broker refuses a try for good before any has succeeded, it is the last one, and `refused` says why. `first_try`
-        is set then, after success, and if another reader has the partition alone.
+        broker refuses a try for good before `first_try` is set, it is the last one, and `refused` says why. `first_try`
+        is set then, after success, if another reader has the partition alone, and by `wait_no_longer`.
         """
-        self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
+        self._opening = begin(self._keep_opening, "kodo-subscribe", self._sink.fail)
+
+    def wait_no_longer(self) -> None:
+        """Lets a start go on without it: a refusal for good, too, is from now on logged and tried again. Without effect
+        if `refused` is set.
+        """
+        with self._lock:
+            self.first_try.set()
 
     def acknowledge(self, tokens: Sequence[object], tickets: Sequence[int] = ()) -> None:
         """Queues acknowledgements; without a consumer they are kept for the next one. Never waits, never raises."""
@@ -275,7 +282,7 @@ class PartitionConsumer:
 
     # ---- opening
 
-    def _keep_opening(self, *, is_first: bool = False) -> None:
+    def _keep_opening(self) -> None:
         again = _AGAIN
         while not self._stopped.is_set():
             if not self._connection.wanted.wait(_AGAIN):
@@ -285,15 +292,15 @@ class PartitionConsumer:
             except _FOR_GOOD as problem:
                 if self._request.shares and isinstance(problem, pulsar.ConsumerBusy):
                     self._connection.tell_taken()
-                    is_first = False
                     self.first_try.set()  # a start goes on without it
                     self._stopped.wait(again)
                     again = min(2 * again, _MOST_AGAIN)
                     continue
-                if is_first:
-                    self.refused = consumer_refusal(problem)
-                    self.first_try.set()
-                    return
+                with self._lock:
+                    if not self.first_try.is_set():
+                        self.refused = consumer_refusal(problem)
+                        self.first_try.set()
+                        return
                 self._connection.tell(str(problem))
             except pulsar.PulsarException as problem:
                 self._connection.tell(str(problem))

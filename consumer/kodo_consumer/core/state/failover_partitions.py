@@ -215,12 +215,12 @@ class ActivePartitions:
 
     def waiting(self, now: float) -> list[tuple[str, str]]:
         """Returns (partition, reason) of partitions that rest: at once those of this worker whose answer lapsed, until
-        it is named again or its connection is new, and those that it is active for and does not handle RESTS_AT_MOST
-        (5) s later. ("any", reason) if no answer has come at all. Any thread may call it.
+        an answer names a worker or its connection is new, and those that it is active for and does not handle
+        RESTS_AT_MOST (5) s later. ("any", reason) if no answer has come at all. Any thread may call it.
         """
         resting: list[tuple[str, str]] = []
         for number, one in list(self._partitions.items()):
-            if one.lapsed:
+            if one.lapsed and one.until <= now:
                 resting.append((number, "the admin API does not name its active consumer"))
             elif one.since is not None and not one.is_ours and now >= one.since + RESTS_AT_MOST:
                 why = "it is read anew" if one.anew else "what its client holds has to come out"

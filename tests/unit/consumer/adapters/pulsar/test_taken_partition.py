@@ -75,6 +75,22 @@ def test_another_refusal_meanwhile_is_tried_again_as_well(lane: Lane) -> None:
     eventually(lambda: lane.reader.connected)
 
 
+def test_one_that_no_broker_served_at_the_start_and_that_is_refused_later_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was given up without a word: nobody waited for the refusal any more."""
+    monkeypatch.setattr(partition_consumer, "_AGAIN", 0.01)
+    client = Client()
+    client.problems[1] = pulsar.Timeout("away")
+    request = LaneRequest(TOPIC, "s", "shared", "c", queue=300, batch=100, batch_bytes=1_000)
+    reader = PulsarLaneReader(Subscriber(client), request, Sink(), StartupWait(0.0, 0.0))
+    client.problems[1] = pulsar.AuthorizationError("not for a while")
+    eventually(lambda: "not for a while; subscribing again" in caplog.text)
+    del client.problems[1]
+    eventually(lambda: reader.connected)
+    reader.close()
+
+
 def test_waiting_lanes_and_backup_levels_are_shared_and_ready_lanes_of_other_levels_are_not() -> None:
     made = policy()
     requests = {lane.name: lane_request(made, lane, "c", 0).shares for lane in made.lanes}

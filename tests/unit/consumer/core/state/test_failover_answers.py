@@ -87,6 +87,17 @@ def test_what_comes_between_the_end_of_an_answer_and_the_next_one_comes_again() 
     assert bench.take_all() == []
 
 
+def test_a_partition_whose_answer_lapsed_does_not_rest_here_once_another_worker_has_it() -> None:
+    """`/readyz` went on to say that nobody was named for the partition, for as long as the other worker had it."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.later(VALID)
+    bench.engine.advance(bench.clock.now())
+    assert [number for number, _ in bench.active.waiting(bench.clock.now())] == ["0", "1"]
+    bench.answer({"0": OTHER})
+    assert [number for number, _ in bench.active.waiting(bench.clock.now())] == ["1"]
+
+
 def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> None:
     """Answers leave out what the broker that is away has."""
     bench = Failover()
