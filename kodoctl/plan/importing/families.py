@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kodoctl.text.formatting import many
 from kodoctl.topology.names import (
+    RESERVED_PREFIX,
     WAITING_STATES,
     Level,
     NamespaceName,
@@ -93,7 +95,7 @@ def _family(ground: str, seen: UnownedObjects) -> ImportedFamily:
 
 def _importable(subscription: str) -> bool:
     fits = why_not_pulsar_name(subscription) is None and reserved_suffix(subscription) is None
-    return fits and not subscription.startswith("kodo-")
+    return fits and not subscription.startswith(RESERVED_PREFIX)
 
 
 def _fits(seen: UnownedObjects, local: str, partitions: int, subscriptions: list[str]) -> bool:
@@ -121,6 +123,38 @@ def _reader(
         audit = None
     members.update({topic.name.local: topic for topic in (dead, audit) if topic is not None})
     return ImportedSubscription(tuple(states), dead, audit), members
+
+
+def misfit_reason(
+    local: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily], topics: Mapping[str, TopicResource]
+) -> str:
+    """The reason why a topic with the suffix of a level or state belongs to none of `families`. `topics`: all topics of
+    the namespace by local name.
+    """
+    grounds = [ground for ground in topics if local in set(_member_names(ground, seen))]
+    if not grounds:
+        return "no topic, or no subscription of it, has the name before that"
+    ground = max(grounds, key=len)
+    if ground not in families:
+        return f"it is of the family of {ground}, which is not in this file"
+    own, family = topics[local].partitions, topics[ground].partitions
+    if own != family and not local.endswith(State.DEAD.suffix):
+        return f"it has {_partitions(own)}, and {ground} {_partitions(family)}"
+    return f"it lacks a subscription of {ground}, or another level of {ground} lacks such a topic"
+
+
+def _partitions(number: int) -> str:
+    return many(number, "partition") if number else "no partitions"
+
+
+def _member_names(ground: str, seen: UnownedObjects) -> Iterator[str]:
+    """Yields the local names of all topics that a family may have beside its ground topic."""
+    for level in Level:
+        if level.suffix:
+            yield ready_name(ground, level)
+        for name in seen.subscriptions.get(ground, ()):
+            yield from (state_name(ground, level, name, state) for state in (*WAITING_STATES, State.DEAD))
+            yield audit_name(ground, name)
 
 
 def expected_readers(ground: str, local: str, family: ImportedFamily) -> Iterator[str]:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Create, FieldChange, PolicyChange, Update
 from kodoctl.plan.diff import diff
-from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
+from kodoctl.plan.importing.families import (
+    ImportedFamily,
+    UnownedObjects,
+    expected_readers,
+    misfit_reason,
+    recognise_families,
+)
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.plan.ownership import claim
@@ -25,7 +31,9 @@ from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
 from kodoctl.topology.names import (
     HOLDER,
+    RESERVED_PREFIX,
     NamespaceName,
+    State,
     TopicName,
     reserved_suffix,
     why_not_pulsar_name,
@@ -83,9 +91,10 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
             left_out[f"topic.{found}"] = reason
     members = {member for family in families.values() for member in family.members}
     left_out.update(_java_retries(seen, families))
+    there = {topic.name.local: topic for _, topic in live.topics_in(namespace)}
     for local, topic in seen.topics.items():
         if local not in members:
-            left_out.setdefault(f"topic.{topic.name}", _why_not(local))
+            left_out.setdefault(f"topic.{topic.name}", _why_not(local, seen, families, there))
     left_out.update(_odd_subscriptions(seen, families))
     left_out |= {address: why for address, why in _read_by_functions(live) if address in left_out}
     left_out.update(_hanging(live, namespace, {change.address for change in changes}, left_out))
@@ -223,10 +232,11 @@ def _why_not_role(role: str) -> str | None:
     return None if kept else "YAML would read another one"
 
 
-def _why_not(local: str) -> str:
-    suffix = reserved_suffix(local)
-    if suffix:
-        return f"it ends in {suffix} and does not fit a family (same partitions, every subscription, every level)"
+def _why_not(
+    local: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily], there: Mapping[str, TopicResource]
+) -> str:
+    if suffix := reserved_suffix(local):
+        return f"it ends in {suffix} and does not fit a family: {misfit_reason(local, seen, families, there)}"
     return f"its name: {why_not_pulsar_name(local)}"
 
 
@@ -237,7 +247,8 @@ def _odd_subscriptions(seen: UnownedObjects, families: Mapping[str, ImportedFami
     for ground, family in families.items():
         expected = {local: set(expected_readers(ground, local, family)) for local in family.members}
         for local, names in expected.items():
-            for name in sorted(seen.subscriptions.get(local, frozenset()) - names - {HOLDER}):
+            own = {HOLDER} if local.endswith(State.DEAD.suffix) else set()
+            for name in sorted(seen.subscriptions.get(local, frozenset()) - names - own):
                 yield f"subscription.persistent://{seen.namespace}/{local}/{name}", _why_odd(name, local)
 
 
@@ -246,6 +257,8 @@ def _why_odd(name: str, local: str) -> str:
         return f"its name: {problem}"
     if suffix := reserved_suffix(name):
         return f"its name ends in {suffix}, which marks topics of a family"
+    if name.startswith(RESERVED_PREFIX):
+        return f"its name begins with {RESERVED_PREFIX}, which marks subscriptions of kodoctl"
     if suffix := reserved_suffix(local):
         return f"it reads a {suffix} topic; only subscriptions of the family read there"
     return "no subscription of its family reads there"

@@ -211,8 +211,10 @@ def functions_path(namespace: NamespaceName, name: str = "") -> str:
 
 
 def schema_path(topic: TopicName) -> str:
-    """Path of the schemas of a topic below `/admin/v2/`; its local name is percent-encoded once."""
-    return f"schemas/{topic.namespace}/{path_part(topic.local)}"
+    """Path of the schemas of a topic below `/admin/v2/`. Its local name is percent-encoded twice, because Pulsar decodes
+    it twice here: encoded once, `a+b` names the schemas of the topic `a b`.
+    """
+    return f"schemas/{topic.namespace}/{path_part(path_part(topic.local))}"
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:

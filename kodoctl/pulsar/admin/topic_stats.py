@@ -11,12 +11,12 @@ topic's name and the number PLAIN. Its marker is one more GET.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
+from kodoctl.protocol.properties import OWNER_PROPERTY, PREFIX, STEER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, Reply, must, topic_path
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, ask_each
 from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
@@ -35,20 +35,24 @@ COMPACTION: Final = (
 @dataclass(frozen=True, slots=True)
 class SubscriptionReading:
     """One durable subscription on all partitions of its topic. `missing_on`: numbers of the existing partitions that
-    lack it; `marker`: name of its owner, None without a marker.
+    lack it; `marker`: name of its owner, None without a marker; `properties`: those of others; `is_replicated`: its
+    position is replicated to other clusters.
     """
 
     name: str
     missing_on: tuple[int, ...]
     marker: str | None
     facts: SubscriptionFacts
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_replicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
     """One topic, by its metadata and its partitions. `partitions`: their number, 0 for a plain topic; `marker`: name of
     the topology that owns it, None without a marker; `subscriptions`: the durable ones, sorted by name, without the
-    broker's own (COMPACTION); `missing`: numbers of partitions that the metadata counts and that do not exist.
+    broker's own (COMPACTION); `missing`: numbers of partitions that the metadata counts and that do not exist;
+    `properties`: those of others, and of Pulsar.
     """
 
     name: TopicName
@@ -57,6 +61,7 @@ class TopicReading:
     facts: TopicFacts
     subscriptions: tuple[SubscriptionReading, ...]
     missing: tuple[int, ...] = ()  # partitions that the metadata counts and that surely are not there
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_topic(admin: Admin, topic: TopicName, *, of: Collection[str] | None = None) -> TopicReading | None:
@@ -149,8 +154,15 @@ def _fill_partitions(admin: Admin, topic: TopicName, answer: Stats, query: dict[
 
 
 def _marker(stats: Stats) -> str | None:
-    metadata = stats.get("metadata") or {}
-    return (metadata.get("properties") or {}).get(OWNER_PROPERTY)
+    return _properties(stats).get(OWNER_PROPERTY)
+
+
+def _properties(stats: Stats) -> dict[str, str]:
+    return (stats.get("metadata") or {}).get("properties") or {}
+
+
+def _of_others(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if not name.startswith((OWNER_PROPERTY, PREFIX))}
 
 
 def _count(stats: Stats) -> int:
@@ -165,7 +177,8 @@ def parse(topic: TopicName, stats: Stats) -> TopicReading:
     missing = tuple(number for number in partition_numbers(count) if number not in by_index)
     there = [number for number in partition_numbers(count) if number in by_index]
     subscriptions = tuple(_subscriptions(by_index, there))
-    return TopicReading(topic, count, _marker(stats), _topic_facts(stats, by_index), subscriptions, missing)
+    facts, properties = _topic_facts(stats, by_index), _of_others(_properties(stats))
+    return TopicReading(topic, count, _marker(stats), facts, subscriptions, missing, properties)
 
 
 def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
@@ -249,4 +262,6 @@ def _subscriptions(by_index: dict[int, Stats], there: list[int]) -> Iterator[Sub
         )
         marker = next((p[OWNER_PROPERTY] for p in properties if OWNER_PROPERTY in p), None)
         missing = tuple(index for index in there if index not in parts)
-        yield SubscriptionReading(name, missing, marker, facts)
+        others = {key: value for one in properties for key, value in _of_others(one).items()}
+        is_replicated = any(sub.get("isReplicated") for sub in parts.values())
+        yield SubscriptionReading(name, missing, marker, facts, others, is_replicated)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kodoctl.errors import ClusterError, error
 
@@ -177,8 +177,9 @@ def topics_of(path: str) -> tuple[str, ...]:
     kind, *parts = path.split("/")
     if kind not in ("persistent", "schemas") or len(parts) < 3:
         return ()
-    topic = "/".join(("persistent", *parts[:3]))
-    return (topic,) if "-partition-" in parts[2] else (topic, f"{topic}-partition-0")
+    local = parts[2] if kind == "persistent" else unquote(parts[2])  # `schema_path` encodes it twice
+    topic = "/".join(("persistent", *parts[:2], local))
+    return (topic,) if "-partition-" in local else (topic, f"{topic}-partition-0")
 
 
 def _final_reply(reply: Reply) -> Reply:

@@ -59,12 +59,14 @@ class BulkPolicies:
     """Topic policies that are explicitly set in a namespace, as one read of its system topic found them.
 
     `policies`: by full topic name, with the names and JSON shapes of the REST API, without delayed delivery and without
-    policies that apply in all clusters. `delayed`: full names of topics with a delayed-delivery value of their own.
+    policies that apply in all clusters, which are in `everywhere`. `delayed`: full names of topics with a
+    delayed-delivery value of their own.
     `events`: number of distinct keys that had an event. `topic_exists` False: there is no system topic, which on
     brokers before 5.0 means that no policy was ever set; later brokers may keep policies elsewhere.
     """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    everywhere: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()  # topics with a topic-level delayed-delivery value
     events: int = 0
     topic_exists: bool = True
@@ -150,10 +152,11 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
 
 def _decode(decoders: list[Callable[[bytes], Any]], last: dict[str, tuple[int, bytes]]) -> BulkPolicies:
     policies: dict[str, dict[str, Any]] = {}
+    everywhere: dict[str, dict[str, Any]] = {}
     delayed: set[str] = set()
     for key, (version, data) in last.items():
-        if not data or key.startswith(_GLOBAL):
-            continue  # all policies of that topic deleted; global ones are not read by the local getters either
+        if not data:
+            continue  # all policies of that topic deleted
         try:
             event = decoders[version](data)
             if event["actionType"] == "DELETE" or event["eventType"] != "TOPIC_POLICY":
@@ -161,16 +164,25 @@ def _decode(decoders: list[Callable[[bytes], Any]], last: dict[str, tuple[int, b
             explicit = event["topicPoliciesEvent"]["policies"]
         except (IndexError, KeyError, TypeError, ValueError) as problem:
             raise BulkUnavailableError(f"a policy event cannot be decoded: {problem!r}") from None
+        if key.startswith(_GLOBAL):  # the local getters do not read these
+            everywhere[key.removeprefix(_GLOBAL)] = {
+                rest_name(name): _bare(value) for name, value in explicit.items() if _is_own(name, value)
+            }
+            continue
         found = {rest_name(name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
         if found:
             policies[key] = found
         if any(explicit.get(name) is not None for name in _DELAYED):
             delayed.add(key)
-    return BulkPolicies(policies, frozenset(delayed), len(last))
+    return BulkPolicies(policies, everywhere, frozenset(delayed), len(last))
 
 
 def _is_set(name: str, value: Any) -> bool:
-    return name != "isGlobal" and name not in _DELAYED and value is not None and value not in ({}, [])
+    return name not in _DELAYED and _is_own(name, value)
+
+
+def _is_own(name: str, value: Any) -> bool:
+    return name != "isGlobal" and value is not None and value not in ({}, [])
 
 
 def _bare(value: Any) -> Any:

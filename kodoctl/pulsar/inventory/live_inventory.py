@@ -22,11 +22,18 @@ from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
-from kodoctl.pulsar.inventory.undeclarable import beyond_format, plain_subscriptions, read_undeclarable, termination
+from kodoctl.pulsar.inventory.undeclarable import (
+    beyond_format,
+    plain_subscriptions,
+    read_undeclarable,
+    termination,
+    topic_states,
+)
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
@@ -50,6 +57,11 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import Policies, PolicyValue
 
+_SYSTEM: Final = frozenset({
+    SYSTEM_TOPIC, "__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes",
+    "__transaction_buffer_snapshot_segments",
+})  # fmt: skip
+_PENDING_ACK: Final = "__transaction_pending_ack"
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
 
 
@@ -342,7 +354,7 @@ def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantR
 
 
 def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
-    partitioned, plain = list_topics(reader.admin, namespace)
+    partitioned, plain = list_topics(reader.admin, namespace, with_underscores=scope.everything)
     declared = {topic for topic in scope.declared if topic.namespace == namespace}
     foreign = _owned_by_others(reading.ledgers[namespace], scope)
     unreadable = [topic for topic in plain if not _is_readable(topic)]
@@ -382,6 +394,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     )  # the name is all that is known
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
+            reading.undeclarable.update(topic_states(found) if scope.everything else ())
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
 
@@ -452,10 +465,12 @@ def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Addres
     return {address for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
 
 
-def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
-    """Lists (partitioned, plain) topics of a namespace in order, without system topics. A plain topic that has the name
-    of a partitioned one is left out. A partitioned topic whose name no request can contain counts as plain: only its
-    name can be read. Raises ClusterError.
+def list_topics(
+    admin: Admin, namespace: NamespaceName, *, with_underscores: bool = False
+) -> tuple[list[TopicName], list[TopicName]]:
+    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others whose
+    name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left out. A
+    partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
@@ -467,7 +482,8 @@ def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName]
         if whole == name or TopicName.listed(whole) not in partitioned:
             plain.add(TopicName.listed(name))
     partitioned -= plain
-    return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
+    hidden = _is_system if with_underscores else _has_underscores
+    return sorted(t for t in partitioned if not hidden(t)), sorted(t for t in plain if not hidden(t))
 
 
 def _is_readable(topic: TopicName) -> bool:
@@ -475,8 +491,13 @@ def _is_readable(topic: TopicName) -> bool:
     return _NUL not in topic.local and whole_topic(topic.local) == topic.local
 
 
-def _is_system(topic: TopicName) -> bool:
+def _has_underscores(topic: TopicName) -> bool:
     return topic.local.startswith("__")
+
+
+def _is_system(topic: TopicName) -> bool:
+    """True for a topic that brokers make. Other names with underscores are of clients, such as `__consumer_offsets`."""
+    return whole_topic(topic.local) in _SYSTEM or topic.local.endswith(_PENDING_ACK)
 
 
 def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, stalls: bool) -> None:

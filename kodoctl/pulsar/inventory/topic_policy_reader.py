@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.admin import Admin, must, path_part, topic_path
-from kodoctl.pulsar.inventory.bulk_policies import BulkUnavailableError, read_bulk
+from kodoctl.pulsar.inventory.bulk_policies import BulkPolicies, BulkUnavailableError, read_bulk
 from kodoctl.pulsar.inventory.policy_json import is_set
 from kodoctl.pulsar.inventory.policy_requests import (
     BY_SUBSCRIPTION,
@@ -51,8 +51,8 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 class TopicPolicyReading:
     """Explicitly set policies of topics, as they were read. `delayed`: full names of topics with a delayed-delivery
     value; `how`: text that says whether they were read in bulk, and if not why; `gone`: topics that were deleted
-    meanwhile; `others`: set policies that the file format does not have, REST name -> JSON value by topic, None:
-    unknown, because single requests read only those of the format.
+    meanwhile; `others`: set policies that the file format does not have, such as those for all clusters, printed name ->
+    JSON value by topic, None: unknown, because single requests read only those of the format.
     """
 
     policies: Mapping[TopicName, Policies]
@@ -129,7 +129,7 @@ class PolicyReader:
             }
             differs = self._canary(topics, found) if bulk.topic_exists and checked else None
             if differs is None:
-                others = {topic: _other_policies(bulk.of(topic.full)) for topic in topics}
+                others = {topic: _other_policies(bulk, topic.full) for topic in topics}
                 return TopicPolicyReading(found, bulk.delayed, "in bulk", others=others)
             if look == _LOOKS or (look > 1 and not differs.unset):
                 break
@@ -217,8 +217,10 @@ def read_subscription_rates(admin: Admin, topic: TopicName, subscriptions: Itera
     return found
 
 
-def _other_policies(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in raw.items() if name not in _BULK_NAMES}
+def _other_policies(bulk: BulkPolicies, topic: str) -> dict[str, Any]:
+    others = {name: value for name, value in bulk.of(topic).items() if name not in _BULK_NAMES}
+    everywhere = bulk.everywhere.get(topic, {})
+    return others | {f"{name} for all clusters": value for name, value in everywhere.items()}
 
 
 def _decode(codec: Codec, raw: Any) -> PolicyValue | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, topic_path
-from kodoctl.pulsar.admin.topic_stats import COMPACTION
+from kodoctl.pulsar.admin.topic_stats import COMPACTION, TopicReading
 from kodoctl.pulsar.inventory.policy_requests import NAMESPACE_CODECS, read_namespace_policies
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.policies import Foreign
@@ -24,6 +24,7 @@ _UNSET: Final[Mapping[str, Any]] = {
 }
 """Values of members that every namespace's dump has where nobody set them, as Pulsar 4.2.4 and 4.0.7 answer."""
 _SHOWN: Final = 160  # characters of a value
+_SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"  # property of a shadow topic: name of the topic whose ledgers it reads
 
 
 def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
@@ -61,6 +62,24 @@ def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, st
         return {}
     some = "" if len(ended) == max(partitions, 1) else f" (partition {', '.join(map(str, ended))})"
     return {f"topic.{topic} terminated{some}": "it takes no more messages; the format has no such state"}
+
+
+def topic_states(topic: TopicReading) -> Iterator[tuple[str, str]]:
+    """Yields (printed name, reason) for what people set on a topic or its subscriptions that is no policy: properties, a
+    shadow topic's source, and subscriptions with a replicated position.
+    """
+    properties = dict(topic.properties)
+    if source := properties.pop(_SHADOW_SOURCE, None):
+        reason = f"its messages are those of {one_line(source, _SHOWN)}; the format has no such kind of topic"
+        yield f"topic.{topic.name} as a shadow topic", reason
+    if properties:
+        yield f"topic.{topic.name} properties", beyond_format(properties)
+    for subscription in topic.subscriptions:
+        printed = f"subscription.{topic.name}/{subscription.name}"
+        if subscription.properties:
+            yield f"{printed} properties", beyond_format(dict(subscription.properties))
+        if subscription.is_replicated:
+            yield f"{printed} replicated", "its position is replicated to other clusters; the format has no such state"
 
 
 def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> list[int]:

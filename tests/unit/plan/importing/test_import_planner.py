@@ -225,6 +225,26 @@ def test_a_member_with_other_partitions_or_without_the_subscription_stays_outsid
     assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s")}
 
 
+@pytest.mark.parametrize(
+    ("topics", "local", "reason"),
+    [
+        ({"K": (1, {"s"})}, "J-s-DLQ", "-DLQ and does not fit a family: no topic, or no subscription of it, has the name"),
+        ({"J": (1, {"t"})}, "J-s-DLQ", "-DLQ and does not fit a family: no topic, or no subscription of it, has the name"),
+        ({"J": (3, set())}, "J-L2", "-L2 and does not fit a family: it has 1 partition, and J 3 partitions"),
+        ({"J": (0, {"s"})}, "J-s-RETRYING", "-RETRYING and does not fit a family: it has 1 partition, and J no partitions"),
+        ({"J": (1, {"s"})}, "J-L2", "-L2 and does not fit a family: it lacks a subscription of J, or another level"),
+        ({"half": (2, {"s"})}, "half-s-DLQ", "-DLQ and does not fit a family: it is of the family of half, which is not in"),
+    ],
+)  # fmt: skip
+def test_a_member_that_does_not_fit_leaves_with_what_it_lacks(
+    topics: dict[str, tuple[int, set[str]]], local: str, reason: str
+) -> None:
+    there = _by_hand({**topics, local: (1, set())})
+    half = LiveObject(TopicResource(TopicName(HERE, "half"), 2, {"schema_validation": False}, (1,)))
+    found, _ = _imported(changed(there, half) if "half" in topics else there)
+    assert dict(found.left_out)[f"topic.persistent://acme/ns/{local}"].startswith(f"it ends in {reason}")
+
+
 def test_a_member_whose_policies_its_family_cannot_say_leaves_with_the_reason() -> None:
     topics = {"J": (1, {"s"}), "J-L2": (1, {"s"})}
     found, changes = _imported(_by_hand(topics, {"J-L2": {"ttl": "1h"}}))
@@ -326,6 +346,13 @@ def test_a_half_made_subscription_is_adopted_and_healed() -> None:
     )
     _, changes = _imported(there)
     assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s")}
+
+
+def test_a_holder_of_dead_letters_that_reads_another_topic_is_listed() -> None:
+    found, _ = _imported(_by_hand({"J": (1, {"s", HOLDER}), "J-s-DLQ": (1, {HOLDER})}))
+    assert dict(found.left_out) == {
+        "subscription.persistent://acme/ns/J/kodo-hold": "its name begins with kodo-, which marks subscriptions of kodoctl"
+    }
 
 
 def test_what_pulsar_does_not_store_is_said_to_be_a_default() -> None:

@@ -65,10 +65,11 @@ class Book:
 # --- names in paths
 
 
-def test_names_are_encoded_once_and_nothing_in_them_leads_elsewhere() -> None:
+def test_names_are_encoded_as_often_as_pulsar_decodes_them_and_nothing_in_them_leads_elsewhere() -> None:
     odd = TopicName(HERE, "a b%41#?/../x")
     assert topic_path(odd) == "persistent/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
-    assert schema_path(odd) == "schemas/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
+    assert schema_path(odd) == "schemas/acme/ns/a%2520b%252541%2523%253F%252F..%252Fx"
+    assert schema_path(J) == "schemas/acme/ns/J"
     assert partition_path(J, 2) == "persistent/acme/ns/J-partition-2"
     assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%2Ft%0A"
 
@@ -85,6 +86,14 @@ def test_whoever_may_produce_chooses_names_and_each_is_listed() -> None:
     asked, named = list_topics(admin, HERE)
     assert [topic.local for topic in asked] == [".", "..", "J", "a b"]
     assert [topic.local for topic in named] == ["../x", "n\0l", "p"]
+
+
+def test_topics_of_clients_whose_names_look_like_those_of_pulsar_are_listed_for_an_import_alone() -> None:
+    names = ("__consumer_offsets", "__change_events", "__change_events-partition-0", "J-s__transaction_pending_ack", "J")
+    plain = [f"persistent://acme/ns/{name}" for name in names]
+    admin = Book(persistent_acme_ns_partitioned=[], persistent_acme_ns=plain)
+    assert [topic.local for topic in list_topics(admin, HERE)[1]] == ["J", "J-s__transaction_pending_ack"]
+    assert [topic.local for topic in list_topics(admin, HERE, with_underscores=True)[1]] == ["J", "__consumer_offsets"]
 
 
 def test_a_grant_on_a_topic_of_any_name_is_read() -> None:
@@ -117,6 +126,16 @@ def test_a_plain_topic_is_read_as_one_partition_with_its_name() -> None:
         assert (found.partitions, found.marker, found.missing) == (0, "trade", ())
         assert [(one.name, one.missing_on, one.facts.backlog_entries) for one in found.subscriptions] == [("s", (), 2)]
         assert (found.facts.storage_bytes, found.facts.busy_partitions) == (100, (PLAIN,))
+
+
+def test_properties_of_others_and_replicated_positions_are_read() -> None:
+    sub = {"subscriptionProperties": {"team": "a", "kodoctl": "trade", "kodo-steer": "x"}, "isReplicated": True}
+    found = parse(J, _stats(_part({"s": sub}), _part({"s": {}, "t": {}}), properties={"kodoctl": "trade", "owner": "web"}))
+    assert found.properties == {"owner": "web"}
+    assert [(one.name, dict(one.properties), one.is_replicated) for one in found.subscriptions] == [
+        ("s", {"team": "a"}, True),
+        ("t", {}, False),
+    ]
 
 
 @pytest.mark.parametrize("gone", ["partitions", "stats", "properties"])

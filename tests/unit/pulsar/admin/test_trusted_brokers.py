@@ -245,6 +245,7 @@ def test_not_knowing_is_no_refusal() -> None:
         ("persistent/t/ns/x/subscriptions", ("persistent/t/ns/x", "persistent/t/ns/x-partition-0")),
         ("persistent/t/ns/x-partition-3/stats", ("persistent/t/ns/x-partition-3",)),
         ("schemas/t/ns/x/schemas", ("persistent/t/ns/x", "persistent/t/ns/x-partition-0")),
+        ("schemas/t/ns/a%252Fb/schema", ("persistent/t/ns/a%2Fb", "persistent/t/ns/a%2Fb-partition-0")),
         ("namespaces/t/ns/unload", ()),
         ("persistent/t/ns", ()),
     ],

@@ -124,6 +124,15 @@ def test_another_value_than_in_bulk_is_believed_at_the_second_look(in_bulk: Call
     assert read(Broker(messageTTL=[77, None]))[0].how == "in bulk"
 
 
+def test_policies_for_all_clusters_are_others_and_never_those_of_the_topic(
+    in_bulk: Callable[[BulkPolicies], None],
+) -> None:
+    in_bulk(BulkPolicies(everywhere={J.full: {"retention": SET}}))
+    found, _ = read(Broker())
+    assert "retention" not in found.of(J)
+    assert found.others == {J: {"retention for all clusters": SET}}
+
+
 class _Events:
     available = True
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kodoctl.pulsar.admin.admin import Reply, RequestCount
+from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
-from kodoctl.pulsar.inventory.undeclarable import plain_subscriptions, read_undeclarable, undeclarable_settings
+from kodoctl.pulsar.inventory.undeclarable import plain_subscriptions, read_undeclarable, topic_states, undeclarable_settings
+from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import NamespaceName, TopicName
 
 HERE = NamespaceName("acme", "ns")
@@ -60,6 +63,24 @@ class Answers:
     def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
         answer = self._answers.get(path.replace("/", "_").replace("-", "_"), 404)
         return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
+
+
+def test_states_of_a_topic_and_of_its_subscriptions_are_listed() -> None:
+    topic = TopicName(HERE, "J")
+    plain = SubscriptionReading("s", (), None, SubscriptionFacts())
+    marked = replace(plain, name="t", properties={"team": "a"}, is_replicated=True)
+    reading = TopicReading(topic, 0, None, TopicFacts(), (plain, marked))
+    here = "persistent://acme/ns/J"
+    assert dict(topic_states(replace(reading, subscriptions=()))) == {}
+    properties = {"owner": "web", "PULSAR.SHADOW_SOURCE": "persistent://acme/ns/K"}
+    assert dict(topic_states(replace(reading, properties=properties))) == {
+        f"topic.{here} as a shadow topic": (
+            "its messages are those of persistent://acme/ns/K; the format has no such kind of topic"
+        ),
+        f"topic.{here} properties": 'set to {"owner": "web"}; the format has no such setting',
+        f"subscription.{here}/t properties": 'set to {"team": "a"}; the format has no such setting',
+        f"subscription.{here}/t replicated": "its position is replicated to other clusters; the format has no such state",
+    }
 
 
 def test_non_persistent_topics_are_listed_once_each() -> None:
