@@ -138,7 +138,9 @@ def _difference(topic: TopicResource, field: PolicyChange | FieldChange) -> str:
 
 
 def _undeclarable(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    kinds = ("topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent")
+    kinds = (
+        "topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent", "grant.non-persistent",
+    )  # fmt: skip
     inside = (f"namespace.{namespace} ", *(f"{kind}://{namespace}/" for kind in kinds))
     return {name: reason for name, reason in live.undeclarable.items() if name.startswith(inside)}
 

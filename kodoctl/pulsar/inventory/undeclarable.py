@@ -28,11 +28,14 @@ _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"  # property of a shadow topic: na
 
 
 def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
-    """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics, as printed
-    name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it has. Sends two
-    requests. Raises ClusterError.
+    """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics with the
+    grants on them, as printed name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it
+    has. Sends two requests. Raises ClusterError.
     """
     found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
+    for topic, roles in (dump.get("auth_policies", {}).get("destination_auth") or {}).items():
+        if topic.startswith("non-persistent://"):
+            found |= dict.fromkeys((f"grant.{topic}/{role}" for role in roles), "its topic is left out")
     doing = f"listing non-persistent topics of {namespace}"
     for path in ("non-persistent/{}", "non-persistent/{}/partitioned"):
         for name in must(admin.call("GET", path.format(namespace)), doing) or ():

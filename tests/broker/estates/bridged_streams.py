@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.broker.estates.estate_builder import Estate, EstateBuilder
+from tests.broker.estates.estate_builder import (
+    A_GRANT,
+    A_SCHEMA,
+    ITS_TOPIC,
+    JAVAS_RETRY,
+    NO_FAMILY,
+    TERMINATED,
+    Estate,
+    EstateBuilder,
+)
 
 _LONG = "plant-7." + "line.".join(f"{number:03}-" for number in range(22)) + "end"
-_SITES = [f"site%2F{number}%2Ftemperature" for number in range(1, 25)]
+_SITES = [f"site%2F{number}%2Ftemperature" for number in range(1, 23)]
 _ODD = {
     "$SYS%2Fbroker%2Fuptime": 0, "Größe": 0, "two words": 0, "plus+hash#": 0, _LONG: 0, "Orders": 0, "orders": 0, "a:b=c": 0,
     "commands%2Fall": 3,
@@ -26,6 +35,8 @@ def _mqtt(to: EstateBuilder) -> None:
     to.subscribe(f"mqtt/{_LONG}", "archiver")
     to.set_on_topic(f"mqtt/{_SITES[1]}", "messageTTL", messageTTL="60")
     to.grant(f"mqtt/{_SITES[0]}", "gateway", "produce")
+    for topic in (_SITES[2], "plus+hash#", "a:b=c"):
+        to.schema(f"mqtt/{topic}", "STRING")
     to.set_on_namespace("mqtt", "delayedDelivery", {"tickTime": 500, "active": False, "maxDeliveryDelayInMillis": 0})
     to.set_on_namespace("mqtt", "messageTTL", 3600)
 
@@ -39,7 +50,9 @@ def _changes(to: EstateBuilder) -> None:
     to.set_on_topic("cdc/schema-changes.shop", "terminate")
     to.send("DELETE", f"persistent/{to.tenant}/cdc/shop.public.returns-partition-2", force="true")
     to.set_on_topic("cdc/shop.public.customers", "deduplicationEnabled", value=True)
-    to.set_on_topic("cdc/shop.public.carts", "delayedDelivery", {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0})
+    to.set_on_topic(
+        "cdc/shop.public.carts", "delayedDelivery", {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0}
+    )
     to.set_on_topic("cdc/connect-offsets", "compactionThreshold", 1024)
     to.send("PUT", f"persistent/{to.tenant}/cdc/mirror-shadow", {"PULSAR.SHADOW_SOURCE": to.full("cdc/mirror")})
     to.set_on_topic("cdc/mirror", "shadowTopics", [to.full("cdc/mirror-shadow")], "PUT")
@@ -85,4 +98,42 @@ def build(to: EstateBuilder) -> None:
         make(to)
 
 
-BRIDGED_STREAMS = Estate(build, adopted=0, left_out={})
+BRIDGED_STREAMS = Estate(
+    build,
+    adopted=37,
+    created=2,
+    left_out={
+        f"grant.mqtt/{_SITES[0]}/gateway": A_GRANT,
+        f"schema.mqtt/{_SITES[2]}": A_SCHEMA.format("STRING"),
+        "schema.mqtt/a:b=c": A_SCHEMA.format("STRING"),
+        "schema.mqtt/plus+hash#": A_SCHEMA.format("STRING"),
+        "subscription.cdc/shop.public.orders/cdc/flatten": "its name: it holds '/': ",
+        "subscription.jobs/jobs/app-RETRYING": "its name ends in -RETRYING, which marks topics of a family",
+        "subscription.jobs/jobs/kodo-hold": "its name begins with kodo-, which marks subscriptions of kodoctl",
+        "subscription.jobs/lost-app-DLQ/on-call": ITS_TOPIC,
+        "subscription.mqtt/orders/bridge #1": "its name: it holds ' ' '#': ",
+        f"subscription.mqtt/{_SITES[0]}/archiver": ITS_TOPIC,
+        "topic.cdc/mirror-shadow as a shadow topic": "its messages are those of persistent://",
+        "topic.cdc/schema-changes.shop terminated": TERMINATED,
+        "topic.cdc/shop.public.carts": "it has a delayed-delivery policy of its own, ",
+        "topic.cdc/shop.public.old terminated": TERMINATED,
+        "topic.cdc/shop.public.returns": "partition 2 of 4 is missing, and an apply would create it",
+        "topic.cdc/shop.public.stock terminated (partition 1)": TERMINATED,
+        "topic.jobs/jobs-app-BLOCKING": "it ends in -BLOCKING and does not fit a family: it has 2 partitions, and jobs 3 ",
+        "topic.jobs/jobs-app-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.jobs/jobs-partition-0-app-DLQ": NO_FAMILY.format("-DLQ"),
+        "topic.jobs/jobs-partition-1-app-RETRY": "its name: -partition-<number> is how Pulsar names the parts",
+        "topic.jobs/lost-app-DLQ": NO_FAMILY.format("-DLQ"),
+        "topic.jobs/mails-sender-PENDING": "it ends in -PENDING and does not fit a family: it has 1 partition, and mails no ",
+        "topic.jobs/mails-sender-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.kop/__consumer_offsets": "its name: names that begin with __ are Pulsar's own ",
+        "topic.kop/__transaction_state": "its name: names that begin with __ are Pulsar's own ",
+        "topic.kop/metrics-L2": "it ends in -L2 and does not fit a family: it has 2 partitions, and metrics 4 ",
+        "topic.mqtt/$SYS%2Fbroker%2Fuptime": "its name: it holds '$' '%': ",
+        "topic.mqtt/Größe": "its name: it holds 'ß' 'ö': ",
+        "topic.mqtt/commands%2Fall": "its name: it holds '%': ",
+        "topic.mqtt/plus+hash#": "its name: it holds '#' '+': ",
+        "topic.mqtt/two words": "its name: it holds ' ': ",
+        **{f"topic.mqtt/{site}": "its name: it holds '%': " for site in _SITES},
+    },
+)

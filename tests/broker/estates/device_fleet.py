@@ -6,7 +6,7 @@ storage without its driver. Names and figures are invented.
 
 from __future__ import annotations
 
-from tests.broker.estates.estate_builder import Estate, EstateBuilder
+from tests.broker.estates.estate_builder import ITS_TOPIC, NOT_PERSISTENT, Estate, EstateBuilder
 
 _DEVICES = [f"dev-{number:05}" for number in range(1, 13)]
 _KINDS = ("telemetry", "attributes")
@@ -33,7 +33,9 @@ def build(to: EstateBuilder) -> None:
     to.set_on_namespace("uplink", "deduplicationSnapshotInterval", 120)
     to.set_on_namespace("uplink", "retention", {"retentionTimeInMinutes": 1440, "retentionSizeInMB": 51_200})
     to.set_on_namespace("uplink", "dispatchRate", _RATE)
-    to.set_on_namespace("uplink", "publishRate", {"publishThrottlingRateInMsg": 20_000, "publishThrottlingRateInByte": -1})
+    to.set_on_namespace(
+        "uplink", "publishRate", {"publishThrottlingRateInMsg": 20_000, "publishThrottlingRateInByte": -1}
+    )
     to.set_on_namespace("uplink", "autoTopicCreation", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"})
     to.set_on_namespace("downlink", "messageTTL", 300)
     to.set_on_namespace("downlink", "dispatchRate", _RATE | {"relativeToPublishRate": True})
@@ -56,4 +58,14 @@ def build(to: EstateBuilder) -> None:
     to.subscribe(f"shadow/{_SHADOWS[0]}", "shadow-service")
 
 
-DEVICE_FLEET = Estate(build, adopted=0, left_out={})
+DEVICE_FLEET = Estate(
+    build,
+    adopted=57,
+    left_out={
+        "namespace.archive offload": 'the format cannot express its value {"after": 86400, "after_size": 10737418240, ',
+        **{f"topic.non-live/{name}": NOT_PERSISTENT for name in ("heartbeats", "positions", "video.meta")},
+        "topic.cold/telemetry-2019": "it cannot be read: nothing is known of partition 0, 1: ",
+        **{f"topic.shadow/{name}": "its name: it holds '%': " for name in _SHADOWS},
+        f"subscription.shadow/{_SHADOWS[0]}/shadow-service": ITS_TOPIC,
+    },
+)

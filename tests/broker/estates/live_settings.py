@@ -60,10 +60,16 @@ _TOPIC_NAMES: Final = {row.topic: row.name for row in ROWS if row.topic and "/" 
     "delayedDelivery": "delayed_delivery",
 }
 """Path of a topic policy's request -> name in a topology file."""
-_FOR_ALL_CLUSTERS: Final = ("retention", "messageTTL", "maxConsumers")  # as examples: each costs a request for each topic
+_FOR_ALL_CLUSTERS: Final = (
+    "retention",
+    "messageTTL",
+    "maxConsumers",
+)  # as examples: each costs a request for each topic
 _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 _APART: Final = ("antiAffinity", "persistence/bookieAffinity")
-_STATES: Final = frozenset({"auth_policies", "bundles", "properties", "clusterDispatchRate"})  # the last is one more copy
+_STATES: Final = frozenset(
+    {"auth_policies", "bundles", "properties", "clusterDispatchRate"}
+)  # the last is one more copy
 _OURS: Final = "kodoctl"
 _SYSTEM: Final = ("__change_events", "__transaction_buffer_snapshot")  # the broker's own, of a namespace
 _THREADS: Final = 4

@@ -6,7 +6,7 @@ the pipeline, months of retention, a role that is granted again on every topic. 
 
 from __future__ import annotations
 
-from tests.broker.estates.estate_builder import Estate, EstateBuilder
+from tests.broker.estates.estate_builder import A_GRANT, Estate, EstateBuilder
 
 _STAGES = ("source", "deduplicated", "cleaned", "aggregated", "anonymized", "profiles", "open")
 _CITIES = ("northport", "eastham", "millbrook")
@@ -66,12 +66,11 @@ def build(to: EstateBuilder) -> None:
         to.subscribe(topic, *names)
 
 
-_GRANT = "a grant on a topic; the format declares roles that produce, work and recall"
 TRANSIT_PIPELINE = Estate(
     build,
-    adopted=0,
+    adopted=48,
     left_out={
-        **{f"grant.persistent://$t/{stage}/{name}/{_PILOT}": _GRANT for stage in _PLAIN for name in _PLAIN[stage]},
-        f"grant.persistent://$t/source/counts/{_FORWARDER}": _GRANT,
+        **{f"grant.{stage}/{name}/{_PILOT}": A_GRANT for stage, names in _PLAIN.items() for name in names},
+        f"grant.source/counts/{_FORWARDER}": A_GRANT,
     },
 )

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pulsar
 from pulsar import ConsumerType
 
-from tests.broker.estates.estate_builder import Estate, EstateBuilder
+from tests.broker.estates.estate_builder import ITS_TOPIC, JAVAS_RETRY, NO_FAMILY, Estate, EstateBuilder
 
 _TOPICS = {
     "orders": {
@@ -65,4 +65,24 @@ def build(to: EstateBuilder) -> None:
     to.set_on_topic("notifications/mail-out", "delayedDelivery", delays)
 
 
-WEB_SHOP = Estate(build, adopted=0, left_out={})
+WEB_SHOP = Estate(
+    build,
+    adopted=42,
+    created=5,
+    left_out={
+        "subscription.fulfilment/reserved/shop/front": "its name: it holds '/': ",
+        "subscription.notifications/mail-out/mailer": ITS_TOPIC,
+        "subscription.orders/created-billing-DLQ/dlq-inspector": "it reads a -DLQ topic; ",
+        "subscription.orders/legacy/nightly job": "its name: it holds ' ': ",
+        "topic.notifications/mail-out": "it has a delayed-delivery policy of its own, ",
+        "topic.notifications/mail-out-mailer-DLQ": (
+            "it ends in -DLQ and does not fit a family: it is of the family of mail-out, which is not in this file"
+        ),
+        **{f"topic.orders/cart-partition-{number}-recommender-DLQ": NO_FAMILY.format("-DLQ") for number in range(3)},
+        "topic.fulfilment/planned-carrier-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.orders/created-billing-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.orders/created-warehouse-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.payments/events-ledger-RETRY as a retry topic": JAVAS_RETRY,
+        "topic.payments/requested-psp-RETRY as a retry topic": JAVAS_RETRY,
+    },
+)

@@ -89,7 +89,13 @@ def test_whoever_may_produce_chooses_names_and_each_is_listed() -> None:
 
 
 def test_topics_of_clients_whose_names_look_like_those_of_pulsar_are_listed_for_an_import_alone() -> None:
-    names = ("__consumer_offsets", "__change_events", "__change_events-partition-0", "J-s__transaction_pending_ack", "J")
+    names = (
+        "__consumer_offsets",
+        "__change_events",
+        "__change_events-partition-0",
+        "J-s__transaction_pending_ack",
+        "J",
+    )
     plain = [f"persistent://acme/ns/{name}" for name in names]
     admin = Book(persistent_acme_ns_partitioned=[], persistent_acme_ns=plain)
     assert [topic.local for topic in list_topics(admin, HERE)[1]] == ["J", "J-s__transaction_pending_ack"]
@@ -130,7 +136,9 @@ def test_a_plain_topic_is_read_as_one_partition_with_its_name() -> None:
 
 def test_properties_of_others_and_replicated_positions_are_read() -> None:
     sub = {"subscriptionProperties": {"team": "a", "kodoctl": "trade", "kodo-steer": "x"}, "isReplicated": True}
-    found = parse(J, _stats(_part({"s": sub}), _part({"s": {}, "t": {}}), properties={"kodoctl": "trade", "owner": "web"}))
+    found = parse(
+        J, _stats(_part({"s": sub}), _part({"s": {}, "t": {}}), properties={"kodoctl": "trade", "owner": "web"})
+    )
     assert found.properties == {"owner": "web"}
     assert [(one.name, dict(one.properties), one.is_replicated) for one in found.subscriptions] == [
         ("s", {"team": "a"}, True),

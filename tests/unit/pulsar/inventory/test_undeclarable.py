@@ -10,7 +10,12 @@ import pytest
 from kodoctl.pulsar.admin.admin import Reply, RequestCount
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading
 from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
-from kodoctl.pulsar.inventory.undeclarable import plain_subscriptions, read_undeclarable, topic_states, undeclarable_settings
+from kodoctl.pulsar.inventory.undeclarable import (
+    plain_subscriptions,
+    read_undeclarable,
+    topic_states,
+    undeclarable_settings,
+)
 from kodoctl.pulsar.values.live_objects import SubscriptionFacts, TopicFacts
 from kodoctl.topology.names import NamespaceName, TopicName
 
@@ -95,6 +100,15 @@ def test_non_persistent_topics_are_listed_once_each() -> None:
     )
     found = read_undeclarable(admin, HERE, NOBODY_SET, "here")
     assert set(found) == {"topic.non-persistent://acme/ns/a", "topic.non-persistent://acme/ns/b"}
+
+
+def test_a_grant_on_a_non_persistent_topic_is_listed() -> None:
+    grants = {"non-persistent://acme/ns/a": {"web": ["produce"]}, "persistent://acme/ns/J": {"web": ["produce"]}}
+    dump = {**NOBODY_SET, "auth_policies": {"destination_auth": grants}}
+    admin = Answers(non_persistent_acme_ns=[], non_persistent_acme_ns_partitioned=[])
+    assert read_undeclarable(admin, HERE, dump, "here") == {
+        "grant.non-persistent://acme/ns/a/web": "its topic is left out"
+    }
 
 
 @pytest.mark.parametrize(
