@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,43 @@ def test_an_import_of_a_grown_tenant_loses_nothing_and_its_apply_changes_nothing
     assert {name: value for name, value in after.items() if name not in actions["create"]} == before
 
 
+@pytest.mark.full
+def test_the_imported_files_alone_make_the_same_objects_with_the_same_settings(
+    workspace: Workspace, estate: Estate, reader: LiveReader
+) -> None:
+    """What an adoption cannot show: the values in the files are those of the cluster, and none of them is only compared."""
+    before = reader.read()
+    old, new = workspace.tenant, f"{workspace.tenant}-2"
+    files = workspace.folder / "topologies"
+    workspace.run("import", old, "--out", str(files))
+    declared = _declared(files)
+    for file in files.glob("*.yaml"):
+        file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    workspace.broker.tenant(new)
+    workspace.apply()
+    again = LiveReader(replace(workspace, tenant=new))
+    after = json.loads(json.dumps(again.read()).replace(new, old))
+    again.close()
+    wanted = {name: _effect(value) for name, value in before.items() if _is_declared(name, declared)}
+    found = {name: _effect(after.get(name)) for name in wanted}
+    assert found == wanted
+
+
+def _effect(value: Any) -> Any:
+    """A value without what has none: empty texts, the time of a quota by size, and messages, which no file can make."""
+    if not isinstance(value, dict):
+        return value
+    kept = {name: member for name, member in value.items() if member != ""}
+    if size := kept.get("destination_storage"):
+        kept["destination_storage"] = {**size, "limitTime": None}
+    return dict.fromkeys(kept, 0) if all(name.startswith("persistent://") for name in kept) else kept
+
+
+def _is_declared(name: str, declared: Mapping[str, Mapping[str, object]]) -> bool:
+    owner, _, setting = name.partition(" ")
+    return name in declared or setting in declared.get(owner, {})
+
+
 def _left_out(files: Path, screen: str) -> dict[str, str]:
     """What the files and the screen list: printed name -> reason."""
     texts = [
@@ -105,10 +144,8 @@ def _declared(files: Path) -> Mapping[str, Mapping[str, object]]:
 
 def _is_accounted(name: str, left_out: Mapping[str, str], declared: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether the files declare an object or setting, or the list has it, or the topic whose setting it is."""
-    if name in declared or any(one == name or one.startswith(f"{name} (") for one in left_out):
-        return True
-    owner, _, setting = name.partition(" ")
-    return owner in left_out or setting in declared.get(owner, {})
+    is_listed = any(one == name or one.startswith(f"{name} (") for one in left_out)
+    return is_listed or name.partition(" ")[0] in left_out or _is_declared(name, declared)
 
 
 def _short(name: str, tenant: str) -> str:
