@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin.admin import Admin, Reply, must, partition_path, path_part, subscription_path
+from kodoctl.pulsar.admin.admin import Admin, Reply, must, subscription_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.names import partition_numbers
@@ -88,7 +88,7 @@ def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions:
     if subscription.start == "latest":
         return
     for index in partitions:
-        path = f"{partition_path(subscription.topic, index)}/subscription/{path_part(subscription.name)}/resetcursor"
+        path = f"{subscription_path(subscription.topic, subscription.name, index)}/resetcursor"
         try:
             write_confirmed(admin, "POST", path, _EARLIEST, done=lambda: False)  # to send it twice does no harm
         except WriteFailedError as problem:

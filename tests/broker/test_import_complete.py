@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
-from tests.brokers.workspace import Workspace
+from kodoctl.pulsar.admin.admin import schema_path, subscription_path
+from kodoctl.topology.names import TopicName
+from tests.brokers.workspace import EARLIEST, Workspace
 
 RATE = {
     "dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1,
@@ -94,6 +96,22 @@ def test_nothing_that_is_there_vanishes_from_an_import_and_what_cannot_be_read_h
     assert "No offloader found for driver 'filesystem'" in everything
     actions = {change["action"] for change in grown.plan_json()["changes"]}
     assert actions == {"adopt", "create"}, "the holder of the dead letters alone is created"
+
+
+def test_schemas_and_subscriptions_with_odd_names_are_those_of_no_other_object(workspace: Workspace) -> None:
+    """Pulsar decodes both names twice in paths: `a+b`, encoded once, was read as `a b`."""
+    space = workspace
+    space.admin("PUT", f"namespaces/{space.namespace}")
+    names = ("a+b", "a b", "a%2Fb", "50%")
+    for name in names:
+        space.admin("PUT", space.path(name))
+    topic = TopicName.parse(space.full("a+b"))
+    space.admin("POST", f"{schema_path(topic)}/schema", {"type": "STRING", "schema": "", "properties": {}})
+    listed = [line for line in space.run("import", space.namespace).out.splitlines() if "schema." in line]
+    assert listed == [f"#   schema.{topic}: a schema (STRING); declare it as `payload` of the topic"]
+    for name in names:
+        space.admin("PUT", subscription_path(topic, name), EARLIEST)
+    assert set(space.admin("GET", f"{space.path('a+b')}/subscriptions")) == set(names)
 
 
 def test_an_imported_namespace_is_adopted_with_a_policy_that_is_read_by_a_request_of_its_own(

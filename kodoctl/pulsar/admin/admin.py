@@ -217,6 +217,10 @@ def schema_path(topic: TopicName) -> str:
     return f"schemas/{topic.namespace}/{path_part(path_part(topic.local))}"
 
 
-def subscription_path(topic: TopicName, subscription: str) -> str:
-    """Path below `/admin/v2/` of a subscription on all partitions of a topic; both names are percent-encoded once."""
-    return f"{topic_path(topic)}/subscription/{path_part(subscription)}"
+def subscription_path(topic: TopicName, subscription: str, partition: int | None = None) -> str:
+    """Path below `/admin/v2/` of a subscription on one partition of a topic (PLAIN: on the topic itself), None: on all of
+    them. The subscription's name is percent-encoded twice, because Pulsar decodes it twice here: encoded once, `a+b`
+    names the subscription `a b`.
+    """
+    path = topic_path(topic) if partition is None else partition_path(topic, partition)
+    return f"{path}/subscription/{path_part(path_part(subscription))}"

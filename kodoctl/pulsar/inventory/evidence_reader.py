@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin.admin import Admin, must, partition_path, path_part
+from kodoctl.pulsar.admin.admin import Admin, must, partition_path, subscription_path
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.values.evidence import Evidence
@@ -159,7 +159,7 @@ def _analyze(admin: Admin, topic: TopicName, index: int, name: str) -> tuple[int
     begins with the first stored entry, and counts acknowledged entries there as well: 400 messages instead of 290. Of a
     batch that is acknowledged in part it counts all messages; only a consumer learns which of them remain.
     """
-    path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
+    path = f"{subscription_path(topic, name, index)}/analyzeBacklog"
     data = must(admin.call("POST", path), f"counting the backlog of {name} on {topic}")
     return int(data.get("messages") or 0), bool(data.get("aborted"))
 

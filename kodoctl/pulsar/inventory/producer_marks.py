@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
-from kodoctl.pulsar.admin.admin import Admin, Reply, partition_path, path_part
+from kodoctl.pulsar.admin.admin import Admin, Reply, subscription_path
 from kodoctl.pulsar.binary.undeliverable_entries import fields
 from kodoctl.topology.names import AUDIT_SUFFIX, State
 
@@ -106,7 +106,7 @@ def _up_to_message(entries: Iterable[_Entry]) -> Iterator[_Entry]:
 def _looked_at(admin: Admin, topic: TopicName, index: int, name: str, places: Iterable[int]) -> Iterator[_Entry]:
     """Yields the entries at these places of the backlog, counted from 1, until the broker does not return one."""
     for place in places:
-        path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/position/{place}"
+        path = f"{subscription_path(topic, name, index)}/position/{place}"
         reply = admin.call("GET", path, patient=False)
         if not reply.ok:  # gone by now, not for this role, or sent so that the broker itself cannot read it
             return

@@ -30,7 +30,7 @@ _ODD = {
 
 def _mqtt(to: EstateBuilder) -> None:
     to.topics("mqtt", dict.fromkeys(_SITES, 0) | _ODD)
-    to.subscribe("mqtt/orders", "bridge #1", "bridge")
+    to.subscribe("mqtt/orders", "bridge #1", "bridge", "a+b")
     to.subscribe(f"mqtt/{_SITES[0]}", "archiver")
     to.subscribe(f"mqtt/{_LONG}", "archiver")
     to.set_on_topic(f"mqtt/{_SITES[1]}", "messageTTL", messageTTL="60")
@@ -111,6 +111,7 @@ BRIDGED_STREAMS = Estate(
         "subscription.jobs/jobs/app-RETRYING": "its name ends in -RETRYING, which marks topics of a family",
         "subscription.jobs/jobs/kodo-hold": "its name begins with kodo-, which marks subscriptions of kodoctl",
         "subscription.jobs/lost-app-DLQ/on-call": ITS_TOPIC,
+        "subscription.mqtt/orders/a+b": "its name: it holds '+': ",
         "subscription.mqtt/orders/bridge #1": "its name: it holds ' ' '#': ",
         f"subscription.mqtt/{_SITES[0]}/archiver": ITS_TOPIC,
         "topic.cdc/mirror-shadow as a shadow topic": "its messages are those of persistent://",

@@ -90,18 +90,17 @@ class EstateBuilder:
     def subscribe(self, topic: str, *names: str, **query: str) -> None:
         """Makes subscriptions from the earliest message on."""
         for name in names:
-            self.send("PUT", f"{self._path(topic)}/subscription/{quote(name, safe='')}", EARLIEST, **query)
+            self.send("PUT", f"{self._path(topic)}/subscription/{_twice(name)}", EARLIEST, **query)
 
     def set_on_subscription(self, topic: str, name: str, setting: str, value: Any, method: str) -> None:
         """Sets a state of a subscription."""
-        self.send(method, f"{self._path(topic)}/subscription/{quote(name, safe='')}/{setting}", value)
+        self.send(method, f"{self._path(topic)}/subscription/{_twice(name)}/{setting}", value)
 
     def schema(self, topic: str, kind: str, text: str = "") -> None:
         """Registers a schema, the next version if the topic has one."""
         space, _, local = topic.partition("/")
-        twice = quote(quote(local, safe=""), safe="")  # Pulsar decodes it twice here
         body = {"type": kind, "schema": text, "properties": {}}
-        self.send("POST", f"schemas/{self.tenant}/{space}/{twice}/schema", body)
+        self.send("POST", f"schemas/{self.tenant}/{space}/{_twice(local)}/schema", body)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[pulsar.Client]:
@@ -116,3 +115,8 @@ class EstateBuilder:
     def _path(self, topic: str, domain: str = "persistent") -> str:
         space, _, local = topic.partition("/")
         return f"{domain}/{self.tenant}/{space}/{quote(local, safe='')}"
+
+
+def _twice(name: str) -> str:
+    """Percent-encoded twice: Pulsar decodes names of subscriptions, and of topics with schemas, twice in paths."""
+    return quote(quote(name, safe=""), safe="")

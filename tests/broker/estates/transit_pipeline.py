@@ -62,8 +62,8 @@ def build(to: EstateBuilder) -> None:
     to.set_on_topic("cleaned/trip_V3", "deduplicationEnabled", value=True)
     to.grant("source/counts", _FORWARDER, *_ALL)
     to.grant("source/counts-v2", _FORWARDER, "produce")
-    for topic, names in _READERS.items():
-        to.subscribe(topic, *names)
+    for topic, readers in _READERS.items():
+        to.subscribe(topic, *readers)
 
 
 TRANSIT_PIPELINE = Estate(

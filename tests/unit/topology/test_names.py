@@ -5,7 +5,7 @@ import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pulsar.admin.admin import path_part, topic_path
+from kodoctl.pulsar.admin.admin import path_part, subscription_path, topic_path
 from kodoctl.topology.names import (
     PLAIN,
     InvalidNameError,
@@ -171,7 +171,7 @@ def test_whatever_a_name_is_it_stays_one_part_of_its_path(text: str) -> None:
         assert text in ("", ".", "..") or "/" in text or any("\ud800" <= one <= "\udfff" for one in text)
     else:
         _assert_kept(topic_path(topic), 4)
-        _assert_kept(f"{topic_path(topic)}/subscription/{path_part(text)}", 6)
+        _assert_kept(subscription_path(topic, text), 6)
     if text in (".", ".."):
         _assert_kept(f"x/{path_part(text)}", 2)
 

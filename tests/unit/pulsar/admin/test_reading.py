@@ -71,7 +71,8 @@ def test_names_are_encoded_as_often_as_pulsar_decodes_them_and_nothing_in_them_l
     assert schema_path(odd) == "schemas/acme/ns/a%2520b%252541%2523%253F%252F..%252Fx"
     assert schema_path(J) == "schemas/acme/ns/J"
     assert partition_path(J, 2) == "persistent/acme/ns/J-partition-2"
-    assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%2Ft%0A"
+    assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%252Ft%250A"
+    assert subscription_path(J, "a+b", 2) == "persistent/acme/ns/J-partition-2/subscription/a%252Bb"
 
 
 # --- topics that others made
