@@ -51,8 +51,8 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 class TopicPolicyReading:
     """Explicitly set policies of topics, as they were read. `delayed`: full names of topics with a delayed-delivery
     value; `how`: text that says whether they were read in bulk, and if not why; `gone`: topics that were deleted
-    meanwhile; `others`: set policies that the file format does not have, such as those for all clusters, printed name ->
-    JSON value by topic, None: unknown, because single requests read only those of the format.
+    meanwhile; `others`: set policies that the file format does not have, such as those for all clusters, printed name
+    -> JSON value by topic, None: unknown, because single requests read only those of the format.
     """
 
     policies: Mapping[TopicName, Policies]

@@ -29,8 +29,8 @@ _SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"  # property of a shadow topic: na
 
 def read_undeclarable(admin: Admin, namespace: NamespaceName, dump: dict[str, Any], cluster: str) -> dict[str, str]:
     """Returns the settings of a namespace that a topology file cannot declare, and its non-persistent topics with the
-    grants on them, as printed name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates it
-    has. Sends two requests. Raises ClusterError.
+    grants on them, as printed name -> reason. `dump`: the broker's answer about the namespace; `cluster`: whose rates
+    it has. Sends two requests. Raises ClusterError.
     """
     found = {f"namespace.{namespace} {name}": reason for name, reason in undeclarable_settings(dump, cluster)}
     for topic, roles in (dump.get("auth_policies", {}).get("destination_auth") or {}).items():
@@ -68,8 +68,8 @@ def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, st
 
 
 def topic_states(topic: TopicReading) -> Iterator[tuple[str, str]]:
-    """Yields (printed name, reason) for what people set on a topic or its subscriptions that is no policy: properties, a
-    shadow topic's source, and subscriptions with a replicated position.
+    """Yields (printed name, reason) for the settings of a topic and its subscriptions that are no policies: properties,
+    the source of a shadow topic, and replicated positions of subscriptions.
     """
     properties = dict(topic.properties)
     if source := properties.pop(_SHADOW_SOURCE, None):
