@@ -87,12 +87,12 @@ class EstateBuilder:
         """Sets a policy of a topic, or another state."""
         self.send(method, f"{self._path(topic)}/{setting}", value, **query)
 
-    def subscribe(self, topic: str, *names: str, **query: str) -> None:
+    def subscribe(self, topic: str, *names: str) -> None:
         """Makes subscriptions from the earliest message on."""
         for name in names:
-            self.send("PUT", f"{self._path(topic)}/subscription/{_twice(name)}", EARLIEST, **query)
+            self.send("PUT", f"{self._path(topic)}/subscription/{_twice(name)}", EARLIEST)
 
-    def set_on_subscription(self, topic: str, name: str, setting: str, value: Any, method: str) -> None:
+    def set_on_subscription(self, topic: str, name: str, setting: str, value: Any, *, method: str) -> None:
         """Sets a state of a subscription."""
         self.send(method, f"{self._path(topic)}/subscription/{_twice(name)}/{setting}", value)
 

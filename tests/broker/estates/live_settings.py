@@ -81,7 +81,10 @@ class LiveReader:
 
     def __init__(self, workspace: Workspace) -> None:
         self._tenant, self._base = workspace.tenant, f"{workspace.broker.admin_url}/admin/v2"
-        self._http = urllib3.PoolManager(maxsize=_THREADS)  # a third of the time that requests takes
+        again = urllib3.Retry(
+            5, backoff_factor=0.1, status_forcelist=[412, 503]
+        )  # 4.0: who owns a new topic is not known
+        self._http = urllib3.PoolManager(maxsize=_THREADS, retries=again)  # a third of the time that requests takes
         fresh = f"{self._tenant}/fresh"
         self._send("PUT", f"namespaces/{fresh}")
         self._send("PUT", f"persistent/{fresh}/t")

@@ -138,10 +138,11 @@ def _subscriptions(to: EstateBuilder) -> None:
                 for _ in range(7):
                     consumer.acknowledge(consumer.receive(10_000))
             consumer.close()
-    to.set_on_subscription("payments/payouts", "risk", "properties", {"team": "risk"}, "PUT")
+    to.set_on_subscription("payments/payouts", "risk", "properties", {"team": "risk"}, method="PUT")
     to.subscribe("payments/invoices", "printer")
     to.subscribe("ledger/postings", "ledger-writer", "ledger-writer-shadow")
-    to.subscribe("events/clicks", "mirror", replicated="true")
+    to.subscribe("events/clicks", "mirror")
+    to.set_on_subscription("events/clicks", "mirror", "replicatedSubscriptionStatus", value=True, method="POST")
     to.subscribe("events/page-views", f"{to.tenant}/events/enricher", "tail")
 
 
