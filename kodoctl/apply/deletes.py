@@ -132,8 +132,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
     """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
-    (`force` is never sent), if it has functions, which Pulsar would leave without their namespace, or if that is not
-    known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other owners may
+    (`force` is never sent), if it has functions or connectors, which Pulsar would leave without their namespace, or if
+    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other owners may
     have the same name by now.
     """
     path = namespace_path(name)
@@ -149,12 +149,10 @@ def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[st
         if not living:
             raise WriteFailedError("no ledger says any more that kodoctl made it: plan again")
         found = read_functions(admin, name)
-        if isinstance(found, str):
-            if found != NO_WORKER:
-                raise WriteFailedError(f"whether functions live there is not known: {found}")
-        elif found:
-            names = ", ".join(sorted(one.resource.address for one in found))
-            raise WriteFailedError(f"functions live there, and would lose their namespace: {names}")
+        if found.problem not in ("", NO_WORKER):
+            raise WriteFailedError(f"whether functions live there is not known: {found.problem}")
+        if left := sorted({*found.unread, *(one.resource.address for one in found.objects)}):
+            raise WriteFailedError(f"functions live there, and would lose their namespace: {', '.join(left)}")
         return {}
 
     delete(admin, path, look, final=frozenset({404}))

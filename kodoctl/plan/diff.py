@@ -45,6 +45,8 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
+    is_function,
+    namespace_of_address,
     slot_of,
 )
 
@@ -339,7 +341,7 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic and no function is left. Pulsar tenants are
+    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Pulsar tenants are
     never deleted.
     """
     kept = list(difference.changes)
@@ -348,7 +350,8 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
-        left |= {other for other in live.objects if other.startswith(f"function.{namespace}/")}
+        functions = filter(is_function, (*live.objects, *live.unreadable_functions))
+        left |= {other for other in functions if namespace_of_address(other) == namespace}
         found = live.objects.get(address)
         unknown = namespace in live.unread_functions
         if holders and found and not unknown and not set(ledgers) - names and left <= gone:

@@ -269,7 +269,7 @@ def created_text(resource: Json | None) -> str:
         case "publication":
             operations = [one for one in _OPERATIONS if one in resource["operations"]]
             return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
-        case "function":
+        case "function" | "sink" | "io_source":
             return _function_text(resource)
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
@@ -278,10 +278,10 @@ def created_text(resource: Json | None) -> str:
 
 
 def _function_text(function: Json) -> str:
-    """The package of a function, its inputs and output, and the number of its instances, on one line."""
+    """The package of a function or connector, its inputs and output, and the number of its instances, on one line."""
     own = f"persistent://{function['namespace']}/"
-    topics = [name.removeprefix(own) for name in (*function["inputs"], function["output"])]
-    way = f"{', '.join(topics[:-1])}{f' → {topics[-1]}' if topics[-1] else ''}"
+    *inputs, output = (name.removeprefix(own) for name in (*function["inputs"], function["output"]))
+    way = " → ".join(part for part in (", ".join(inputs), output) if part)
     return f"{function['package'] or 'package unknown'}; {way}; {many(function['parallelism'], 'instance')}"
 
 

@@ -1,5 +1,7 @@
 # pure: every branch is tested
-"""Findings about functions that could not be read (K451) or do not run (K452), and the loss by deleting one."""
+"""Findings about functions and connectors that could not be read (K451) or do not run (K452), and the loss by deleting
+one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource, namespace_of_address
+from kodoctl.topology.resources import FunctionResource, is_function, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -17,37 +19,38 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.names import NamespaceName
 
-FUNCTIONS_UNREAD: Final = "functions could not be read"
-STOPPED: Final = "a function that does not run"
+FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
+STOPPED: Final = "a function or connector that does not run"
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K451) for each namespace with functions of these files or topologies that could not be read: a
-    warning, because the rest can be carried out; an error for a destroy, which would leave them running, and for a
-    topology that was renamed, because their markers would still have its earlier name.
+    """Yields a finding (K451) for each namespace with functions or connectors of these files or topologies that could not
+    be listed, and for each of them that could not be read: a warning, because the rest can be carried out; an error for
+    a destroy, which would leave them running, and for a topology that was renamed, because their markers would still
+    have its earlier name.
     """
-    for namespace, why in sorted(live.unread_functions.items()):
-        where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, namespace)), None)
+    places: list[tuple[NamespaceName | str, str]] = [*sorted(live.unread_functions.items())]
+    for place, why in [*places, *sorted(live.unreadable_functions.items())]:
+        where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
         ours = (entry for entry in live.entries if entry.name in desired.all_names)
-        owners = {entry.name for entry in ours if any(_is_in(address, namespace) for address in entry.owned)}
+        owners = {entry.name for entry in ours if any(_is_in(address, place) for address in entry.owned)}
         if where is None and not owners:
             continue
         if desired.destroyed:
-            detail = (
-                f"{namespace}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
-            )
+            detail = f"{place}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
         elif earlier := sorted(owners - desired.names):
-            detail = f"{namespace}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
+            detail = f"{place}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} apply: let it be reached and plan again", where)
         else:
-            detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
+            unknown = "whether they exist is unknown, and they are" if place in live.unread_functions else "it is"
+            detail = f"{place}: {why}; {unknown} left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
             yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
 
 
 def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K452) for each declared function with fewer running instances than it has: a warning if the
+    """Yields a finding (K452) for each declared function or connector with fewer running instances than it has: a warning if the
     worker names an error, else a note, because somebody may have stopped it.
     """
     for address, wanted in sorted(desired.objects.items()):
@@ -63,12 +66,13 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                 pass
 
 
-def _is_in(address: str, namespace: NamespaceName) -> bool:
-    return address.startswith("function.") and namespace_of_address(address) == namespace
+def _is_in(address: str, place: NamespaceName | str) -> bool:
+    """True for the address of a function or connector that is this one, or is in this namespace."""
+    return address == place or (is_function(address) and namespace_of_address(address) == place)
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
-    """Texts of the loss by the deletion of a function: unread messages of its subscription, and running instances; []
+    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running instances; []
     for none. `now`: ms since the epoch.
     """
     stake = []

@@ -31,6 +31,7 @@ from kodoctl.topology.names import (
     why_not_pulsar_name,
 )
 from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
     Address,
     FunctionResource,
     GrantResource,
@@ -191,15 +192,20 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    """Address -> reason for each function without an owner: a file needs its package, which Pulsar never shows."""
+    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar never
+    shows, except that of a builtin connector.
+    """
     why = live.unread_functions.get(namespace)
     unread = why not in (None, NO_WORKER)
     found = {f"namespace.{namespace} functions": f"they cannot be read: {why}"} if unread else {}
+    found |= {address: f"it cannot be read: {reason}" for address, reason in live.unreadable_functions.items()}
     for address, one in live.objects.items():
         function = one.resource
-        is_here = isinstance(function, FunctionResource) and function.namespace == namespace
-        if is_here and claim(address, one, live).owner is None:
-            found[address] = "Pulsar does not show its package: declare it under `functions`, and --adopt it"
+        if not isinstance(function, FunctionResource) or function.namespace != namespace:
+            continue
+        if claim(address, one, live).owner is None:
+            key = FUNCTION_KINDS[function.kind]
+            found[address] = f"Pulsar does not show its package: declare it under `{key}`, and --adopt it"
     return found
 
 

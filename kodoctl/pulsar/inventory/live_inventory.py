@@ -39,6 +39,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    is_function,
     namespace_of_address,
     topic_address,
     topic_of_address,
@@ -70,7 +71,9 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
-    functions: frozenset[NamespaceName] = frozenset()  # namespaces in which the files or the changes have functions
+    functions: frozenset[NamespaceName] = (
+        frozenset()
+    )  # namespaces in which the files or the changes have functions or connectors
     bookies: bool = False  # whether their number matters
     named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
@@ -93,6 +96,7 @@ class _Reading:
     unread: dict[TopicName, str] = field(default_factory=dict)
     undeclarable: dict[str, str] = field(default_factory=dict)
     unread_functions: dict[NamespaceName, str] = field(default_factory=dict)
+    unreadable_functions: dict[Address, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -112,10 +116,10 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for namespace in sorted(_with_functions(namespaces, reading, scope)):
             found = read_functions(admin, namespace)
-            if isinstance(found, str):
-                reading.unread_functions[namespace] = found
-            else:
-                _add(reading, found)
+            if found.problem:
+                reading.unread_functions[namespace] = found.problem
+            _add(reading, found.objects)
+            reading.unreadable_functions |= found.unread
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
@@ -139,6 +143,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unread=reading.unread,
         undeclarable=reading.undeclarable,
         unread_functions=reading.unread_functions,
+        unreadable_functions=reading.unreadable_functions,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -222,12 +227,12 @@ def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
 def _with_functions(
     namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
 ) -> Iterator[NamespaceName]:
-    """Namespaces whose functions are read: those of the scope, and those in which our ledgers list some. An import reads
+    """Namespaces whose functions and connectors are read: those of the scope, and those in which our ledgers list some. An import reads
     all, where a worker answers.
     """
     for namespace in namespaces:
         ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
-        owned = any(address.startswith("function.") for entry in ours for address in entry.owned)
+        owned = any(is_function(address) for entry in ours for address in entry.owned)
         if namespace in scope.functions or owned or scope.everything:
             yield namespace
 

@@ -334,6 +334,8 @@ def _live(**answers: Any) -> Book:
             **{f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), None) for name in "JK"},
             "namespaces_acme_kodoctl": 404,
             "v3_functions_acme_ns": [],
+            "v3_sinks_acme_ns": [],
+            "v3_sources_acme_ns": [],
             **answers,
         },
     )

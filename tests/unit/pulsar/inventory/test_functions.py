@@ -43,12 +43,12 @@ def sent(function: FunctionResource, options: dict[str, Any], before: FunctionRe
     mark = kind.partition("boundary=")[2]
     texts = re.findall(r'name="(\w+)"\r\n.*?\r\n\r\n(.*?)\r\n--' + mark, body.decode(), re.DOTALL)
     assert body.endswith(f"--{mark}--\r\n".encode())
-    return {name: json.loads(text) if name == "functionConfig" else text for name, text in texts}
+    return {name: json.loads(text) if name.endswith("Config") else text for name, text in texts}
 
 
 def test_what_is_shown_is_what_was_sent() -> None:
     found = parse(
-        HERE, "enrich", SHOWN, {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]}
+        "function", HERE, "enrich", SHOWN, {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]}
     )
     assert found.marker == "trade"
     assert isinstance(found.resource, FunctionResource)
@@ -60,7 +60,7 @@ def test_what_is_shown_is_what_was_sent() -> None:
 
 def test_a_bare_function_of_others() -> None:
     spec = {"topic": {}, "persistent://a/b/.*": {}, "non-persistent://a/b/c": {}}
-    found = parse(HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None)
+    found = parse("function", HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None)
     one = found.resource
     assert isinstance(one, FunctionResource)
     assert (one.package, one.subscription, one.guarantees, one.start) == ("", "acme/ns/x", "NEW", "latest")
@@ -74,7 +74,7 @@ def test_a_bare_function_of_others() -> None:
 )
 def test_options_are_an_object_or_leave_no_room(text: str | None, options: dict[str, Any] | None) -> None:
     assert options_of({"customRuntimeOptions": text}) == options
-    found = parse(HERE, "x", {"customRuntimeOptions": text}, None)
+    found = parse("function", HERE, "x", {"customRuntimeOptions": text}, None)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.has_foreign_options == (options is None)
 
@@ -86,6 +86,8 @@ class Worker:
         self.answers = answers
 
     def call(self, method: str, path: str, **_: Any) -> Reply:
+        if not path.startswith("v3/functions"):
+            return Reply(method, path, 200, [])
         answer = self.answers.get(path.removeprefix("v3/functions/acme/ns").strip("/").replace("/", "_") or "all", 404)
         reason = "Pulsar Function Worker is not enabled, probably" if answer == 409 else "no"
         return (
@@ -99,23 +101,31 @@ class Worker:
         ({"all": 409}, NO_WORKER),
         ({"all": 503}, "answered 503"),
         ({"all": None}, "no list"),
-        ({"all": ["enrich"], "enrich": 400}, "reading the function acme/ns/enrich"),
-        ({"all": ["enrich"], "enrich": "text"}, "without the function"),
     ],
 )
-def test_functions_are_unknown_if_one_of_them_cannot_be_read(answers: dict[str, Any], why: str) -> None:
+def test_functions_are_unknown_if_they_cannot_be_listed(answers: dict[str, Any], why: str) -> None:
     found = read_functions(cast("Admin", Worker(**answers)), HERE)
-    assert isinstance(found, str)
-    assert why in found
-    assert "\n" not in found
+    assert not found.objects
+    assert why in found.problem
+    assert "\n" not in found.problem
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(400, "reading function.acme/ns/closed"), ("text", "without the function")]
+)
+def test_a_function_that_cannot_be_read_leaves_the_others_known(answer: Any, why: str) -> None:
+    worker = Worker(all=["enrich", "closed"], enrich=SHOWN, closed=answer)
+    found = read_functions(cast("Admin", worker), HERE)
+    assert [one.resource.address for one in found.objects] == [ENRICH.address]
+    assert found.unread.keys() == {"function.acme/ns/closed"}
+    assert why in found.unread["function.acme/ns/closed"]
+    assert "\n" not in found.unread["function.acme/ns/closed"]
 
 
 @pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
 def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
     worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
-    listed = read_functions(worker, HERE)
-    assert isinstance(listed, list)
-    [found] = listed
+    [found] = read_functions(worker, HERE).objects
     assert isinstance(found, LiveObject)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.running == (None if status == 500 else 1)

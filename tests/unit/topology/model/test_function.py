@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from kodoctl.topology.model.function import Function
 
 FORMS = "should be builtin://NAME"
-SECRET = "an address with a user or password does not belong into the file"
+SECRET = "an address with a user, password or token does not belong into the file"
 
 
 @pytest.mark.parametrize(
-    "package", ["builtin://x", "function://a/b/c@1", "http://h/x.jar", "https://h/x@2.jar", "file:///x"]
+    "package", ["builtin://x", "function://a/b/c@1", "sink://a/b/c@1", "source://a/b/c@1", "http://h/x.jar?keyboard=a", "http://h/x.jar", "https://h/x@2.jar", "file:///x"]
 )
 def test_addresses_of_packages(package: str) -> None:
     assert Function.model_validate({"package": package, "inputs": ["orders"]}).package == package
@@ -22,7 +22,7 @@ def test_addresses_of_packages(package: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "says"),
-    [("x.jar", FORMS), ("sink://a/b/c@1", FORMS), ("http://", FORMS), ("http://u:p@h/x", SECRET), ("https://u@h/x", SECRET), (1, "valid string")],
+    [("x.jar", FORMS), ("topic://a/b/c@1", FORMS), ("http://", FORMS), ("http://u:p@h/x", SECRET), ("https://u@h/x", SECRET), ("https://h/x?a=b&private_token=x", SECRET), ("https://h/x.jar?X-Amz-Signature=x", SECRET), ("https://h/x?api_key=x", SECRET), ("https://h/x?sig=x", SECRET), ("https://h/x?AUTH=x", SECRET), (1, "valid string")],
 )  # fmt: skip
 def test_what_is_no_address_of_a_package(package: Any, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
