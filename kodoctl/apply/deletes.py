@@ -19,7 +19,7 @@ from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, 
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.text.formatting import many
-from kodoctl.topology.resources import SubscriptionResource, TopicResource
+from kodoctl.topology.resources import FUNCTION_KINDS, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Delete
@@ -148,11 +148,13 @@ def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[st
             raise WriteFailedError(f"{', '.join(strangers)} lives there since the plan: plan again")
         if not living:
             raise WriteFailedError("no ledger says any more that kodoctl made it: plan again")
-        found = read_functions(admin, name)
-        if found.problem not in ("", NO_WORKER):
-            raise WriteFailedError(f"whether functions live there is not known: {found.problem}")
-        if left := sorted({*found.unread, *(one.resource.address for one in found.objects)}):
-            raise WriteFailedError(f"functions live there, and would lose their namespace: {', '.join(left)}")
+        for kind, key in FUNCTION_KINDS.items():
+            found, unread = read_functions(admin, kind, name)
+            why = unread.pop(f"{kind}.{name}", NO_WORKER)
+            if why != NO_WORKER:
+                raise WriteFailedError(f"whether {key} live there is not known: {why}")
+            if left := ", ".join(sorted({*unread, *(one.resource.address for one in found)})):
+                raise WriteFailedError(f"{key} live there, and would lose their namespace: {left}")
         return {}
 
     delete(admin, path, look, final=frozenset({404}))

@@ -45,8 +45,6 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
-    is_function,
-    namespace_of_address,
     slot_of,
 )
 
@@ -350,11 +348,11 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
-        functions = filter(is_function, (*live.objects, *live.unreadable_functions))
-        left |= {other for other in functions if namespace_of_address(other) == namespace}
+        functions = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
+        left |= {one.address for one in functions if one.namespace == namespace}
+        left |= live.unread_functions_in(namespace).keys()
         found = live.objects.get(address)
-        unknown = namespace in live.unread_functions
-        if holders and found and not unknown and not set(ledgers) - names and left <= gone:
+        if holders and found and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]
             kept.append(
                 Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))

@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource, is_function, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.resources import Address, FunctionResource
 
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
 STOPPED: Final = "a function or connector that does not run"
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K451) for each namespace with functions or connectors of these files or topologies that could not
-    be listed, and for each of them that could not be read: a warning, because the rest can be carried out; an error for
+    """Yields a finding (K451) for each kind of functions or connectors of these files or topologies that could not be
+    listed in a namespace, and for each of them that could not be read: a warning, because the rest can be carried out; an error for
     a destroy, which would leave them running, and for a topology that was renamed, because their markers would still
     have its earlier name.
     """
-    places: list[tuple[NamespaceName | str, str]] = [*sorted(live.unread_functions.items())]
-    for place, why in [*places, *sorted(live.unreadable_functions.items())]:
+    for place, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
         ours = (entry for entry in live.entries if entry.name in desired.all_names)
         owners = {entry.name for entry in ours if any(_is_in(address, place) for address in entry.owned)}
@@ -43,8 +41,7 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
             detail = f"{place}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} apply: let it be reached and plan again", where)
         else:
-            unknown = "whether they exist is unknown, and they are" if place in live.unread_functions else "it is"
-            detail = f"{place}: {why}; {unknown} left alone"
+            detail = f"{place}: {why}; what is there is unknown, and left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
             yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
 
@@ -66,9 +63,9 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                 pass
 
 
-def _is_in(address: str, place: NamespaceName | str) -> bool:
-    """True for the address of a function or connector that is this one, or is in this namespace."""
-    return address == place or (is_function(address) and namespace_of_address(address) == place)
+def _is_in(address: Address, place: Address) -> bool:
+    """True for the address of a function or connector that is this one, or of this kind in this namespace."""
+    return place in (address, address.rpartition("/")[0])
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:

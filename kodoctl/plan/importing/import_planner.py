@@ -195,10 +195,8 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
     """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar never
     shows, except that of a builtin connector.
     """
-    why = live.unread_functions.get(namespace)
-    unread = why not in (None, NO_WORKER)
-    found = {f"namespace.{namespace} functions": f"they cannot be read: {why}"} if unread else {}
-    found |= {address: f"it cannot be read: {reason}" for address, reason in live.unreadable_functions.items()}
+    unread = live.unread_functions_in(namespace)
+    found = {place: f"it cannot be read: {why}" for place, why in unread.items() if why != NO_WORKER}
     for address, one in live.objects.items():
         function = one.resource
         if not isinstance(function, FunctionResource) or function.namespace != namespace:

@@ -86,7 +86,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         names=frozenset(names),
         schemas=frozenset(r for r in found if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
-        functions=frozenset(r.namespace for r in found if isinstance(r, FunctionResource)),
+        functions=frozenset((r.namespace, r.kind) for r in found if isinstance(r, FunctionResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 

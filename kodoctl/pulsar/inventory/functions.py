@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kodoctl.errors import ClusterError, error
@@ -52,37 +52,35 @@ _WORDS: Final[Mapping[FunctionKind, _Words]] = {
 }
 
 
-@dataclass(slots=True)
-class FunctionReading:
-    """Functions and connectors of a namespace. `unread`: address -> reason for each one that is listed and could not be
-    read; `problem`: the reason why they could not be listed, "" if they could.
+def read_functions(
+    admin: Admin, kind: FunctionKind, namespace: NamespaceName
+) -> tuple[list[LiveObject], dict[Address, str]]:
+    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns them, and the reason
+    for each that is listed and could not be read, by its address. If they could not be listed, the reason is under
+    `KIND.TENANT/NAMESPACE`.
     """
-
-    objects: list[LiveObject] = field(default_factory=list)
-    unread: dict[Address, str] = field(default_factory=dict)
-    problem: str = ""
-
-
-def read_functions(admin: Admin, namespace: NamespaceName) -> FunctionReading:
-    """Reads all functions and connectors of a namespace, with their instances."""
-    reading = FunctionReading()
-    for kind, key in FUNCTION_KINDS.items():
+    here = f"{kind}.{namespace}"
+    try:
+        reply = admin.call("GET", functions_path(kind, namespace), patient=False)
+        names = must(reply, f"listing {FUNCTION_KINDS[kind]} of {namespace}")
+    except ClusterError as problem:
+        why = _reason(problem)
+        return [], {here: NO_WORKER if _NOT_ENABLED in why else why}
+    if not isinstance(names, list):
+        return [], {here: "the answer to a request for their names is no list"}
+    objects, unread = [], {}
+    for name in names:
         try:
-            reply = admin.call("GET", functions_path(kind, namespace), patient=False)
-            names = must(reply, f"listing {key} of {namespace}")
+            found = read_function(admin, kind, namespace, name)
         except ClusterError as problem:
-            why = problem.diagnostics[0].detail
-            return FunctionReading(problem=NO_WORKER if _NOT_ENABLED in why else why.replace("\n", "; "))
-        if not isinstance(names, list):
-            return FunctionReading(problem="the answer to a request for their names is no list")
-        for name in names:
-            try:
-                found = read_function(admin, kind, namespace, name)
-            except ClusterError as problem:
-                reading.unread[f"{kind}.{namespace}/{name}"] = problem.diagnostics[0].detail.replace("\n", "; ")
-            else:
-                reading.objects += [found] if found is not None else []
-    return reading
+            unread[f"{here}/{name}"] = _reason(problem)
+        else:
+            objects += [found] if found is not None else []
+    return objects, unread
+
+
+def _reason(problem: ClusterError) -> str:
+    return problem.diagnostics[0].detail.replace("\n", "; ")
 
 
 def read_function(admin: Admin, kind: FunctionKind, namespace: NamespaceName, name: str) -> LiveObject | None:

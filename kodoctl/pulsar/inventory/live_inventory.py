@@ -31,7 +31,9 @@ from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
     Address,
+    FunctionKind,
     GrantResource,
     NamespaceResource,
     Resource,
@@ -39,7 +41,6 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
-    is_function,
     namespace_of_address,
     topic_address,
     topic_of_address,
@@ -71,9 +72,7 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
-    functions: frozenset[NamespaceName] = (
-        frozenset()
-    )  # namespaces in which the files or the changes have functions or connectors
+    functions: frozenset[tuple[NamespaceName, FunctionKind]] = frozenset()  # kinds that files or changes have there
     bookies: bool = False  # whether their number matters
     named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
@@ -95,8 +94,7 @@ class _Reading:
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
     undeclarable: dict[str, str] = field(default_factory=dict)
-    unread_functions: dict[NamespaceName, str] = field(default_factory=dict)
-    unreadable_functions: dict[Address, str] = field(default_factory=dict)
+    unread_functions: dict[Address, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -114,12 +112,10 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        for namespace in sorted(_with_functions(namespaces, reading, scope)):
-            found = read_functions(admin, namespace)
-            if found.problem:
-                reading.unread_functions[namespace] = found.problem
-            _add(reading, found.objects)
-            reading.unreadable_functions |= found.unread
+        for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
+            found, unread = read_functions(admin, kind, namespace)
+            _add(reading, found)
+            reading.unread_functions |= unread
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
@@ -143,7 +139,6 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unread=reading.unread,
         undeclarable=reading.undeclarable,
         unread_functions=reading.unread_functions,
-        unreadable_functions=reading.unreadable_functions,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -226,15 +221,16 @@ def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
 
 def _with_functions(
     namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
-) -> Iterator[NamespaceName]:
-    """Namespaces whose functions and connectors are read: those of the scope, and those in which our ledgers list some. An import reads
-    all, where a worker answers.
+) -> Iterator[tuple[NamespaceName, FunctionKind]]:
+    """Kinds of functions and connectors that are read, by namespace: those of the scope, and those of which our ledgers
+    list some. An import reads all, where a worker answers.
     """
     for namespace in namespaces:
         ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
-        owned = any(is_function(address) for entry in ours for address in entry.owned)
-        if namespace in scope.functions or owned or scope.everything:
-            yield namespace
+        owned = {address.partition(".")[0] for entry in ours for address in entry.owned}
+        for kind in FUNCTION_KINDS:
+            if (namespace, kind) in scope.functions or kind in owned or scope.everything:
+                yield namespace, kind
 
 
 def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:

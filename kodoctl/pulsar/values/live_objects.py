@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function, namespace_of_address
+from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
@@ -166,8 +166,8 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
-    unread_functions: Mapping[NamespaceName, str] = field(default_factory=dict)  # why they could not be listed there
-    unreadable_functions: Mapping[Address, str] = field(default_factory=dict)  # why these could not be read
+    # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
+    unread_functions: Mapping[Address, str] = field(default_factory=dict)
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
@@ -192,8 +192,12 @@ class Live:
 
     def why_unread(self, function: Address) -> str | None:
         """The reason why a function or connector could not be read; None if it could be, or does not exist."""
-        found = self.unreadable_functions.get(function)
-        return self.unread_functions.get(namespace_of_address(function)) if found is None else found
+        return self.unread_functions.get(function, self.unread_functions.get(function.rpartition("/")[0]))
+
+    def unread_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
+        """The entries of `unread_functions` of one namespace."""
+        own = f"{namespace}/"
+        return {one: why for one, why in self.unread_functions.items() if f"{one.partition('.')[2]}/".startswith(own)}
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""

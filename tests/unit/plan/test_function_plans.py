@@ -183,7 +183,7 @@ def test_a_namespace_with_functions_of_others_stays() -> None:
     for live_side, goes in ((side, True), (changed(side, theirs), False)):
         changes = with_namespaces(diff(nothing, live_side), nothing.names, live_side).changes
         assert (space in {change.address for change in changes if isinstance(change, Delete)}) == goes
-    unread = replace(side, unread_functions={HERE: "no answer"})
+    unread = replace(side, unread_functions={f"function.{HERE}": "no answer"})
     changes = with_namespaces(diff(nothing, unread), nothing.names, unread).changes
     assert space not in {change.address for change in changes if isinstance(change, Delete)}
 
@@ -191,7 +191,7 @@ def test_a_namespace_with_functions_of_others_stays() -> None:
 def test_a_plan_is_carried_out_only_where_functions_can_be_read_and_are_ours() -> None:
     side = there(declared())
     plan = planned(declared(", parallelism: 2"), side)
-    (finding,) = unknown_objects(plan, replace(side, unread_functions={HERE: "no answer"}))
+    (finding,) = unknown_objects(plan, replace(side, unread_functions={f"function.{HERE}": "no answer"}))
     assert (finding.code, finding.severity) == ("K451", Severity.ERROR)
     assert f"{ENRICH.address}: no answer" in finding.detail
     assert not list(unknown_objects(plan, side))
@@ -226,7 +226,9 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
     assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
-    assert "could not be read" in _undone(deleted, replace(gone, unread_functions={HERE: "no answer"}))[1][0]
+    assert (
+        "could not be read" in _undone(deleted, replace(gone, unread_functions={f"function.{HERE}": "no answer"}))[1][0]
+    )
 
 
 def test_edits_and_drift_are_told_apart() -> None:
@@ -251,9 +253,7 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
     left_out = dict(import_namespace(live(objects, {}), HERE, "trade").left_out)
     assert "--adopt" in left_out[ENRICH.address]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
-    unread = replace(live(objects[:2], {}), unread_functions={HERE: "no right"})
-    assert dict(import_namespace(unread, HERE, "trade").left_out) == {
-        f"namespace.{HERE} functions": "they cannot be read: no right"
-    }
+    unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {f"function.{HERE}": "it cannot be read: no right"}
     ours = there(declared())
     assert ENRICH.address not in dict(import_namespace(ours, HERE, "other").left_out)

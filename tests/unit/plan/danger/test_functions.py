@@ -54,13 +54,13 @@ def test_a_deletion_with_a_stake_needs_its_address() -> None:
 
 @pytest.mark.parametrize(("why", "says"), [(NO_WORKER, "functionsWorkerEnabled=true"), ("403", "403")])
 def test_functions_that_nobody_read_are_left_alone(why: str, says: str) -> None:
-    fresh = replace(empty(), unread_functions={HERE: why})
+    fresh = replace(empty(), unread_functions={f"function.{HERE}": why})
     plan = planned(declared(), fresh)
     (finding,) = (one for one in plan.findings if one.code == "K451")
     assert finding.severity is Severity.WARNING
     assert says in finding.detail
     assert ENRICH.address not in {change.address for change in plan.changes}
-    gone = changed(replace(there(declared()), unread_functions={HERE: why}), without=[ENRICH.address])
+    gone = changed(replace(there(declared()), unread_functions={f"function.{HERE}": why}), without=[ENRICH.address])
     plan = planned(wanted(PLAIN), gone)
     assert "K451" in {one.code for one in plan.findings}
     assert plan.empty, "it may be there"
@@ -78,12 +78,12 @@ def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity
 
 
 def test_functions_of_nobody_matter_to_nobody() -> None:
-    live = replace(applied(wanted(PLAIN)), unread_functions={HERE: NO_WORKER})
+    live = replace(applied(wanted(PLAIN)), unread_functions={f"function.{HERE}": NO_WORKER})
     assert not planned(wanted(PLAIN), live).findings
 
 
 def test_a_destroy_needs_to_see_them() -> None:
-    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    live = replace(there(declared()), unread_functions={f"function.{HERE}": NO_WORKER})
     nothing = replace(wanted(topology("{}", name="other")), expansions=(), objects={}, destroyed=frozenset({"trade"}))
     (finding,) = (one for one in planned(nothing, live).findings if one.code == "K451")
     assert finding.severity is Severity.ERROR
@@ -91,7 +91,7 @@ def test_a_destroy_needs_to_see_them() -> None:
 
 
 def test_a_topology_of_another_name_needs_to_see_them() -> None:
-    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    live = replace(there(declared()), unread_functions={f"function.{HERE}": NO_WORKER})
     (finding,) = (
         one
         for one in planned(wanted(topology("{}", "formerly: trade\n", name="shop")), live).findings

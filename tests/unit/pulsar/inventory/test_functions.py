@@ -48,7 +48,11 @@ def sent(function: FunctionResource, options: dict[str, Any], before: FunctionRe
 
 def test_what_is_shown_is_what_was_sent() -> None:
     found = parse(
-        "function", HERE, "enrich", SHOWN, {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]}
+        "function",
+        HERE,
+        "enrich",
+        SHOWN,
+        {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]},
     )
     assert found.marker == "trade"
     assert isinstance(found.resource, FunctionResource)
@@ -60,7 +64,9 @@ def test_what_is_shown_is_what_was_sent() -> None:
 
 def test_a_bare_function_of_others() -> None:
     spec = {"topic": {}, "persistent://a/b/.*": {}, "non-persistent://a/b/c": {}}
-    found = parse("function", HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None)
+    found = parse(
+        "function", HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None
+    )
     one = found.resource
     assert isinstance(one, FunctionResource)
     assert (one.package, one.subscription, one.guarantees, one.start) == ("", "acme/ns/x", "NEW", "latest")
@@ -86,8 +92,6 @@ class Worker:
         self.answers = answers
 
     def call(self, method: str, path: str, **_: Any) -> Reply:
-        if not path.startswith("v3/functions"):
-            return Reply(method, path, 200, [])
         answer = self.answers.get(path.removeprefix("v3/functions/acme/ns").strip("/").replace("/", "_") or "all", 404)
         reason = "Pulsar Function Worker is not enabled, probably" if answer == 409 else "no"
         return (
@@ -104,10 +108,10 @@ class Worker:
     ],
 )
 def test_functions_are_unknown_if_they_cannot_be_listed(answers: dict[str, Any], why: str) -> None:
-    found = read_functions(cast("Admin", Worker(**answers)), HERE)
-    assert not found.objects
-    assert why in found.problem
-    assert "\n" not in found.problem
+    found, unread = read_functions(cast("Admin", Worker(**answers)), "function", HERE)
+    assert (found, unread.keys()) == ([], {"function.acme/ns"})
+    assert why in unread["function.acme/ns"]
+    assert "\n" not in unread["function.acme/ns"]
 
 
 @pytest.mark.parametrize(
@@ -115,17 +119,17 @@ def test_functions_are_unknown_if_they_cannot_be_listed(answers: dict[str, Any],
 )
 def test_a_function_that_cannot_be_read_leaves_the_others_known(answer: Any, why: str) -> None:
     worker = Worker(all=["enrich", "closed"], enrich=SHOWN, closed=answer)
-    found = read_functions(cast("Admin", worker), HERE)
-    assert [one.resource.address for one in found.objects] == [ENRICH.address]
-    assert found.unread.keys() == {"function.acme/ns/closed"}
-    assert why in found.unread["function.acme/ns/closed"]
-    assert "\n" not in found.unread["function.acme/ns/closed"]
+    found, unread = read_functions(cast("Admin", worker), "function", HERE)
+    assert [one.resource.address for one in found] == [ENRICH.address]
+    assert unread.keys() == {"function.acme/ns/closed"}
+    assert why in unread["function.acme/ns/closed"]
+    assert "\n" not in unread["function.acme/ns/closed"]
 
 
 @pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
 def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
     worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
-    [found] = read_functions(worker, HERE).objects
+    [found], _ = read_functions(worker, "function", HERE)
     assert isinstance(found, LiveObject)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.running == (None if status == 500 else 1)

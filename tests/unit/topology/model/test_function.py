@@ -14,7 +14,17 @@ SECRET = "an address with a user, password or token does not belong into the fil
 
 
 @pytest.mark.parametrize(
-    "package", ["builtin://x", "function://a/b/c@1", "sink://a/b/c@1", "source://a/b/c@1", "http://h/x.jar?keyboard=a", "http://h/x.jar", "https://h/x@2.jar", "file:///x"]
+    "package",
+    [
+        "builtin://x",
+        "function://a/b/c@1",
+        "sink://a/b/c@1",
+        "source://a/b/c@1",
+        "http://h/x.jar?keyboard=a",
+        "http://h/x.jar",
+        "https://h/x@2.jar",
+        "file:///x",
+    ],
 )
 def test_addresses_of_packages(package: str) -> None:
     assert Function.model_validate({"package": package, "inputs": ["orders"]}).package == package
