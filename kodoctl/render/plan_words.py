@@ -128,7 +128,7 @@ def not_compared(document: PlanDocument) -> str:
     """Text about the objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
-    kinds = ", ".join(many(count, kind) for kind, count in document["part"]["left_out"].items())
+    kinds = ", ".join(many(count, kind.replace("_", " ")) for kind, count in document["part"]["left_out"].items())
     if not kinds:
         return "Nothing is left out: these flags name all there is."
     return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."

@@ -172,7 +172,10 @@ def test_an_undo_and_a_destroy_take_them_away(functions: Workspace) -> None:
     functions.apply()
     declare(functions, keep(), tick())
     functions.apply()
-    allowed = [f"--allow-destroy={kind}.{functions.namespace}/{name}" for kind, name in (("sink", "keep"), ("io_source", "tick"))]
+    allowed = [
+        f"--allow-destroy={kind}.{functions.namespace}/{name}"
+        for kind, name in (("sink", "keep"), ("io_source", "tick"))
+    ]
     functions.run("undo", "last", functions.namespace, "--auto-approve", *allowed)
     assert call(functions, "sinks", "GET", "") == call(functions, "sources", "GET", "") == []
     functions.apply()

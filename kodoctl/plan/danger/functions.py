@@ -5,18 +5,21 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
+from kodoctl.plan.changes import Change, Delete
+from kodoctl.plan.field_diff import UNCHANGEABLE
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
+from kodoctl.topology.resources import FunctionResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.resources import Address, FunctionResource
+    from kodoctl.topology.resources import Address
 
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
 STOPPED: Final = "a function or connector that does not run"
@@ -61,6 +64,28 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                     yield note("K452", STOPPED, detail, wanted.where)
             case _:
                 pass
+
+
+def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each function or sink whose deletion takes a subscription along that the files declare
+    for workers, or that another declared function or sink reads by.
+    """
+    readers = dict.fromkeys(desired.objects, "workers")
+    for address, wanted in desired.objects.items():
+        if isinstance(wanted.resource, FunctionResource):
+            readers |= dict.fromkeys(wanted.resource.subscriptions, address)
+    for change in changes:
+        if not isinstance(change, Delete) or not isinstance(function := change.before, FunctionResource):
+            continue
+        facts = live.objects[change.address].facts
+        taken = sorted(readers.keys() & set(function.subscriptions))
+        if isinstance(facts, FunctionFacts) and facts.cleans_up and taken:
+            detail = (
+                f"{change.address}: Pulsar deletes {taken[0]} with it, which the files declare for {readers[taken[0]]}:"
+                " name another subscription there; or declare it when this deletion is applied"
+            )
+            where = desired.objects.get(readers[taken[0]], desired.objects.get(taken[0]))
+            yield error("K450", UNCHANGEABLE, detail, where.where if where else None)
 
 
 def _is_in(address: Address, place: Address) -> bool:

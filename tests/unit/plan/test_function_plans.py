@@ -175,6 +175,59 @@ def test_a_part_of_a_plan_takes_its_topics_along() -> None:
     assert {("create", "topic.orders"), ("create", "topic.shipments"), ("create", ENRICH.address)} <= said(plan.changes)
 
 
+def test_a_part_that_deletes_a_topic_deletes_its_function_first() -> None:
+    side = there(declared())
+    only = wanted(topology("{shipments: {}}"))
+    plan = planned_part(only, side, "topic.persistent://acme/ns/orders")
+    assert said(plan.changes) == {("delete", "topic.orders"), ("delete", ENRICH.address)}
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "reader"),
+    [
+        ("{orders: {subscriptions: {s: {states: [], dead_letter: false}}}, shipments: {}}", "", "workers"),
+        (TOPICS, "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: s}}\n", "sink.acme/ns/other"),
+        (TOPICS, "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: t}}\n", None),
+    ],
+)
+def test_a_subscription_that_others_get_is_not_deleted_with_its_function(
+    topics: str, more: str, reader: str | None
+) -> None:
+    side = there(declared(", subscription: s"), subscription="s")
+    findings = [one for one in planned(wanted(topology(topics, more)), side).findings if one.code == "K450"]
+    assert [f"declare for {reader}:" in one.detail for one in findings] == ([True] if reader else [])
+    kept = changed(side, LiveObject(replace(ENRICH, subscription="s"), "trade", replace(RUNNING, cleans_up=False)))
+    assert not [one for one in planned(wanted(topology(topics, more)), kept).findings if one.code == "K450"]
+
+
+def test_connectors_are_planned_as_functions_are() -> None:
+    keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders], retries: 2, redelivery_delay: 1s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders}}\n"
+    file = wanted(topology(TOPICS, keys))
+    plan = planned(file, empty())
+    assert {("create", "sink.acme/ns/keep"), ("create", "io_source.acme/ns/tick")} <= said(plan.changes)
+    for change in plan.changes:
+        assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
+    side = applied(file)
+    facts = {"sink.acme/ns/keep": RUNNING, "io_source.acme/ns/tick": FunctionFacts(1, 1, cleans_up=False)}
+    side = changed(side, *(replace(side.objects[address], facts=one) for address, one in facts.items()))
+    assert planned(file, side).empty
+    assert said(planned(wanted(PLAIN), side).changes) == {("delete", address) for address in facts}
+    other = wanted(topology(TOPICS, keys.replace("retries: 2", "retries: 3, dead_letter_topic: shipments")))
+    (finding,) = planned(other, side).findings
+    assert "`retries` 2, the file says 3" in finding.detail
+    assert "`dead_letter_topic` none, the file says persistent://acme/ns/shipments" in finding.detail
+    assert "one of another name" in finding.detail
+
+
+def test_secrets_are_compared_where_the_file_names_them() -> None:
+    reference = {"password": {"path": "p", "key": "k"}}
+    named = declared(", secrets: {password: {path: p, key: k}}")
+    (change,) = planned(named, there(declared())).changes
+    assert isinstance(change, Update)
+    assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
+    assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+
+
 def test_a_namespace_with_functions_of_others_stays() -> None:
     nothing = replace(declared(), expansions=(), objects={}, destroyed=frozenset({"trade"}))
     side = there(declared())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -157,6 +158,64 @@ def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
     assert form.keys() == {"functionConfig"}
     assert form["functionConfig"]["jar"] == "builtin://x"
     assert "resources" not in form["functionConfig"]
+
+
+SINK = FunctionResource(
+    HERE, "keep", "builtin://keep", "java", ENRICH.inputs, "s", kind="sink", class_name="a.Keep", config='{"a":1}',
+    cpu=1.0, memory=2, disk=3, secrets='{"plain":null,"shown":{"key":"k","path":"p"}}', retries=2,
+    dead_letter_topic="persistent://acme/ns/failed", redelivery_delay=1000,
+)  # fmt: skip
+SHOWN_SINK = {
+    "className": "a.Keep",
+    "inputSpecs": SHOWN["inputSpecs"],
+    "processingGuarantees": "ATLEAST_ONCE",
+    "configs": {"a": 1.0},
+    "secrets": {"shown": {"path": "p", "key": "k"}, "plain": "hunter2"},
+    "sourceSubscriptionName": "s",
+    "sourceSubscriptionPosition": "Earliest",
+    "parallelism": 1,
+    "resources": {"cpu": 1.0, "ram": 2, "disk": 3},
+    "maxMessageRetries": 2,
+    "deadLetterTopic": "acme/ns/failed",
+    "negativeAckRedeliveryDelayMs": 1000,
+    "customRuntimeOptions": '{"kodoctl-package": "builtin://keep"}',
+}
+SOURCE = FunctionResource(
+    HERE, "tick", "file:///x", "java", frozenset(), "", kind="io_source", output="persistent://acme/ns/c"
+)
+
+
+def test_a_sink_is_shown_without_its_secrets() -> None:
+    found = parse("sink", HERE, "keep", SHOWN_SINK, None)
+    assert (found.resource, found.facts) == (SINK, FunctionFacts())
+    bare = parse(
+        "sink", HERE, "keep", {**SHOWN_SINK, "deadLetterTopic": None, "maxMessageRetries": None}, None
+    ).resource
+    assert isinstance(bare, FunctionResource)
+    assert (bare.retries, bare.dead_letter_topic) == (None, None)
+
+
+def test_a_sink_has_its_retries_when_it_is_created() -> None:
+    config = sent(SINK, {}, None)["sinkConfig"]
+    assert config["archive"] == SINK.package
+    assert config["secrets"] == {"shown": {"path": "p", "key": "k"}, "plain": None}
+    assert (config["sourceSubscriptionName"], config["sourceSubscriptionPosition"]) == ("s", "Earliest")
+    assert (config["maxMessageRetries"], config["negativeAckRedeliveryDelayMs"]) == (2, 1000)
+    assert config["deadLetterTopic"] == "persistent://acme/ns/failed"
+    assert not {"runtime", "output"} & config.keys()
+    update = sent(SINK, {}, SINK)["sinkConfig"]
+    assert not {"inputs", "sourceSubscriptionName", "maxMessageRetries", "deadLetterTopic"} & update.keys()
+
+
+def test_an_io_source_has_no_subscription() -> None:
+    shown = {"topicName": "acme/ns/c", "processingGuarantees": "ATLEAST_ONCE", "configs": {}}
+    found = parse("io_source", HERE, "tick", shown, None)
+    assert found.resource == replace(SOURCE, package="", secrets="{}", start="latest")
+    assert found.facts == FunctionFacts(cleans_up=False)
+    form = sent(SOURCE, {}, None)
+    assert form["url"] == "file:///x"
+    assert form["sourceConfig"]["topicName"] == "persistent://acme/ns/c"
+    assert not {"inputs", "", "maxMessageRetries"} & form["sourceConfig"].keys()
 
 
 @pytest.mark.parametrize(
