@@ -133,8 +133,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
     """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
     (`force` is never sent), if it has functions or connectors, which Pulsar would leave without their namespace, or if
-    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other owners may
-    have the same name by now.
+    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other
+    owners may have the same name by now.
     """
     path = namespace_path(name)
 

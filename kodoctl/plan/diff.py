@@ -339,8 +339,8 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Pulsar tenants are
-    never deleted.
+    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Pulsar tenants
+    are never deleted.
     """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}

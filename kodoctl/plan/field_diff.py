@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
-UNCHANGEABLE: Final = "a change that no function or connector can take"
 _JSON_TEXTS: Final = frozenset({"config", "secrets"})  # fields of a function that are texts of JSON
 _MOVE: Final = """:
   1. declare a topic with another name and the same subscriptions, and apply
@@ -223,7 +222,7 @@ def _unchangeable(
     if wrong:
         way = "write the live values, or declare one of another name and take this one out of the file"
         detail = f"{after.address}: {'; '.join(wrong)}: {way}"
-        yield error("K450", UNCHANGEABLE, detail, wanted.where)
+        yield error("K450", "a change that no function or connector can take", detail, wanted.where)
 
 
 def _delay(sink: FunctionResource) -> Duration | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.plan.changes import Change, Delete
-from kodoctl.plan.field_diff import UNCHANGEABLE
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
 from kodoctl.topology.resources import FunctionResource
@@ -22,14 +21,15 @@ if TYPE_CHECKING:
     from kodoctl.topology.resources import Address
 
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
+UNCHANGEABLE: Final = "a change that no function or connector can take"
 STOPPED: Final = "a function or connector that does not run"
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """Yields a finding (K451) for each kind of functions or connectors of these files or topologies that could not be
-    listed in a namespace, and for each of them that could not be read: a warning, because the rest can be carried out; an error for
-    a destroy, which would leave them running, and for a topology that was renamed, because their markers would still
-    have its earlier name.
+    listed in a namespace, and for each of them that could not be read: a warning, because the rest can be carried out;
+    an error for a destroy, which would leave them running, and for a topology that was renamed, because their markers
+    would still have its earlier name.
     """
     for place, why in sorted(live.unread_functions.items()):
         where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
@@ -50,8 +50,8 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 
 def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K452) for each declared function or connector with fewer running instances than it has: a warning if the
-    worker names an error, else a note, because somebody may have stopped it.
+    """Yields a finding (K452) for each declared function or connector with fewer running instances than it has: a
+    warning if the worker names an error, else a note, because somebody may have stopped it.
     """
     for address, wanted in sorted(desired.objects.items()):
         found = live.objects.get(address)
@@ -94,8 +94,8 @@ def _is_in(address: Address, place: Address) -> bool:
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
-    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running instances; []
-    for none. `now`: ms since the epoch.
+    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running
+    instances; [] for none. `now`: ms since the epoch.
     """
     stake = []
     if facts.cleans_up and found.unread:

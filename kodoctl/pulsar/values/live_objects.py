@@ -50,8 +50,8 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
-    """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had a
-    reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
+    """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had
+    a reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
     """
 
     plugin: str = "pgoutput"
@@ -64,8 +64,8 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationFacts:
-    """Owner of a publication in its database. `owned`: our role is, or belongs to, the role that owns it; `foreign`: its
-    marker names a topology of another namespace or cluster.
+    """Owner of a publication in its database. `owned`: our role is, or belongs to, the role that owns it; `foreign`:
+    its marker names a topology of another namespace or cluster.
     """
 
     owned: bool = True
@@ -111,9 +111,9 @@ class DatabaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """Instances of a function or connector. `instances`, `running`: their numbers, None if the worker did not answer; `error`: of one
-    that does not run, "" for none; `cleans_up`: its subscription is deleted with it; `has_foreign_options`: its runtime
-    options are a text of a form that leaves no room for a marker.
+    """Instances of a function or connector. `instances`, `running`: their numbers, None if the worker did not answer;
+    `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
+    `has_foreign_options`: its runtime options are a text of a form that leaves no room for a marker.
     """
 
     instances: int | None = None
