@@ -186,6 +186,27 @@ def test_an_undo_and_a_destroy_take_them_away(functions: Workspace) -> None:
     assert functions.dump()
 
 
+def test_a_package_of_the_cluster_has_to_exist(functions: Workspace) -> None:
+    broker = functions.broker
+    assert isinstance(broker, FunctionBroker)
+    declare(functions)
+    functions.apply()
+    name = f"{functions.namespace}/keep"
+    entry = f"package: 'sink://{name}@1', class: Keep, inputs: [orders], config: {{file: '$file'}}"
+    declare(functions, f"keep: {{{entry}}}, other: {{package: 'builtin://nowhere', inputs: [orders]}}")
+    refused = " ".join(functions.plan(code=4).out.split())
+    assert f"the cluster has no sink://{name}@1" in refused
+    assert "the worker has no builtin://nowhere; it has" in refused
+    assert refused.count("[K453]") == 2
+    broker.upload_package(f"sink/{name}/1")
+    declare(functions, f"keep: {{{entry}}}")
+    functions.apply()
+    functions.assert_settled()
+    running(functions, "sinks", "keep", 1)
+    left_out = " ".join(functions.run("import", functions.namespace).text.split())
+    assert f"package.sink://{name}" in left_out
+
+
 def test_an_import_names_sinks_and_sources(functions: Workspace) -> None:
     functions.admin("PUT", f"namespaces/{functions.namespace}")
     functions.make_topic("orders")

@@ -94,6 +94,13 @@ class FunctionBroker(Broker):
         url = f"{self.admin_url}/admin/v3/{kind}/{path}"
         return requests.request(method, url, files=files or None, timeout=60)
 
+    def upload_package(self, path: str) -> None:
+        """Makes the jar a package of the cluster; `path`: TYPE/TENANT/NAMESPACE/NAME/VERSION."""
+        content = Path(self.package.removeprefix("file://")).read_bytes()
+        metadata = (None, '{"description": "test"}', "application/json")
+        url = f"{self.admin_url}/admin/v3/packages/{path}"
+        requests.post(url, files={"metadata": metadata, "file": ("x.jar", content)}, timeout=60).raise_for_status()
+
 
 def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) -> list[str]:
     """The command that starts it in `folder`; writes its configuration there."""

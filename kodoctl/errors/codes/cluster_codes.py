@@ -87,6 +87,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Start a function worker (`functionsWorkerEnabled=true`), or get the right to read; until then none of them is changed."),
         "K452": Code("a function or connector that does not run",
                      "Look at the error that it names and at the worker's log; start it (`pulsar-admin functions start`, or `sinks`, `sources`) if somebody stopped it."),
+        "K453": Code("a package that does not exist",
+                     "Upload it (`pulsar-admin packages upload`), install the connector on the workers, or correct the name."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Findings about functions and connectors that could not be read (K451) or do not run (K452), and the loss by deleting
-one.
+"""Findings about functions and connectors that could not be read (K451), do not run (K452) or have no package (K453), and
+the loss by deleting one.
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                     yield note("K452", STOPPED, detail, wanted.where)
             case _:
                 pass
+
+
+def missing_packages(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields an error (K453) for each declared function or connector whose package the cluster does not have."""
+    for address, why in sorted(live.missing_packages.items()):
+        if address in desired.objects:
+            yield error("K453", "a package that does not exist", f"{address}: {why}", desired.objects[address].where)
 
 
 def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:

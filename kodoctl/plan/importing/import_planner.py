@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 
+_PACKAGES: Final = ("package.function", "package.sink", "package.source")
 _PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a look
 
 
@@ -130,7 +131,7 @@ def _difference(topic: TopicResource, field: PolicyChange | FieldChange) -> str:
 
 
 def _undeclarable(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    kinds = ("topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent")
+    kinds = ("topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent", *_PACKAGES)
     inside = (f"namespace.{namespace} ", *(f"{kind}://{namespace}/" for kind in kinds))
     return {name: reason for name, reason in live.undeclarable.items() if name.startswith(inside)}
 

@@ -214,6 +214,13 @@ def functions_path(kind: FunctionKind, namespace: NamespaceName, name: str = "")
     return f"{VERSION_3}{_FUNCTION_PATHS[kind]}/{namespace}{name and f'/{path_part(name)}'}"
 
 
+def packages_path(kind: str, name: str) -> str:
+    """Path below `/admin/` of the packages of a type in a namespace, or of a package. `name`: TENANT/NAMESPACE, or
+    TENANT/NAMESPACE/NAME.
+    """
+    return f"{VERSION_3}packages/{kind}/{quote(name)}"
+
+
 def schema_path(topic: TopicName) -> str:
     """Path of the schemas of a topic below `/admin/v2/`; its local name is percent-encoded once."""
     return f"schemas/{topic.namespace}/{path_part(topic.local)}"

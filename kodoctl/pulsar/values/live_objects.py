@@ -168,6 +168,7 @@ class Live:
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
     # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
     unread_functions: Mapping[Address, str] = field(default_factory=dict)
+    missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 

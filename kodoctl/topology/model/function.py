@@ -19,7 +19,7 @@ from kodoctl.topology.model.field_types import (
     wrong_value,
 )
 
-_PACKAGE: Final = "^(builtin|function|sink|source|https?|file)://.+$"
+_PACKAGE: Final = "^(builtin://.+|(function|sink|source)://[^/@]+/[^/@]+/[^/@]+(@[^/@]+)?|(https?|file)://.+)$"
 _PACKAGE_WORDS: Final = (
     "Should be builtin://NAME, a package of the cluster such as sink://TENANT/NAMESPACE/NAME@VERSION, or an http, https"
     " or file URL."

@@ -77,6 +77,12 @@ def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity
     assert all(facts.error in one.detail for one in plan.findings)
 
 
+def test_a_missing_package_is_an_error_for_the_files_that_name_it() -> None:
+    live = replace(empty(), missing_packages={ENRICH.address: "the cluster has no x", "sink.acme/ns/other": "none"})
+    (finding,) = (one for one in planned(declared(), live).findings if one.code == "K453")
+    assert (finding.severity, finding.detail) == (Severity.ERROR, f"{ENRICH.address}: the cluster has no x")
+
+
 def test_functions_of_nobody_matter_to_nobody() -> None:
     live = replace(applied(wanted(PLAIN)), unread_functions={f"function.{HERE}": NO_WORKER})
     assert not planned(wanted(PLAIN), live).findings
