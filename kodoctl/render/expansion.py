@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from kodoctl.text.formatting import many
-from kodoctl.topology.resources import FUNCTION_KINDS
+from kodoctl.topology.resources import FUNCTION_KINDS, kind_label
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ def totals(document: Json) -> str:
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
-            parts.append(f"{many(len(found), kind.replace('_', ' '))}{inside}")
+            parts.append(f"{many(len(found), kind_label(kind))}{inside}")
     return f"{', '.join(parts)}." if parts else "Nothing."
 
 
@@ -126,7 +126,7 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
         )
     for entry in mine:
         if entry["kind"] in FUNCTION_KINDS:
-            yield f"{entry['kind'].replace('_', ' ')} {entry['name']}", [_function_branch(entry, width)]
+            yield f"{kind_label(entry['kind'])} {entry['name']}", [_function_branch(entry, width)]
     topics = list(_topics(document, mine))
     for ground, description in topology["topics"].items():
         family = [topic for topic in topics if topic.entry["ground"] == ground]

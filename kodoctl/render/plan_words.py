@@ -10,6 +10,7 @@ from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
 from kodoctl.topology.names import WAITING_STATES
+from kodoctl.topology.resources import kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, RemedyRow
@@ -128,7 +129,7 @@ def not_compared(document: PlanDocument) -> str:
     """Text about the objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
-    kinds = ", ".join(many(count, kind.replace("_", " ")) for kind, count in document["part"]["left_out"].items())
+    kinds = ", ".join(many(count, kind_label(kind)) for kind, count in document["part"]["left_out"].items())
     if not kinds:
         return "Nothing is left out: these flags name all there is."
     return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."

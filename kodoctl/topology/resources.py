@@ -241,6 +241,11 @@ def database_of(address: Address) -> tuple[str, str] | None:
     return (parts[2], parts[3]) if kind in ("publication", "slot") and len(parts) == 4 else None
 
 
+def kind_label(kind: str) -> str:
+    """The kind of a resource in messages."""
+    return "IO source" if kind == "io_source" else kind
+
+
 def is_function(address: Address) -> bool:
     """True for the address of a function, a sink or an IO source."""
     return address.partition(".")[0] in FUNCTION_KINDS

@@ -96,10 +96,11 @@ class FunctionBroker(Broker):
 
     def upload_package(self, path: str) -> None:
         """Makes the jar a package of the cluster; `path`: TYPE/TENANT/NAMESPACE/NAME/VERSION."""
-        content = Path(self.package.removeprefix("file://")).read_bytes()
-        metadata = (None, '{"description": "test"}', "application/json")
-        url = f"{self.admin_url}/admin/v3/packages/{path}"
-        requests.post(url, files={"metadata": metadata, "file": ("x.jar", content)}, timeout=60).raise_for_status()
+        parts = {
+            "metadata": (None, b'{"description": "test"}', "application/json"),
+            "file": ("x.jar", Path(self.package.removeprefix("file://")).read_bytes(), "application/java-archive"),
+        }
+        requests.post(f"{self.admin_url}/admin/v3/packages/{path}", files=parts, timeout=60).raise_for_status()
 
 
 def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) -> list[str]:

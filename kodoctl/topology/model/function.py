@@ -89,6 +89,13 @@ class FunctionNeeds(FileModel):
     """Disk of one instance."""
 
 
+def _reference(raw: Any) -> Any:
+    """The value, if it is no text: that might be the secret, and the error does not repeat it then."""
+    if not isinstance(raw, dict):
+        raise wrong_value("should name the place of the secret, such as {path: warehouse, key: password}")
+    return raw
+
+
 class SecretReference(FileModel):
     """The place of a secret, which the worker's secrets provider reads: never the secret."""
 
@@ -111,7 +118,9 @@ class _WorkerCode(FileModel):
         default_factory=dict, examples=[{"currency": "EUR"}]
     )
     """Settings that its code reads. No secrets: Pulsar shows them to everybody who may read the function."""
-    secrets: dict[Text, SecretReference] | None = optional_like({"password": {"path": "warehouse", "key": "password"}})
+    secrets: dict[Text, Annotated[SecretReference, BeforeValidator(_reference)]] | None = optional_like(
+        {"password": {"path": "warehouse", "key": "password"}}
+    )
     """Secrets that its code reads, by name, as references for the worker's secrets provider; left out: as they are."""
     resources: FunctionNeeds | None = optional_like({"cpu": 0.5, "memory": "512MiB"})
     """Limits of one instance; left out: as they are, at first the worker's defaults."""

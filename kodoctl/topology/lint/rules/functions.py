@@ -15,7 +15,7 @@ from kodoctl.topology.function_expansion import declared_functions
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.function import Function, Sink
 from kodoctl.topology.names import InvalidNameError, TopicName, why_not_pulsar_name
-from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, FunctionResource
+from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -43,7 +43,7 @@ class _Declared:
     @property
     def label(self) -> str:
         """Its kind and name in messages."""
-        return f"{self.resource.kind} {self.resource.name!r}"
+        return f"{kind_label(self.resource.kind)} {self.resource.name!r}"
 
 
 def _functions(scope: LintScope) -> Iterator[_Declared]:
@@ -105,7 +105,7 @@ def _shared_with_workers(one: _Declared, spec: Function | Sink, scope: LintScope
         if (ground is not None and spec.subscription in ground.subscriptions) or any(
             declared in other.resources for other in scope.expansions
         ):
-            detail = f"workers read {target} by {spec.subscription!r}, and the {one.resource.kind} would take messages from them: name another one"
+            detail = f"workers read {target} by {spec.subscription!r}, and the {kind_label(one.resource.kind)} would take messages from them: name another one"
             yield RuleMatch(one.where("subscription"), detail)
 
 
