@@ -196,7 +196,7 @@ def test_a_package_of_the_cluster_has_to_exist(functions: Workspace) -> None:
     declare(functions, f"keep: {{{entry}}}, other: {{package: 'builtin://nowhere', inputs: [orders]}}")
     refused = " ".join(functions.plan(code=4).out.split())
     assert f"the cluster has no sink://{name}@1" in refused
-    assert "the worker has no builtin://nowhere; it has" in refused
+    assert "the worker has no builtin://nowhere; it has keep" in refused
     assert refused.count("[K453]") == 2
     broker.upload_package(f"sink/{name}/1")
     declare(functions, f"keep: {{{entry}}}")
@@ -205,6 +205,26 @@ def test_a_package_of_the_cluster_has_to_exist(functions: Workspace) -> None:
     running(functions, "sinks", "keep", 1)
     left_out = " ".join(functions.run("import", functions.namespace).text.split())
     assert f"package.sink://{name}" in left_out
+
+
+def test_a_builtin_sink_of_others_is_adopted_as_it_is(functions: Workspace) -> None:
+    declare(functions)
+    functions.apply()
+    config = {
+        "archive": "builtin://keep",
+        "inputs": [functions.full("orders")],
+        "configs": {"file": str(functions.folder / "kept.txt")},
+    }
+    call(functions, "sinks", "POST", "keep", config=json.dumps({**config, "sourceSubscriptionPosition": "Earliest"}))
+    assert "its package is builtin://keep" in " ".join(functions.run("import", functions.namespace).text.split())
+    entry = "package: 'builtin://keep', inputs: [orders], config: {file: '$file'}"
+    declare(functions, f"keep: {{{entry}}}")
+    functions.apply()
+    functions.assert_settled()
+    declare(functions, f"keep: {{{entry}, parallelism: 2}}")
+    functions.apply()
+    functions.assert_settled()
+    running(functions, "sinks", "keep", 2)
 
 
 def test_an_import_names_sinks_and_sources(functions: Workspace) -> None:

@@ -80,7 +80,7 @@ _FORMS = {"functions": "functionConfig", "sinks": "sinkConfig", "sources": "sour
 class FunctionBroker(Broker):
     """A broker with a function worker. `package`: URL of a jar with the classes `Echo`, a function that adds an
     exclamation mark, `Keep`, a sink that appends texts to the `file` of its settings and fails at "bad", and `Tick`, a
-    source of the `text` of its settings, five a second.
+    source of the `text` of its settings, five a second. The worker has `builtin://keep`, the sink.
     """
 
     package: str = ""
@@ -122,6 +122,7 @@ def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) 
         "pulsarServiceUrl": f"pulsar://127.0.0.1:{broker}",
         "pulsarWebServiceUrl": f"http://127.0.0.1:{admin}",
         "downloadDirectory": folder / "scratch/downloads",
+        "connectorsDirectory": folder / "connectors",
     }
     parts = java.arguments(found.feature, classpath, scratch=folder / "scratch", bookie_port=bookie)
     start = parts.index("-cp")
@@ -148,7 +149,13 @@ def _package(folder: Path) -> str:
         (folder / f"{name}.java").write_text(text, encoding="utf-8")
     libraries = ":".join(map(str, jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)))
     compiler = ["javac", "--release", "17", "-cp", libraries, *(f"{name}.java" for name in _CODE)]
-    for command in (compiler, ["jar", "cf", "echo.jar", *(f"{name}.class" for name in _CODE)]):
+    classes = [f"{name}.class" for name in _CODE]
+    service = folder / "META-INF/services/pulsar-io.yaml"
+    service.parent.mkdir(parents=True)
+    service.write_text("name: keep\ndescription: appends to a file\nsinkClass: Keep\n", encoding="utf-8")
+    (folder / "connectors").mkdir()
+    archive = ["jar", "cf", "connectors/keep.nar", *classes, "META-INF/services/pulsar-io.yaml"]
+    for command in (compiler, ["jar", "cf", "echo.jar", *classes], archive):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "echo.jar").as_uri()
 

@@ -193,8 +193,8 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar never
-    shows, except that of a builtin connector.
+    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows of
+    builtin connectors alone.
     """
     unread = live.unread_functions_in(namespace)
     found = {place: f"it cannot be read: {why}" for place, why in unread.items() if why != NO_WORKER}
@@ -204,7 +204,10 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
             continue
         if claim(address, one, live).owner is None:
             key = FUNCTION_KINDS[function.kind]
-            found[address] = f"Pulsar does not show its package: declare it under `{key}`, and --adopt it"
+            why = f"its package is {function.package}" if function.package else "Pulsar does not show its package"
+            found[address] = (
+                f"an import writes no functions and connectors; {why}: declare it under `{key}`, and --adopt it"
+            )
     return found
 
 

@@ -1,6 +1,6 @@
 """Reader of the functions and connectors of a namespace, and the form in which a function worker takes one.
 
-Pulsar gives functions no properties, and never shows their package. kodoctl therefore keeps its marker and the package
+Pulsar gives functions no properties, and shows no package but that of a builtin connector (`archive`). kodoctl therefore keeps its marker and the package
 that it wrote last in `customRuntimeOptions`, which code and worker do not read, and customizers on Kubernetes read as a
 JSON object whose other members they ignore. Sinks and sources of Pulsar IO are functions to the worker: the same, with
 some keys of their configuration named otherwise.
@@ -113,7 +113,7 @@ def parse(
         kind=kind,
         namespace=namespace,
         name=name,
-        package=str((options or {}).get(PACKAGE_PROPERTY, "")),
+        package=str(config.get("archive") or (options or {}).get(PACKAGE_PROPERTY, "")),
         runtime="java" if kind != "function" else str(config.get("runtime")).lower(),
         inputs=frozenset(_full(topic) for topic in config.get("inputSpecs") or {}),
         subscription=(config.get(words.subscription) or f"{namespace}/{name}") if words.subscription else "",

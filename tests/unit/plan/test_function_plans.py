@@ -302,9 +302,11 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
         LiveObject(TopicResource(orders, 1, {})),
         LiveObject(SubscriptionResource(orders, ENRICH.subscription)),
         LiveObject(ENRICH, None, RUNNING),
+        LiveObject(replace(ENRICH, name="theirs", package="", kind="sink", subscription="t"), None, RUNNING),
     ]
     left_out = dict(import_namespace(live(objects, {}), HERE, "trade").left_out)
-    assert "--adopt" in left_out[ENRICH.address]
+    assert "its package is builtin://enrich: declare it under `functions`, and --adopt it" in left_out[ENRICH.address]
+    assert "Pulsar does not show its package: declare it under `sinks`" in left_out["sink.acme/ns/theirs"]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
     unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
     assert dict(import_namespace(unread, HERE, "trade").left_out) == {f"function.{HERE}": "it cannot be read: no right"}

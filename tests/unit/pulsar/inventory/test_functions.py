@@ -195,6 +195,12 @@ def test_a_sink_is_shown_without_its_secrets() -> None:
     assert (bare.retries, bare.dead_letter_topic) == (None, None)
 
 
+def test_a_builtin_connector_shows_its_package() -> None:
+    found = parse("sink", HERE, "keep", {**SHOWN_SINK, "archive": "builtin://other"}, None).resource
+    assert isinstance(found, FunctionResource)
+    assert found.package == "builtin://other", "somebody replaced it since"
+
+
 def test_a_sink_has_its_retries_when_it_is_created() -> None:
     config = sent(SINK, {}, None)["sinkConfig"]
     assert config["archive"] == SINK.package
