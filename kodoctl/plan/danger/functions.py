@@ -12,7 +12,7 @@ from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.plan.changes import Change, Delete
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource
+from kodoctl.topology.resources import FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -37,14 +37,18 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
         owners = {entry.name for entry in ours if any(_is_in(address, place) for address in entry.owned)}
         if where is None and not owners:
             continue
+        kind, _, name = place.partition(".")
+        is_one = name.count("/") == 2
+        subject = place if is_one else f"{kind_label(kind)}s of {name}"
         if desired.destroyed:
-            detail = f"{place}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
+            detail = f"{subject}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
         elif earlier := sorted(owners - desired.names):
-            detail = f"{place}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
+            detail = f"{subject}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} apply: let it be reached and plan again", where)
         else:
-            detail = f"{place}: {why}; what is there is unknown, and left alone"
+            unknown = "how it is, is unknown, and it is" if is_one else "whether they exist is unknown, and they are"
+            detail = f"{subject}: {why}; {unknown} left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
             yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
 

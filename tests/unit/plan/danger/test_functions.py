@@ -13,7 +13,7 @@ from kodoctl.plan.danger.functions import deletion_stake
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from tests.samples.inventories import HERE, NOW, applied, changed, empty, planned, topology, wanted
-from tests.unit.plan.test_function_plans import ENRICH, PLAIN, declared, there
+from tests.unit.plan.test_function_plans import ENRICH, FUNCTION, PLAIN, TOPICS, declared, there
 
 STOPPED = FunctionFacts(1, 0)
 
@@ -75,6 +75,16 @@ def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity
     assert plan.empty
     assert [(one.code, one.severity) for one in plan.findings] == ([("K452", severity)] if severity else [])
     assert all(facts.error in one.detail for one in plan.findings)
+
+
+def test_one_that_nobody_could_read_is_left_alone_and_the_others_are_not() -> None:
+    side = replace(there(declared()), unread_functions={ENRICH.address: "no answer"})
+    more = "sinks: {keep: {package: 'builtin://keep', inputs: [orders]}}\n"
+    file = wanted(topology(TOPICS, f"functions: {{enrich: {{{FUNCTION}, parallelism: 2}}}}\n{more}"))
+    plan = planned(file, changed(side, without=[ENRICH.address]))
+    assert [change.address for change in plan.changes] == ["sink.acme/ns/keep"]
+    (finding,) = (one for one in plan.findings if one.code == "K451")
+    assert finding.detail == f"{ENRICH.address}: no answer; how it is, is unknown, and it is left alone"
 
 
 def test_a_missing_package_is_an_error_for_the_files_that_name_it() -> None:
