@@ -20,7 +20,7 @@ _BUILTINS: Final[dict[FunctionKind, str]] = {
 
 
 def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dict[Address, str]:
-    """Returns the functions and connectors whose package the cluster does not have, each with what is missing. A URL, and
+    """Returns the functions and connectors whose package the cluster does not have, each with a text about it. A URL, and
     a package of which the answer is not known, such as without the right, is not among them. Sends one request for each
     package of the cluster, and one for the builtin ones of each kind.
     """
