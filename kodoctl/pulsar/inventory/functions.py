@@ -2,8 +2,8 @@
 
 Pulsar gives functions no properties, and shows no package but that of a builtin connector (`archive`). kodoctl
 therefore keeps its marker and the package that it wrote last in `customRuntimeOptions`, which code and worker do not
-read, and customizers on Kubernetes read as a JSON object whose other members they ignore. Sinks and sources of Pulsar IO
-are functions to the worker: the same, with some keys of their configuration named otherwise.
+read, and customizers on Kubernetes read as a JSON object whose other members they ignore. Sinks and sources of Pulsar
+IO are functions to the worker: the same, with some keys of their configuration named otherwise.
 """
 
 from __future__ import annotations
