@@ -56,8 +56,8 @@ def function_resources(spec: Topology, namespace: NamespaceName) -> Iterator[Fun
                     dead_letter_topic=_output(namespace, function.dead_letter_topic),
                     redelivery_delay=None if delay is None else int(delay),
                 )
-            case IoSource(output=output):
-                yield replace(shared, output=_output(namespace, output) or "")
+            case _:
+                yield replace(shared, output=_output(namespace, function.output) or "")
 
 
 def _reader(shared: FunctionResource, spec: Topology, function: Function | Sink) -> FunctionResource:
