@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.pulsar.admin.admin import Admin, Reply
 from kodoctl.pulsar.inventory import evidence_reader
-from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.inventory.functions import options_form, options_of, parse, read_functions, request_form
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.names import NamespaceName
@@ -211,6 +211,12 @@ def test_a_sink_has_its_retries_when_it_is_created() -> None:
     assert not {"runtime", "output"} & config.keys()
     update = sent(SINK, {}, SINK)["sinkConfig"]
     assert not {"inputs", "sourceSubscriptionName", "maxMessageRetries", "deadLetterTopic"} & update.keys()
+
+
+def test_a_mark_sets_nothing_but_the_options() -> None:
+    body, _ = options_form(SOURCE, {"kodoctl": "trade"})
+    (sent_text,) = re.findall(r'name="sourceConfig".*?\r\n\r\n(.*?)\r\n--', body.decode(), re.DOTALL)
+    assert json.loads(sent_text) == {"customRuntimeOptions": '{"kodoctl": "trade"}'}
 
 
 def test_an_io_source_has_no_subscription() -> None:
