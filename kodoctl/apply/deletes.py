@@ -19,7 +19,7 @@ from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, 
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.text.formatting import many
-from kodoctl.topology.resources import SubscriptionResource, TopicResource
+from kodoctl.topology.resources import FUNCTION_KINDS, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Delete
@@ -132,9 +132,9 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
     """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
-    (`force` is never sent), if it has functions, which Pulsar would leave without their namespace, or if that is not
-    known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other owners may
-    have the same name by now.
+    (`force` is never sent), if it has functions or connectors, which Pulsar would leave without their namespace, or if
+    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other
+    owners may have the same name by now.
     """
     path = namespace_path(name)
 
@@ -148,13 +148,13 @@ def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[st
             raise WriteFailedError(f"{', '.join(strangers)} lives there since the plan: plan again")
         if not living:
             raise WriteFailedError("no ledger says any more that kodoctl made it: plan again")
-        found = read_functions(admin, name)
-        if isinstance(found, str):
-            if found != NO_WORKER:
-                raise WriteFailedError(f"whether functions live there is not known: {found}")
-        elif found:
-            names = ", ".join(sorted(one.resource.address for one in found))
-            raise WriteFailedError(f"functions live there, and would lose their namespace: {names}")
+        for kind, key in FUNCTION_KINDS.items():
+            found, unread = read_functions(admin, kind, name)
+            why = unread.pop(f"{kind}.{name}", NO_WORKER)
+            if why != NO_WORKER:
+                raise WriteFailedError(f"whether {key} live there is not known: {why}")
+            if left := ", ".join(sorted({*unread, *(one.resource.address for one in found)})):
+                raise WriteFailedError(f"{key} live there, and would lose their namespace: {left}")
         return {}
 
     delete(admin, path, look, final=frozenset({404}))

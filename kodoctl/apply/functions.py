@@ -1,10 +1,9 @@
-"""Writes to functions: create, update, mark and delete one. Each reads the function first, and again until it shows the
-effect.
+"""Writes to functions and connectors: create, update, mark and delete one. Each reads it first, and again until it shows
+the effect.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,10 @@ from kodoctl.apply.deletes import refuse_stranger
 from kodoctl.plan.field_diff import function_fields
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
-from kodoctl.pulsar.admin.admin_http import multipart
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.inventory.evidence_reader import function_evidence
-from kodoctl.pulsar.inventory.functions import options_of, read_function, request_form
+from kodoctl.pulsar.inventory.functions import options_form, options_of, read_function, request_form
 from kodoctl.pulsar.values.live_objects import FunctionFacts
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import FunctionResource
@@ -57,13 +55,13 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
     """
     _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function), OWNER_PROPERTY: owner}
-    body, kind = multipart({"functionConfig": json.dumps({"customRuntimeOptions": json.dumps(marked, sort_keys=True)})})
+    body, kind = options_form(function, marked)
 
     def is_marked() -> bool:
         now = _read(admin, function)
         return now is not None and now.marker == owner
 
-    path = functions_path(function.namespace, function.name)
+    path = _path(function)
     write_confirmed(admin, "PUT", path, body, content_type=kind, done=is_marked)
 
 
@@ -86,7 +84,7 @@ def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed
         return {}
 
     now = _read(admin, function)
-    delete(admin, functions_path(function.namespace, function.name), look, final=frozenset({404}))
+    delete(admin, _path(function), look, final=frozenset({404}))
     if not poll_until(lambda: _read(admin, function) is None):
         raise WriteFailedError("the worker did not delete it")
     if now is not None and isinstance(now.facts, FunctionFacts) and now.facts.cleans_up:
@@ -120,14 +118,14 @@ def _write(
             return False
         return not function_fields(function, now.resource)
 
-    path = functions_path(function.namespace, function.name)
+    path = _path(function)
     write_confirmed(admin, "POST" if before is None else "PUT", path, body, content_type=kind, done=is_done)
     if not poll_until(is_done):
         raise WriteFailedError("written, and the worker does not show it as it was written: plan again")
 
 
 def _options(admin: Admin, function: FunctionResource) -> dict[str, object]:
-    reply = admin.call("GET", functions_path(function.namespace, function.name))
+    reply = admin.call("GET", _path(function))
     found = options_of(must(reply, f"reading {function.address}"))
     if found is None:
         raise WriteFailedError("its customRuntimeOptions are no JSON object, so that kodoctl cannot mark it")
@@ -146,4 +144,8 @@ def _read_planned(admin: Admin, function: FunctionResource, owner: str, planned:
 
 
 def _read(admin: Admin, function: FunctionResource) -> LiveObject | None:
-    return read_function(admin, function.namespace, function.name)
+    return read_function(admin, function.kind, function.namespace, function.name)
+
+
+def _path(function: FunctionResource) -> str:
+    return functions_path(function.kind, function.namespace, function.name)

@@ -38,7 +38,7 @@ class Effective:
 
 FieldName = Literal[
     "partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery", "tables",
-    "operations", "via_root", "package", "class", "output", "parallelism", "config", "cpu", "memory", "disk",
+    "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "cpu", "memory", "disk",
 ]  # fmt: skip
 
 
@@ -46,8 +46,8 @@ FieldName = Literal[
 class FieldChange:
     """One changed field of a resource that is no policy. Values of `missing_partitions` (topic) are the numbers of
     partitions that do not exist, of `missing_on` (subscription) those of partitions without the subscription;
-    `delayed_delivery` is a value of the topic under which delivery stalls. A function has `package` and what follows;
-    its `package` before is "" if it is not known.
+    `delayed_delivery` is a value of the topic under which delivery stalls. A function or connector has `package` and
+    what follows; its `package` before is "" if it is not known.
     """
 
     name: FieldName

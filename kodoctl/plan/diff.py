@@ -339,8 +339,8 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic and no function is left. Pulsar tenants are
-    never deleted.
+    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Pulsar tenants
+    are never deleted.
     """
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
@@ -348,10 +348,11 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
-        left |= {other for other in live.objects if other.startswith(f"function.{namespace}/")}
+        functions = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
+        left |= {one.address for one in functions if one.namespace == namespace}
+        left |= live.unread_functions_in(namespace).keys()
         found = live.objects.get(address)
-        unknown = namespace in live.unread_functions
-        if holders and found and not unknown and not set(ledgers) - names and left <= gone:
+        if holders and found and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]
             kept.append(
                 Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))

@@ -36,13 +36,14 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
 )
-from kodoctl.topology.units import UNLIMITED
+from kodoctl.topology.units import UNLIMITED, Duration
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired, DesiredObject
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
+_JSON_TEXTS: Final = frozenset({"config", "secrets"})  # fields of a function that are texts of JSON
 _MOVE: Final = """:
   1. declare a topic with another name and the same subscriptions, and apply
   2. deploy consumers that read both topics
@@ -198,12 +199,18 @@ def _unchangeable(
     wanted: DesiredObject, after: FunctionResource, before: FunctionResource, found: LiveObject
 ) -> Iterator[Diagnostic]:
     """Yields an error (K450) if fields differ that no update of a function can change, or if it cannot be marked."""
-    values = [
+    values: list[tuple[str, Any, Any]] = [
         ("runtime", before.runtime, after.runtime),
         ("inputs", ", ".join(sorted(before.inputs)), ", ".join(sorted(after.inputs))),
         ("subscription", before.subscription, after.subscription),
         ("guarantees", before.guarantees, after.guarantees),
     ]
+    kept: tuple[tuple[str, Any, Any], ...] = (
+        ("retries", before.retries, after.retries),
+        ("dead_letter_topic", before.dead_letter_topic, after.dead_letter_topic),
+        ("redelivery_delay", _delay(before), _delay(after)),
+    )
+    values += [(name, "none" if old is None else old, new) for name, old, new in kept if new is not None]
     if before.output and not after.output:
         values.append(("output", before.output, "none"))
     builtin = [one.package.startswith(BUILTIN) for one in (before, after)]
@@ -213,9 +220,13 @@ def _unchangeable(
     if isinstance(found.facts, FunctionFacts) and found.facts.has_foreign_options:
         wrong.append("its customRuntimeOptions are no JSON object, so that kodoctl could not mark it")
     if wrong:
-        way = "write the live values, or declare a function of another name and take this one out of the file"
+        way = "write the live values, or declare one of another name and take this one out of the file"
         detail = f"{after.address}: {'; '.join(wrong)}: {way}"
-        yield error("K450", "a change that no function can take", detail, wanted.where)
+        yield error("K450", "a change that no function or connector can take", detail, wanted.where)
+
+
+def _delay(sink: FunctionResource) -> Duration | None:
+    return None if sink.redelivery_delay is None else Duration(sink.redelivery_delay)
 
 
 def namespace_fields(
@@ -267,13 +278,14 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
         ("output", before.output, after.output or before.output),
         ("parallelism", before.parallelism, after.parallelism),
         ("config", before.config, after.config),
+        ("secrets", before.secrets, before.secrets if after.secrets is None else after.secrets),
         ("cpu", before.cpu, before.cpu if after.cpu is None else after.cpu),
         ("memory", before.memory, before.memory if after.memory is None else after.memory),
         ("disk", before.disk, before.disk if after.disk is None else after.disk),
     )
     changed = ((name, old, new) for name, old, new in values if old != new)
     return tuple(
-        FieldChange(name, *((json.loads(old), json.loads(new)) if name == "config" else (old, new)))
+        FieldChange(name, *((json.loads(old or "{}"), json.loads(new)) if name in _JSON_TEXTS else (old, new)))
         for name, old, new in changed
     )
 
@@ -281,7 +293,7 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
 def function_value(function: FunctionResource, name: str) -> Any:
     """The value of a field of `function_fields`."""
     value = getattr(function, "class_name" if name == "class" else name)
-    return json.loads(value) if name == "config" else value
+    return json.loads(value or "{}") if name in _JSON_TEXTS else value
 
 
 def grant_fields(

@@ -16,7 +16,7 @@ from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
-from kodoctl.plan.danger.functions import stopped_functions, unread_functions
+from kodoctl.plan.danger.functions import missing_packages, stopped_functions, taken_subscriptions, unread_functions
 from kodoctl.plan.danger.namespace_bundles import bundle_findings
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
@@ -141,6 +141,8 @@ def make_plan(  # the parts of a plan are what they are
             *change_data_findings(part, live, changes),
             *unread_functions(part, live),
             *stopped_functions(part, live),
+            *missing_packages(part, live),
+            *taken_subscriptions(desired, live, changes),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,

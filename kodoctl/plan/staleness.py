@@ -24,7 +24,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
-    namespace_of_address,
+    is_function,
 )
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
         place = database_of(change.address)
-        if change.address.startswith("function.") and live.is_unknown(change.address):
-            why = live.unread_functions[namespace_of_address(change.address)]
+        if is_function(change.address) and (why := live.why_unread(change.address)) is not None:
             detail = f"{change.address}: {why}; nothing was written"
             yield error("K451", FUNCTIONS_UNREAD, detail, change.about.where)
         if place is None or not looked_at([change]):

@@ -247,12 +247,16 @@ class _Needs:
 
     @cached_property
     def _hanging(self) -> Mapping[str, list[Address]]:
-        """Subscriptions and grants that are no longer declared, by the full name of their topic."""
+        """Subscriptions, grants, and functions that are no longer declared, by the full name of their topic."""
         found: dict[str, list[Address]] = {}
         for address in sorted(self._known - self._desired.objects.keys()):
             kind, _, name = address.partition(".")
             if kind in ("subscription", "grant") and name.startswith("persistent://"):
                 found.setdefault(topic_of_address(address), []).append(address)
+            live = self._live.objects.get(address)
+            if live is not None and isinstance(function := live.resource, FunctionResource):
+                for topic in function.topics:
+                    found.setdefault(topic.full, []).append(address)
         return found
 
 

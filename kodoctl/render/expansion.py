@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from kodoctl.text.formatting import many
+from kodoctl.topology.resources import FUNCTION_KINDS, kind_label
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
@@ -53,11 +54,21 @@ def totals(document: Json) -> str:
     """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
-    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema", "publication", "slot", "function"):
+    for kind in (
+        "tenant",
+        "namespace",
+        "topic",
+        "subscription",
+        "grant",
+        "schema",
+        "publication",
+        "slot",
+        *FUNCTION_KINDS,
+    ):
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
-            parts.append(f"{many(len(found), kind)}{inside}")
+            parts.append(f"{many(len(found), kind_label(kind))}{inside}")
     return f"{', '.join(parts)}." if parts else "Nothing."
 
 
@@ -114,8 +125,8 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
             [_source_branch(source, width)],
         )
     for entry in mine:
-        if entry["kind"] == "function":
-            yield f"function {entry['name']}", [_function_branch(entry, width)]
+        if entry["kind"] in FUNCTION_KINDS:
+            yield f"{kind_label(entry['kind'])} {entry['name']}", [_function_branch(entry, width)]
     topics = list(_topics(document, mine))
     for ground, description in topology["topics"].items():
         family = [topic for topic in topics if topic.entry["ground"] == ground]
@@ -160,11 +171,20 @@ def _function_branch(function: Json, width: int) -> Branch:
         ("class", function["class_name"], ""),
         ("inputs", ", ".join(function["inputs"]), ""),
         ("output", function["output"], ""),
-        ("subscription", f"{function['subscription']}, from {function['start']}", ""),
+        ("subscription", function["subscription"] and f"{function['subscription']}, from {function['start']}", ""),
+        ("retries", _retries(function), ""),
         ("guarantees", function["guarantees"], ""),
         ("parallelism", str(function["parallelism"]), ""),
     ]
     return f"package {function['package']}", _facts([fact for fact in facts if fact[1]], width - 6)
+
+
+def _retries(sink: Json) -> str:
+    """Text of the deliveries after the first, and of the topic for messages after them; "" for none."""
+    if sink["retries"] is None:
+        return ""
+    dead = sink["dead_letter_topic"]
+    return f"{sink['retries']}{f', then to {dead}' if dead else ''}"
 
 
 def _topics(document: Json, mine: list[Json]) -> Iterator[_Topic]:

@@ -10,6 +10,7 @@ from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
 from kodoctl.topology.names import WAITING_STATES
+from kodoctl.topology.resources import kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, RemedyRow
@@ -128,7 +129,7 @@ def not_compared(document: PlanDocument) -> str:
     """Text about the objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
-    kinds = ", ".join(many(count, kind) for kind, count in document["part"]["left_out"].items())
+    kinds = ", ".join(many(count, kind_label(kind)) for kind, count in document["part"]["left_out"].items())
     if not kinds:
         return "Nothing is left out: these flags name all there is."
     return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."
@@ -269,7 +270,7 @@ def created_text(resource: Json | None) -> str:
         case "publication":
             operations = [one for one in _OPERATIONS if one in resource["operations"]]
             return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
-        case "function":
+        case "function" | "sink" | "io_source":
             return _function_text(resource)
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
@@ -278,10 +279,10 @@ def created_text(resource: Json | None) -> str:
 
 
 def _function_text(function: Json) -> str:
-    """The package of a function, its inputs and output, and the number of its instances, on one line."""
+    """The package of a function or connector, its inputs and output, and the number of its instances, on one line."""
     own = f"persistent://{function['namespace']}/"
-    topics = [name.removeprefix(own) for name in (*function["inputs"], function["output"])]
-    way = f"{', '.join(topics[:-1])}{f' → {topics[-1]}' if topics[-1] else ''}"
+    *inputs, output = (name.removeprefix(own) for name in (*function["inputs"], function["output"]))
+    way = " → ".join(part for part in (", ".join(inputs), output) if part)
     return f"{function['package'] or 'package unknown'}; {way}; {many(function['parallelism'], 'instance')}"
 
 

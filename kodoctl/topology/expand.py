@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.topology import defaults
 from kodoctl.topology.change_sources import change_sources, sourced_grounds
-from kodoctl.topology.function_settings import settings_text
+from kodoctl.topology.function_expansion import function_resources
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.names import (
     HOLDER,
@@ -36,6 +36,7 @@ from kodoctl.topology.policy_layers import (
     policy_layer,
 )
 from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
     Address,
     DatabaseResource,
     FunctionResource,
@@ -118,7 +119,7 @@ class Expansion:
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
             _database_objects(self.topology, self.namespace),
-            _functions(self.topology, self.namespace),
+            function_resources(self.topology.spec, self.namespace),
         )
         return {resource.address: resource for resource in resources}
 
@@ -326,39 +327,6 @@ def _database_objects(topology: LoadedTopology, namespace: NamespaceName) -> Ite
         yield SlotResource(namespace, database, source.slot)
 
 
-def _functions(topology: LoadedTopology, namespace: NamespaceName) -> Iterator[FunctionResource]:
-    for name, function in topology.spec.functions.items():
-        needs = function.resources
-        inputs = (topic for target in function.inputs for topic in _input_topics(topology, namespace, target))
-        yield FunctionResource(
-            namespace=namespace,
-            name=name,
-            package=function.package,
-            runtime=function.runtime,
-            inputs=frozenset(topic.full for topic in inputs),
-            subscription=function.subscription or f"{namespace}/{name}",
-            class_name=function.class_name or "",
-            output=produced_topic(namespace, function.output).full if function.output else "",
-            start=function.start,
-            parallelism=function.parallelism,
-            guarantees=function.guarantees,
-            config=settings_text(function.config),
-            cpu=None if needs is None else needs.cpu,
-            memory=None if needs is None or needs.memory is None else int(needs.memory),
-            disk=None if needs is None or needs.disk is None else int(needs.disk),
-        )
-
-
-def _input_topics(topology: LoadedTopology, namespace: NamespaceName, target: str) -> Iterator[TopicName]:
-    """Ready topics of all levels of a ground topic, or the one topic with a full name."""
-    ground = topology.spec.topics.get(target)
-    if ground is None:
-        yield produced_topic(namespace, target)
-        return
-    for level in defaults.read_levels(ground):
-        yield TopicName(namespace, ready_name(target, level))
-
-
 def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str, str]]:
     subscriptions = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
     if topic.state is State.READY:
@@ -425,7 +393,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("create_tenant")
             case PublicationResource(name=name) | SlotResource(name=name):
                 yield address, topology.where_key("sources", of_slot[name])
-            case FunctionResource(name=name):
-                yield address, topology.where_key("functions", name)
+            case FunctionResource(kind=kind, name=name):
+                yield address, topology.where_key(FUNCTION_KINDS[kind], name)
             case _:
                 assert_never(resource)

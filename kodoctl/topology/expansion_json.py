@@ -87,8 +87,12 @@ def _resource(resource: Resource) -> Json:
             return {**parts, **document}
         case SchemaResource(definition=definition):
             return {**document, "definition": json.loads(definition)}
-        case FunctionResource(config=config):
-            return {**document, "config": json.loads(config)}
+        case FunctionResource(config=config, secrets=secrets):
+            return {
+                **document,
+                "config": json.loads(config),
+                "secrets": None if secrets is None else json.loads(secrets),
+            }
         case _:
             return document
 

@@ -5,7 +5,7 @@ Addresses have the form `kind.name`; they are public (files, plans and `allow_de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -17,6 +17,14 @@ from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 
 Address = str
 BUILTIN: Final = "builtin://"  # begins the address of a package that the function worker has
+FunctionKind = Literal["function", "sink", "io_source"]
+FUNCTION_KINDS: Final[
+    Mapping[FunctionKind, str]
+] = {  # -> key of the file. Connectors are functions to the worker, with code of Pulsar beside theirs.
+    "function": "functions",
+    "sink": "sinks",
+    "io_source": "io_sources",
+}
 
 
 @dataclass(frozen=True)
@@ -154,14 +162,17 @@ class SlotResource:
 
 @dataclass(frozen=True)
 class FunctionResource:
-    """A Pulsar Function. Texts are "" where there is none: `package` of a live function that kodoctl did not write, as
-    Pulsar does not show it; `class_name` and `output` of a declared one that leaves them to the package, or has none.
+    """A Pulsar Function, or a connector of Pulsar IO: a sink reads topics and has no output, an IO source writes to one,
+    and has neither inputs nor a subscription. Texts are "" where there is none: `package` of a live function that
+    kodoctl did not write, as Pulsar does not show it; `class_name` and `output` of a declared one that leaves them to
+    the package, or has none.
 
-    `inputs`: full names of topics, or patterns of live ones; `config`: canonical JSON text; `cpu` (cores), `memory` and
-    `disk` (bytes): None leaves them as they are.
+    `inputs`: full names of topics, or patterns of live ones; `config` and `secrets` (names -> references): canonical
+    JSON texts. None leaves these as they are: `secrets`, `cpu` (cores), `memory` and `disk` (bytes), and of a sink
+    `retries`, `dead_letter_topic` and `redelivery_delay` (ms).
     """
 
-    kind: Literal["function"] = field(default="function", kw_only=True, compare=False, repr=False)
+    kind: FunctionKind = field(default="function", kw_only=True, repr=False)
     namespace: NamespaceText
     name: str
     package: str
@@ -177,16 +188,20 @@ class FunctionResource:
     cpu: float | None = None
     memory: StrictInt | None = None
     disk: StrictInt | None = None
+    secrets: str | None = None
+    retries: StrictInt | None = None
+    dead_letter_topic: str | None = None
+    redelivery_delay: StrictInt | None = None
 
     @property
     def address(self) -> Address:
-        """Printed name of the resource, `function.TENANT/NAMESPACE/NAME`."""
-        return f"function.{self.namespace}/{self.name}"
+        """Printed name of the resource, `KIND.TENANT/NAMESPACE/NAME`."""
+        return f"{self.kind}.{self.namespace}/{self.name}"
 
     @property
     def topics(self) -> Iterator[TopicName]:
         """Yields the persistent topics that it reads and writes, without patterns."""
-        return _parsed({*self.inputs, self.output})
+        return _parsed({*self.inputs, self.output, self.dead_letter_topic or ""})
 
     @property
     def input_topics(self) -> Iterator[TopicName]:
@@ -226,6 +241,16 @@ def database_of(address: Address) -> tuple[str, str] | None:
     return (parts[2], parts[3]) if kind in ("publication", "slot") and len(parts) == 4 else None
 
 
+def kind_label(kind: str) -> str:
+    """The kind of a resource in messages."""
+    return "IO source" if kind == "io_source" else kind
+
+
+def is_function(address: Address) -> bool:
+    """True for the address of a function, a sink or an IO source."""
+    return address.partition(".")[0] in FUNCTION_KINDS
+
+
 def variables_of(addresses: Iterable[Address]) -> set[str]:
     """Variables with the URLs of the databases that the publications and slots among these addresses are in."""
     return {place[0] for address in addresses if (place := database_of(address)) is not None}
@@ -240,7 +265,7 @@ def slot_of(publication: Address) -> Address:
 def namespace_of_address(address: Address) -> NamespaceName:
     """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
-    if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot", "function"):
+    if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot", *FUNCTION_KINDS):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
     parts = name.removeprefix("persistent://").split("/")
     least = 2 if kind == "namespace" else 3

@@ -1,4 +1,4 @@
-"""A broker of one's own with a function worker, whose functions run in its threads, and a package for them."""
+"""A broker of one's own with a function worker, whose functions and connectors run in its threads, and their package."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _NEEDS = {  # of the shipped functions_worker.yml, what has no default in the co
     "functionRuntimeFactoryClassName": "org.apache.pulsar.functions.runtime.thread.ThreadRuntimeFactory",
     "functionRuntimeFactoryConfigs": "{threadGroupName: functions}",
     "additionalEnabledFunctionsUrlPatterns": "['.*']",
+    "additionalEnabledConnectorUrlPatterns": "['.*']",
     "failureCheckFreqMs": 30_000,
     "rescheduleTimeoutMs": 60_000,
     "instanceLivenessCheckFreqMs": 30_000,
@@ -39,24 +40,67 @@ _NEEDS = {  # of the shipped functions_worker.yml, what has no default in the co
     "initialBrokerReconnectMaxRetries": 60,
     "assignmentWriteMaxRetries": 60,
 }
-_ECHO = """\
+_CODE = {
+    "Echo": """\
 public class Echo implements java.util.function.Function<String, String> {
     public String apply(String text) { return text + "!"; }
 }
-"""
+""",
+    "Keep": """\
+import java.nio.file.*;
+import java.util.Map;
+import org.apache.pulsar.functions.api.Record;
+import org.apache.pulsar.io.core.*;
+public class Keep implements Sink<String> {
+    private Path file;
+    public void open(Map<String, Object> config, SinkContext context) { file = Path.of((String) config.get("file")); }
+    public void write(Record<String> record) throws Exception {
+        if (record.getValue().startsWith("bad")) { record.fail(); return; }
+        Files.writeString(file, record.getValue() + "\\n", StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        record.ack();
+    }
+    public void close() {}
+}
+""",
+    "Tick": """\
+import java.util.Map;
+import org.apache.pulsar.functions.api.Record;
+import org.apache.pulsar.io.core.*;
+public class Tick implements Source<String> {
+    private String text;
+    public void open(Map<String, Object> config, SourceContext context) { text = (String) config.get("text"); }
+    public Record<String> read() throws Exception { Thread.sleep(200); return () -> text; }
+    public void close() {}
+}
+""",
+}
+_FORMS = {"functions": "functionConfig", "sinks": "sinkConfig", "sources": "sourceConfig"}
 
 
 class FunctionBroker(Broker):
-    """A broker with a function worker. `package`: URL of a jar with the class `Echo`, which adds an exclamation mark."""
+    """A broker with a function worker. `package`: URL of a jar with the classes `Echo`, a function that adds an
+    exclamation mark, `Keep`, a sink that appends texts to the `file` of its settings and fails at "bad", and `Tick`, a
+    source of the `text` of its settings, five a second. The worker has `builtin://keep`, the sink.
+    """
 
     package: str = ""
 
-    def functions(self, method: str, path: str, **parts: str) -> requests.Response:
-        """A plain call about functions; `parts` are those of its form: `config` is JSON, `url` names the package."""
-        names = {"config": ("functionConfig", "application/json"), "url": ("url", "text/plain")}
+    def functions(self, method: str, path: str, kind: str = "functions", **parts: str) -> requests.Response:
+        """A plain call about functions, `sinks` or `sources`; `parts` are those of its form: `config` is JSON, `url` names
+        the package.
+        """
+        names = {"config": (_FORMS[kind], "application/json"), "url": ("url", "text/plain")}
         files = {names[name][0]: (None, text, names[name][1]) for name, text in parts.items()}
-        url = f"{self.admin_url}/admin/v3/functions/{path}"
+        url = f"{self.admin_url}/admin/v3/{kind}/{path}"
         return requests.request(method, url, files=files or None, timeout=60)
+
+    def upload_package(self, path: str) -> None:
+        """Makes the jar a package of the cluster; `path`: TYPE/TENANT/NAMESPACE/NAME/VERSION."""
+        parts = {
+            "metadata": (None, b'{"description": "test"}', "application/json"),
+            "file": ("x.jar", Path(self.package.removeprefix("file://")).read_bytes(), "application/java-archive"),
+        }
+        requests.post(f"{self.admin_url}/admin/v3/packages/{path}", files=parts, timeout=60).raise_for_status()
 
 
 def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) -> list[str]:
@@ -78,6 +122,7 @@ def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) 
         "pulsarServiceUrl": f"pulsar://127.0.0.1:{broker}",
         "pulsarWebServiceUrl": f"http://127.0.0.1:{admin}",
         "downloadDirectory": folder / "scratch/downloads",
+        "connectorsDirectory": folder / "connectors",
     }
     parts = java.arguments(found.feature, classpath, scratch=folder / "scratch", bookie_port=bookie)
     start = parts.index("-cp")
@@ -100,9 +145,17 @@ def _command(folder: Path, admin: int, broker: int, bookie: int, settings: str) 
 
 
 def _package(folder: Path) -> str:
-    source = folder / "Echo.java"
-    source.write_text(_ECHO, encoding="utf-8")
-    for command in (["javac", "--release", "17", source.name], ["jar", "cf", "echo.jar", "Echo.class"]):
+    for name, text in _CODE.items():
+        (folder / f"{name}.java").write_text(text, encoding="utf-8")
+    libraries = ":".join(map(str, jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)))
+    compiler = ["javac", "--release", "17", "-cp", libraries, *(f"{name}.java" for name in _CODE)]
+    classes = [f"{name}.class" for name in _CODE]
+    service = folder / "META-INF/services/pulsar-io.yaml"
+    service.parent.mkdir(parents=True)
+    service.write_text("name: keep\ndescription: appends to a file\nsinkClass: Keep\n", encoding="utf-8")
+    (folder / "connectors").mkdir()
+    archive = ["jar", "cf", "connectors/keep.nar", *classes, "META-INF/services/pulsar-io.yaml"]
+    for command in (compiler, ["jar", "cf", "echo.jar", *classes], archive):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "echo.jar").as_uri()
 

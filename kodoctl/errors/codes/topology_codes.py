@@ -83,9 +83,9 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      "As the detail says; `docs/how-to/change-data.md` has the form."),
         "K111": Code("a source whose messages lack a property",
                      "Map a column to the property, or allow it where no message needs it."),
-        "K112": Code("a function that cannot work", "As the detail says; `docs/how-to/functions.md` has the form."),
-        "K113": Code("a secret in the settings of a function",
-                     "Let its code read the secret from the worker's secrets provider; allow it if it is only a name."),
+        "K112": Code("a function or connector that cannot work", "As the detail says; `docs/how-to/functions.md` has the form."),
+        "K113": Code("a secret in the settings of a function or connector",
+                     "Name it in `secrets`, by the place from which the worker's secrets provider reads it; allow it if it is only a name."),
     },
     "Keeping messages": {
         "K201": Code("dead letters that would not be kept", "Take out the expiry, or make it at least 7 days."),

@@ -1,54 +1,61 @@
 # pure: every branch is tested
-"""Findings about functions that could not be read (K451) or do not run (K452), and the loss by deleting one."""
+"""Findings about functions and connectors that could not be read (K451), do not run (K452) or have no package (K453), and
+the loss by deleting one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
+from kodoctl.plan.changes import Change, Delete
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource, namespace_of_address
+from kodoctl.topology.resources import FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.resources import Address
 
-FUNCTIONS_UNREAD: Final = "functions could not be read"
-STOPPED: Final = "a function that does not run"
+FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
+UNCHANGEABLE: Final = "a change that no function or connector can take"
+STOPPED: Final = "a function or connector that does not run"
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K451) for each namespace with functions of these files or topologies that could not be read: a
-    warning, because the rest can be carried out; an error for a destroy, which would leave them running, and for a
-    topology that was renamed, because their markers would still have its earlier name.
+    """Yields a finding (K451) for each kind of functions or connectors of these files or topologies that could not be
+    listed in a namespace, and for each of them that could not be read: a warning, because the rest can be carried out;
+    an error for a destroy, which would leave them running, and for a topology that was renamed, because their markers
+    would still have its earlier name.
     """
-    for namespace, why in sorted(live.unread_functions.items()):
-        where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, namespace)), None)
+    for place, why in sorted(live.unread_functions.items()):
+        where = next((one.where for one in desired.objects.values() if _is_in(one.resource.address, place)), None)
         ours = (entry for entry in live.entries if entry.name in desired.all_names)
-        owners = {entry.name for entry in ours if any(_is_in(address, namespace) for address in entry.owned)}
+        owners = {entry.name for entry in ours if any(_is_in(address, place) for address in entry.owned)}
         if where is None and not owners:
             continue
+        kind, _, name = place.partition(".")
+        is_one = name.count("/") == 2
+        subject = place if is_one else f"{kind_label(kind)}s of {name}"
         if desired.destroyed:
-            detail = (
-                f"{namespace}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
-            )
+            detail = f"{subject}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} let `kodoctl forget` give them up", where)
         elif earlier := sorted(owners - desired.names):
-            detail = f"{namespace}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
+            detail = f"{subject}: {why}; their markers name {', '.join(earlier)}, and would name no owner after this"
             yield error("K451", FUNCTIONS_UNREAD, f"{detail} apply: let it be reached and plan again", where)
         else:
-            detail = f"{namespace}: {why}; whether they exist is unknown, and they are left alone"
+            unknown = "how it is, is unknown, and it is" if is_one else "whether they exist is unknown, and they are"
+            detail = f"{subject}: {why}; {unknown} left alone"
             advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
             yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
 
 
 def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields a finding (K452) for each declared function with fewer running instances than it has: a warning if the
-    worker names an error, else a note, because somebody may have stopped it.
+    """Yields a finding (K452) for each declared function or connector with fewer running instances than it has: a
+    warning if the worker names an error, else a note, because somebody may have stopped it.
     """
     for address, wanted in sorted(desired.objects.items()):
         found = live.objects.get(address)
@@ -63,13 +70,43 @@ def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                 pass
 
 
-def _is_in(address: str, namespace: NamespaceName) -> bool:
-    return address.startswith("function.") and namespace_of_address(address) == namespace
+def missing_packages(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields an error (K453) for each declared function or connector whose package the cluster does not have."""
+    for address, why in sorted(live.missing_packages.items()):
+        if address in desired.objects:
+            yield error("K453", "a package that does not exist", f"{address}: {why}", desired.objects[address].where)
+
+
+def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each function or sink whose deletion takes a subscription along that the files declare
+    for workers, or that another declared function or sink reads by.
+    """
+    readers = dict.fromkeys(desired.objects, "workers")
+    for address, wanted in desired.objects.items():
+        if isinstance(wanted.resource, FunctionResource):
+            readers |= dict.fromkeys(wanted.resource.subscriptions, address)
+    for change in changes:
+        if not isinstance(change, Delete) or not isinstance(function := change.before, FunctionResource):
+            continue
+        facts = live.objects[change.address].facts
+        taken = sorted(readers.keys() & set(function.subscriptions))
+        if isinstance(facts, FunctionFacts) and facts.cleans_up and taken:
+            detail = (
+                f"{change.address}: Pulsar deletes {taken[0]} with it, which the files declare for {readers[taken[0]]}:"
+                " name another subscription there; or declare it when this deletion is applied"
+            )
+            where = desired.objects.get(readers[taken[0]], desired.objects.get(taken[0]))
+            yield error("K450", UNCHANGEABLE, detail, where.where if where else None)
+
+
+def _is_in(address: Address, place: Address) -> bool:
+    """True for the address of a function or connector that is this one, or of this kind in this namespace."""
+    return place in (address, address.rpartition("/")[0])
 
 
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
-    """Texts of the loss by the deletion of a function: unread messages of its subscription, and running instances; []
-    for none. `now`: ms since the epoch.
+    """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running
+    instances; [] for none. `now`: ms since the epoch.
     """
     stake = []
     if facts.cleans_up and found.unread:

@@ -39,6 +39,7 @@ from kodoctl.topology.names import (
     why_not_pulsar_name,
 )
 from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
     Address,
     FunctionResource,
     GrantResource,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 
+_PACKAGES: Final = ("package.function", "package.sink", "package.source")
 _PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a look
 
 
@@ -140,6 +142,7 @@ def _difference(topic: TopicResource, field: PolicyChange | FieldChange) -> str:
 def _undeclarable(live: Live, namespace: NamespaceName) -> dict[str, str]:
     kinds = (
         "topic.persistent", "topic.non-persistent", "subscription.persistent", "schema.persistent", "grant.non-persistent",
+        *_PACKAGES,
     )  # fmt: skip
     inside = (f"namespace.{namespace} ", *(f"{kind}://{namespace}/" for kind in kinds))
     return {name: reason for name, reason in live.undeclarable.items() if name.startswith(inside)}
@@ -202,15 +205,21 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    """Address -> reason for each function without an owner: a file needs its package, which Pulsar never shows."""
-    why = live.unread_functions.get(namespace)
-    unread = why not in (None, NO_WORKER)
-    found = {f"namespace.{namespace} functions": f"they cannot be read: {why}"} if unread else {}
+    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows of
+    builtin connectors alone.
+    """
+    unread = live.unread_functions_in(namespace)
+    found = {place: f"it cannot be read: {why}" for place, why in unread.items() if why != NO_WORKER}
     for address, one in live.objects.items():
         function = one.resource
-        is_here = isinstance(function, FunctionResource) and function.namespace == namespace
-        if is_here and claim(address, one, live).owner is None:
-            found[address] = "Pulsar does not show its package: declare it under `functions`, and --adopt it"
+        if not isinstance(function, FunctionResource) or function.namespace != namespace:
+            continue
+        if claim(address, one, live).owner is None:
+            key = FUNCTION_KINDS[function.kind]
+            why = f"its package is {function.package}" if function.package else "Pulsar does not show its package"
+            found[address] = (
+                f"an import writes no functions and connectors; {why}: declare it under `{key}`, and --adopt it"
+            )
     return found
 
 

@@ -73,6 +73,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Read
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
         named=_named_policies(resources),
+        packages=True,
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
@@ -86,7 +87,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         names=frozenset(names),
         schemas=frozenset(r for r in found if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
-        functions=frozenset(r.namespace for r in found if isinstance(r, FunctionResource)),
+        functions=frozenset(r for r in found if isinstance(r, FunctionResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 

@@ -14,6 +14,7 @@ from kodoctl.topology.names import partition_name
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
     from kodoctl.topology.names import NamespaceName, TopicName
+    from kodoctl.topology.resources import FunctionKind
 
 JSON: Final = "application/json"
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
@@ -31,7 +32,10 @@ _LASTING: Final = (
     "No such ledger exists",  # what BookKeeper lost, or somebody deleted: of a topic, or of its schema
     "No such entry",
 )
-FUNCTIONS: Final = "v3/functions/"  # begins the paths of functions, which version 2 of the API has in another form
+_FUNCTION_PATHS: Final[Mapping[FunctionKind, str]] = {"function": "functions", "sink": "sinks", "io_source": "sources"}
+VERSION_3: Final = (
+    "v3/"  # begins the paths of what version 2 of the API has not, or in another form: functions, connectors
+)
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -137,7 +141,7 @@ class Admin(Protocol):
     ) -> Reply:
         """Sends one call and blocks until its reply, which may be a refusal.
 
-        `path` is below `/admin/v2/`, one that begins with FUNCTIONS below `/admin/`; `body` is encoded as JSON, bytes
+        `path` is below `/admin/v2/`, one that begins with VERSION_3 below `/admin/`; `body` is encoded as JSON, bytes
         are sent as they are. As long as `waits` allows, a read is sent again if its answer is transient or the
         connection breaks; then the transient answer is returned. A write is sent again only if no broker can have
         carried it out: its transient answer is returned at once. `patient` False: that of a read is, too, for requests
@@ -205,9 +209,16 @@ def namespace_path(namespace: NamespaceName) -> str:
     return f"namespaces/{namespace}"
 
 
-def functions_path(namespace: NamespaceName, name: str = "") -> str:
-    """Path of a function below `/admin/`; of all functions of the namespace if `name` is ""."""
-    return f"{FUNCTIONS}{namespace}{name and f'/{path_part(name)}'}"
+def functions_path(kind: FunctionKind, namespace: NamespaceName, name: str = "") -> str:
+    """Path of a function or connector below `/admin/`; of all of this kind in the namespace if `name` is ""."""
+    return f"{VERSION_3}{_FUNCTION_PATHS[kind]}/{namespace}{name and f'/{path_part(name)}'}"
+
+
+def packages_path(kind: str, name: str) -> str:
+    """Path below `/admin/` of the packages of a type in a namespace, or of a package. `name`: TENANT/NAMESPACE, or
+    TENANT/NAMESPACE/NAME.
+    """
+    return f"{VERSION_3}packages/{kind}/{quote(name)}"
 
 
 def schema_path(topic: TopicName) -> str:

@@ -22,7 +22,7 @@ from urllib3.filepost import encode_multipart_formdata
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.adaptive_limit import AdaptiveConcurrencyLimit
-from kodoctl.pulsar.admin.admin import FUNCTIONS, NOT_SENT, Reply, RequestCount, no_condition
+from kodoctl.pulsar.admin.admin import NOT_SENT, VERSION_3, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.admin.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.connection.credentials import trust
@@ -177,7 +177,7 @@ class HttpAdmin:
         return wait.again(f"{request}: no answer of {silence}", limit)
 
     def _send(self, request: _Request, query: dict[str, str] | None, address: str) -> Reply:
-        first = f"{address}/admin/{'' if request.path.startswith(FUNCTIONS) else 'v2/'}{request.path}"
+        first = f"{address}/admin/{'' if request.path.startswith(VERSION_3) else 'v2/'}{request.path}"
         if query:
             first = f"{first}?{urlencode(query)}"
         url, via, asked_again = first, None, False
@@ -309,6 +309,6 @@ def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
     fields = []
     for name, text in parts.items():
         fields.append(field := RequestField(name, text))
-        kind = "application/json" if name == "functionConfig" else "text/plain"
+        kind = "application/json" if name.endswith("Config") else "text/plain"
         field.make_multipart(content_type=f"{kind}; charset=utf-8")
     return encode_multipart_formdata(fields)

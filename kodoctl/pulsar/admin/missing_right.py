@@ -20,9 +20,9 @@ _GRANT: Final = "`namespace_grants: {ROLE: [consume]}`"
 def missing_right(method: str, path: str) -> str:
     """Returns the right that a refused request needs, and the grant to write. `path`: as for `Admin.call`."""
     parts = path.partition("?")[0].split("/")
-    if parts[:2] == ["v3", "functions"] and len(parts) > 3:
-        namespace = "/".join(parts[2:4])
-        return f"functions on {namespace} (`namespace_grants: {{ROLE: [functions]}}` in its file)"
+    if parts[0] == "v3" and len(parts) > 3:
+        action, namespace = parts[1], "/".join(parts[2:4])
+        return f"{action} on {namespace} (`namespace_grants: {{ROLE: [{action}]}}` in its file)"
     if parts[0] not in ("namespaces", "persistent", "schemas") or len(parts) == 1:
         return "a super-user (`superUserRoles` of the brokers)"
     admin = f"an admin role of the Pulsar tenant {parts[1]}"

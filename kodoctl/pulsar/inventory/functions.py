@@ -1,15 +1,16 @@
-"""Reader of the functions of a namespace, and the form in which a function worker takes one.
+"""Reader of the functions and connectors of a namespace, and the form in which a function worker takes one.
 
-Pulsar gives functions no properties, and never shows their package. kodoctl therefore keeps its marker and the package
-that it wrote last in `customRuntimeOptions`, which code and worker do not read, and customizers on Kubernetes read as a
-JSON object whose other members they ignore.
+Pulsar gives functions no properties, and shows no package but that of a builtin connector (`archive`). kodoctl
+therefore keeps its marker and the package that it wrote last in `customRuntimeOptions`, which code and worker do not
+read, and customizers on Kubernetes read as a JSON object whose other members they ignore. Sinks and sources of Pulsar
+IO are functions to the worker: the same, with some keys of their configuration named otherwise.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kodoctl.errors import ClusterError, error
@@ -20,7 +21,7 @@ from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObj
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
-from kodoctl.topology.resources import BUILTIN, FunctionResource
+from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, Address, FunctionKind, FunctionResource
 
 GUARANTEES: Final = {
     "at_least_once": "ATLEAST_ONCE",
@@ -32,58 +33,112 @@ _NAMES: Final = {sent: name for name, sent in GUARANTEES.items()}
 _NOT_ENABLED: Final = "Function Worker is not enabled"
 
 
-def read_functions(admin: Admin, namespace: NamespaceName) -> list[LiveObject] | str:
-    """Reads all functions of a namespace, with their instances; the reason as text if any of them cannot be read."""
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Names that the API has for the parts of a function of one kind; "" for a part that this kind has not."""
+
+    form: str
+    package: str
+    config: str
+    output: str
+    subscription: str
+    start: str
+
+
+_WORDS: Final[Mapping[FunctionKind, _Words]] = {
+    "function": _Words("functionConfig", "jar", "userConfig", "output", "subName", "subscriptionPosition"),
+    "sink": _Words("sinkConfig", "archive", "configs", "", "sourceSubscriptionName", "sourceSubscriptionPosition"),
+    "io_source": _Words("sourceConfig", "archive", "configs", "topicName", "", ""),
+}
+
+
+def read_functions(
+    admin: Admin, kind: FunctionKind, namespace: NamespaceName
+) -> tuple[list[LiveObject], dict[Address, str]]:
+    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns them, and the reason
+    for each that is listed and could not be read, by its address. If they could not be listed, the reason is under
+    `KIND.TENANT/NAMESPACE`.
+    """
+    here = f"{kind}.{namespace}"
     try:
-        names = must(admin.call("GET", functions_path(namespace), patient=False), f"listing functions of {namespace}")
-        if not isinstance(names, list):
-            return "the answer to a request for their names is no list"
-        found = [read_function(admin, namespace, name) for name in names]
+        reply = admin.call("GET", functions_path(kind, namespace), patient=False)
+        names = must(reply, f"listing {FUNCTION_KINDS[kind]} of {namespace}")
     except ClusterError as problem:
-        why = problem.diagnostics[0].detail
-        return NO_WORKER if _NOT_ENABLED in why else why.replace("\n", "; ")
-    return [one for one in found if one is not None]
+        why = _reason(problem)
+        return [], {here: NO_WORKER if _NOT_ENABLED in why else why}
+    if not isinstance(names, list):
+        return [], {here: "the answer to a request for their names is no list"}
+    objects, unread = [], {}
+    for name in names:
+        try:
+            found = read_function(admin, kind, namespace, name)
+        except ClusterError as problem:
+            unread[f"{here}/{name}"] = _reason(problem)
+        else:
+            objects += [found] if found is not None else []
+    return objects, unread
 
 
-def read_function(admin: Admin, namespace: NamespaceName, name: str) -> LiveObject | None:
-    """Reads a function and its instances; None if there is no such function. Raises ClusterError."""
-    path = functions_path(namespace, name)
+def _reason(problem: ClusterError) -> str:
+    return problem.diagnostics[0].detail.replace("\n", "; ")
+
+
+def read_function(admin: Admin, kind: FunctionKind, namespace: NamespaceName, name: str) -> LiveObject | None:
+    """Reads a function or connector and its instances; None if there is none with this name. Raises ClusterError."""
+    path = functions_path(kind, namespace, name)
     reply = admin.call("GET", path, patient=False)
     if reply.missing:
         return None
-    config = must(reply, f"reading the function {namespace}/{name}")
+    config = must(reply, f"reading {kind}.{namespace}/{name}")
     if not isinstance(config, dict):
         raise ClusterError(error("K510", "the broker refused a request", f"{reply} without the function"))
     status = admin.call("GET", f"{path}/status", patient=False)
-    return parse(namespace, name, config, status.data if status.ok and isinstance(status.data, dict) else None)
+    found = status.data if status.ok and isinstance(status.data, dict) else None
+    return parse(kind, namespace, name, config, found)
 
 
 def parse(
-    namespace: NamespaceName, name: str, config: Mapping[str, Any], status: Mapping[str, Any] | None
+    kind: FunctionKind,
+    namespace: NamespaceName,
+    name: str,
+    config: Mapping[str, Any],
+    status: Mapping[str, Any] | None,
 ) -> LiveObject:
-    """Converts the JSON of a function, and of its status (None: not known), to a live object."""
+    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object."""
     options = options_of(config)
-    needs = config.get("resources") or {}
+    words, needs = _WORDS[kind], config.get("resources") or {}
     sent = str(config.get("processingGuarantees"))
+    output = config.get(words.output)
     resource = FunctionResource(
+        kind=kind,
         namespace=namespace,
         name=name,
-        package=str((options or {}).get(PACKAGE_PROPERTY, "")),
-        runtime=str(config.get("runtime")).lower(),
+        package=str(config.get("archive") or (options or {}).get(PACKAGE_PROPERTY, "")),
+        runtime="java" if kind != "function" else str(config.get("runtime")).lower(),
         inputs=frozenset(_full(topic) for topic in config.get("inputSpecs") or {}),
-        subscription=config.get("subName") or f"{namespace}/{name}",
+        subscription=(config.get(words.subscription) or f"{namespace}/{name}") if words.subscription else "",
         class_name=config.get("className") or "",
-        output=_full(config["output"]) if config.get("output") else "",
-        start="earliest" if config.get("subscriptionPosition") == "Earliest" else "latest",
+        output=_full(output) if output else "",
+        start="earliest" if config.get(words.start) == "Earliest" else "latest",
         parallelism=int(config.get("parallelism") or 1),
         guarantees=_NAMES.get(sent, sent),
-        config=settings_text(config.get("userConfig") or {}),
+        config=settings_text(config.get(words.config) or {}),
+        secrets=settings_text(_references(config.get("secrets") or {})),
         cpu=needs.get("cpu"),
         memory=needs.get("ram"),
         disk=needs.get("disk"),
     )
+    if kind == "sink":
+        dead = config.get("deadLetterTopic")
+        resource = replace(
+            resource,
+            retries=config.get("maxMessageRetries"),
+            dead_letter_topic=_full(dead) if dead else None,
+            redelivery_delay=config.get("negativeAckRedeliveryDelayMs"),
+        )
     marker = (options or {}).get(OWNER_PROPERTY)
-    facts = FunctionFacts(cleans_up=config.get("cleanupSubscription") is not False, has_foreign_options=options is None)
+    cleans_up = bool(words.subscription) and config.get("cleanupSubscription") is not False
+    facts = FunctionFacts(cleans_up=cleans_up, has_foreign_options=options is None)
     if status is not None:
         problems = [one["status"].get("error") for one in status.get("instances") or [] if one.get("status")]
         error_text = next((one_line(str(text)) for text in problems if text), "")
@@ -102,6 +157,11 @@ def options_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def options_form(function: FunctionResource, options: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Body and content type of the request that sets nothing but the runtime options of a function."""
+    return _form(function, {"customRuntimeOptions": json.dumps(options, sort_keys=True)})
+
+
 def request_form(
     function: FunctionResource, owner: str, options: Mapping[str, Any], before: FunctionResource | None
 ) -> tuple[bytes, str]:
@@ -111,30 +171,49 @@ def request_form(
     An update contains the URL of a package only if it changed, because the worker would load it again. It contains no
     subscription, because the worker refuses even the name that it gave itself.
     """
+    words = _WORDS[function.kind]
     marked = {**options, OWNER_PROPERTY: owner, PACKAGE_PROPERTY: function.package}
     config: dict[str, Any] = {
         "className": function.class_name or None,
-        "output": function.output or None,
-        "runtime": function.runtime.upper(),
         "parallelism": function.parallelism,
         "processingGuarantees": GUARANTEES[function.guarantees],
-        "userConfig": json.loads(function.config),
+        words.config: json.loads(function.config),
         "customRuntimeOptions": json.dumps(marked, sort_keys=True),
     }
+    if function.kind == "function":
+        config["runtime"] = function.runtime.upper()
+    if function.output:
+        config[words.output] = function.output
+    if function.secrets is not None:
+        config["secrets"] = json.loads(function.secrets)
     needs = {"cpu": function.cpu, "ram": function.memory, "disk": function.disk}
     if any(value is not None for value in needs.values()):
         config["resources"] = needs
-    if before is None:
+    if before is None and words.subscription:
         config["inputs"] = sorted(function.inputs)
-        config["subName"] = function.subscription
-        config["subscriptionPosition"] = function.start.capitalize()
+        config[words.subscription] = function.subscription
+        config[words.start] = function.start.capitalize()
+        config["maxMessageRetries"] = function.retries
+        config["deadLetterTopic"] = function.dead_letter_topic
+        config["negativeAckRedeliveryDelayMs"] = function.redelivery_delay
     parts = {}
     if function.package.startswith(BUILTIN):
-        config["jar"] = function.package
+        config[words.package] = function.package
     elif before is None or before.package != function.package:
         parts["url"] = function.package
-    sent = {name: value for name, value in config.items() if value is not None}
-    return multipart({"functionConfig": json.dumps(sent), **parts})
+    return _form(function, {name: value for name, value in config.items() if value is not None}, **parts)
+
+
+def _references(secrets: Mapping[str, Any]) -> dict[str, Any]:
+    """The secrets of a function by name. A value that is no reference may be the secret: None stands in its place."""
+    return {
+        name: value if isinstance(value, dict) and value.keys() == {"path", "key"} else None
+        for name, value in secrets.items()
+    }
+
+
+def _form(function: FunctionResource, config: Mapping[str, Any], **parts: str) -> tuple[bytes, str]:
+    return multipart({_WORDS[function.kind].form: json.dumps(config), **parts})
 
 
 def _full(topic: str) -> str:

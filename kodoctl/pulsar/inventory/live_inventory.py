@@ -25,6 +25,7 @@ from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
+from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
@@ -38,7 +39,10 @@ from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
+    FUNCTION_KINDS,
     Address,
+    FunctionKind,
+    FunctionResource,
     GrantResource,
     NamespaceResource,
     Resource,
@@ -82,7 +86,8 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
-    functions: frozenset[NamespaceName] = frozenset()  # namespaces in which the files or the changes have functions
+    functions: frozenset[FunctionResource] = frozenset()  # declared, or changed: all of their kinds are read there
+    packages: bool = False  # whether the cluster has the packages of these functions matters
     bookies: bool = False  # whether their number matters
     named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
@@ -104,7 +109,8 @@ class _Reading:
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
     undeclarable: dict[str, str] = field(default_factory=dict)
-    unread_functions: dict[NamespaceName, str] = field(default_factory=dict)
+    unread_functions: dict[Address, str] = field(default_factory=dict)
+    missing_packages: dict[Address, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -122,12 +128,11 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        for namespace in sorted(_with_functions(namespaces, reading, scope)):
-            found = read_functions(admin, namespace)
-            if isinstance(found, str):
-                reading.unread_functions[namespace] = found
-            else:
-                _add(reading, found)
+        for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
+            found, unread = read_functions(admin, kind, namespace)
+            _add(reading, found)
+            reading.unread_functions |= unread
+        reading.missing_packages = missing_packages(admin, _with_new_packages(reading, scope))
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
@@ -151,6 +156,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         unread=reading.unread,
         undeclarable=reading.undeclarable,
         unread_functions=reading.unread_functions,
+        missing_packages=reading.missing_packages,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -233,15 +239,28 @@ def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
 
 def _with_functions(
     namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
-) -> Iterator[NamespaceName]:
-    """Namespaces whose functions are read: those of the scope, and those in which our ledgers list some. An import reads
-    all, where a worker answers.
+) -> Iterator[tuple[NamespaceName, FunctionKind]]:
+    """Kinds of functions and connectors that are read, by namespace: those of the scope, and those of which our ledgers
+    list some. An import reads all, where a worker answers.
     """
+    declared = {(one.namespace, one.kind) for one in scope.functions}
     for namespace in namespaces:
         ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
-        owned = any(address.startswith("function.") for entry in ours for address in entry.owned)
-        if namespace in scope.functions or owned or scope.everything:
-            yield namespace
+        owned = {address.partition(".")[0] for entry in ours for address in entry.owned}
+        for kind in FUNCTION_KINDS:
+            if (namespace, kind) in declared or kind in owned or scope.everything:
+                yield namespace, kind
+
+
+def _with_new_packages(reading: _Reading, scope: ReadScope) -> Iterator[FunctionResource]:
+    """Declared functions and connectors that the live ones do not have the package of, if packages matter."""
+    for one in sorted(scope.functions, key=lambda function: function.address) if scope.packages else ():
+        live = reading.objects.get(one.address)
+        has_it = (
+            live is not None and isinstance(live.resource, FunctionResource) and live.resource.package == one.package
+        )
+        if not has_it and scope.selection.names(one.address):
+            yield one
 
 
 def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:
@@ -311,6 +330,7 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope,
     _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
     if scope.everything:
         reading.undeclarable |= read_undeclarable(reader.admin, namespace, dump, reader.server.cluster)
+        reading.undeclarable |= read_packages(reader.admin, namespace)
     _read_topics(reader, namespace, scope, reading)
 
 

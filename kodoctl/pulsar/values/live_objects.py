@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, namespace_of_address
+from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
-NO_WORKER: Final = "the cluster has no function worker"  # reason in `Live.unread_functions`: there are no functions
+NO_WORKER: Final = "the cluster has no function worker"  # reason in `Live.unread_functions`: there are none
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
@@ -50,8 +50,8 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
-    """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had a
-    reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
+    """Use of a replication slot. `confirmed`: position up to which changes are confirmed, "" for a slot that never had
+    a reader; `unconfirmed_bytes`: WAL since then; `retained_bytes`: WAL that the server keeps for the slot.
     """
 
     plugin: str = "pgoutput"
@@ -64,8 +64,8 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationFacts:
-    """Owner of a publication in its database. `owned`: our role is, or belongs to, the role that owns it; `foreign`: its
-    marker names a topology of another namespace or cluster.
+    """Owner of a publication in its database. `owned`: our role is, or belongs to, the role that owns it; `foreign`:
+    its marker names a topology of another namespace or cluster.
     """
 
     owned: bool = True
@@ -111,9 +111,9 @@ class DatabaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """Instances of a function. `instances`, `running`: their numbers, None if the worker did not answer; `error`: of one
-    that does not run, "" for none; `cleans_up`: its subscription is deleted with it; `has_foreign_options`: its runtime
-    options are a text of a form that leaves no room for a marker.
+    """Instances of a function or connector. `instances`, `running`: their numbers, None if the worker did not answer;
+    `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
+    `has_foreign_options`: its runtime options are a text of a form that leaves no room for a marker.
     """
 
     instances: int | None = None
@@ -166,7 +166,9 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
-    unread_functions: Mapping[NamespaceName, str] = field(default_factory=dict)  # why they could not be read there
+    # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
+    unread_functions: Mapping[Address, str] = field(default_factory=dict)
+    missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
@@ -181,13 +183,22 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
-        """True for a publication or a slot in a database that was not read, or could not be, and for a function of a
-        namespace whose functions could not be read: nobody can tell whether it exists.
+        """True for a publication or a slot in a database that was not read, or could not be, and for a function or
+        connector that could not be read, or whose namespace's could not be listed: nobody can tell how it is.
         """
-        if address.startswith("function."):
-            return namespace_of_address(address) in self.unread_functions
+        if is_function(address):
+            return self.why_unread(address) is not None
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
+
+    def why_unread(self, function: Address) -> str | None:
+        """The reason why a function or connector could not be read; None if it could be, or does not exist."""
+        return self.unread_functions.get(function, self.unread_functions.get(function.rpartition("/")[0]))
+
+    def unread_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
+        """The entries of `unread_functions` of one namespace."""
+        own = f"{namespace}/"
+        return {one: why for one, why in self.unread_functions.items() if f"{one.partition('.')[2]}/".startswith(own)}
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""

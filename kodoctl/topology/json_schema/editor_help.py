@@ -73,9 +73,14 @@ _CHOICES: Final[tuple[dict[str, str], ...]] = (
     {"java": "Java.", "python": "Python.", "go": "Go."},
     {
         "at_least_once": "When its code is done with it; it can come again.",
-        "at_most_once": "When the function receives it; it can be lost.",
+        "at_most_once": "When its code receives it; it can be lost.",
         "effectively_once": "When its code is done with it and the result is stored, once.",
         "manual": "When its code acknowledges it.",
+    },
+    {
+        "at_least_once": "When it is stored; it can come again.",
+        "at_most_once": "When it is sent; it can be lost.",
+        "effectively_once": "When it is stored, once, by numbers that the source gives.",
     },
     {"none": "A role may use any subscription.", "prefix": "A role may use subscriptions whose name begins with its own."},
     {"bookkeeper": "The copy on the bookies is read.", "tiered_storage": "The moved copy is read."},

@@ -1,4 +1,4 @@
-"""Pulsar Functions in the topology file: code that the cluster's function worker runs between topics."""
+"""Pulsar Functions and connectors of Pulsar IO in the topology file: code that the cluster's function worker runs."""
 
 import re
 from typing import Annotated, Any, Final, Literal
@@ -9,6 +9,7 @@ from kodoctl.topology.function_settings import settings_text
 from kodoctl.topology.model.field_types import (
     FileModel,
     NotEmpty,
+    PositiveDuration,
     PositiveInt,
     PositiveNumber,
     SizeField,
@@ -18,22 +19,26 @@ from kodoctl.topology.model.field_types import (
     wrong_value,
 )
 
-_PACKAGE: Final = "^(builtin|function|https?|file)://.+$"
+_PACKAGE: Final = "^(builtin://.+|(function|sink|source)://[^/@]+/[^/@]+/[^/@]+(@[^/@]+)?|(https?|file)://.+)$"
 _PACKAGE_WORDS: Final = (
-    "Should be builtin://NAME, function://TENANT/NAMESPACE/NAME@VERSION, or an http, https or file URL."
+    "Should be builtin://NAME, a package of the cluster such as sink://TENANT/NAMESPACE/NAME@VERSION, or an http, https"
+    " or file URL."
 )
-_CREDENTIALS: Final = re.compile("^https?://[^/]*@")
+_CREDENTIALS: Final = re.compile(
+    "^https?://([^/]*@|[^#]*[?&]([^=&]*[_-])?(key|sig|signature|auth|[^=&]*(token|secret|passw|credential)[^=&]*)=)",
+    re.IGNORECASE,
+)
 
 
 def _package(raw: Any) -> Any:
     """The value, if it is the address of a package without credentials. The error does not repeat it then."""
     if isinstance(raw, str):
         if _CREDENTIALS.match(raw):
-            raise wrong_value("an address with a user or password does not belong into the file")
+            raise wrong_value("an address with a user, password or token does not belong into the file")
         if not re.match(_PACKAGE, raw):
             raise wrong_value(
-                "should be builtin://NAME, function://TENANT/NAMESPACE/NAME@VERSION (a package of the cluster),"
-                " or an http, https or file URL that the function worker reads"
+                "should be builtin://NAME, a package of the cluster (function://TENANT/NAMESPACE/NAME@VERSION, or"
+                " sink://, source://), or an http, https or file URL that the function worker reads"
             )
     return raw
 
@@ -74,7 +79,7 @@ Runtime = Literal["java", "python", "go"]
 
 
 class FunctionNeeds(FileModel):
-    """Cores, memory and disk of one instance of a function. Runtimes in threads of the worker ignore them."""
+    """Cores, memory and disk of one instance. Runtimes in threads of the worker ignore them."""
 
     cpu: PositiveNumber | None = optional_like(0.5)
     """Cores of one instance."""
@@ -84,17 +89,48 @@ class FunctionNeeds(FileModel):
     """Disk of one instance."""
 
 
-class Function(FileModel):
-    """A Pulsar Function: code that reads topics, and writes to one, on the cluster's function worker."""
+def _reference(raw: Any) -> Any:
+    """The value, if it is no text: that might be the secret, and the error does not repeat it then."""
+    if not isinstance(raw, dict):
+        raise wrong_value("should name the place of the secret, such as {path: warehouse, key: password}")
+    return raw
 
+
+class SecretReference(FileModel):
+    """The place of a secret, which the worker's secrets provider reads: never the secret."""
+
+    path: Text = Field(examples=["warehouse"])
+    """Name of the secret, such as that of a Kubernetes secret."""
+    key: Text = Field(examples=["password"])
+    """Key in it."""
+
+
+class _WorkerCode(FileModel):
     description: StrictStr = Field(default="", examples=["adds prices to orders"])
     """A text for people."""
     package: Package = Field(examples=["function://kodo/trade/enrich@1.2.0"])
-    """Address of its code: builtin://NAME, function://TENANT/NAMESPACE/NAME@VERSION, or an http, https or file URL."""
-    runtime: Runtime = "java"
-    """The language of its code. For good."""
+    """Address of its code: builtin://NAME, a package of the cluster as function://TENANT/NAMESPACE/NAME@VERSION (or sink://, source://), or an http, https or file URL."""
     class_name: Annotated[Text | None, Field(alias="class")] = optional_like("com.example.Enrich")
     """The class in the package; for Python the module too, as enrich.Enrich. Left out for Go, and where the package names it."""
+    parallelism: PositiveInt = Field(default=1, examples=[2])
+    """Number of its instances."""
+    config: Annotated[dict[Text, Any], AfterValidator(_json_values)] = Field(
+        default_factory=dict, examples=[{"currency": "EUR"}]
+    )
+    """Settings that its code reads. No secrets: Pulsar shows them to everybody who may read the function."""
+    secrets: dict[Text, Annotated[SecretReference, BeforeValidator(_reference)]] | None = optional_like(
+        {"password": {"path": "warehouse", "key": "password"}}
+    )
+    """Secrets that its code reads, by name, as references for the worker's secrets provider; left out: as they are."""
+    resources: FunctionNeeds | None = optional_like({"cpu": 0.5, "memory": "512MiB"})
+    """Limits of one instance; left out: as they are, at first the worker's defaults."""
+
+
+class Function(_WorkerCode):
+    """A Pulsar Function: code that reads topics, and writes to one, on the cluster's function worker."""
+
+    runtime: Runtime = "java"
+    """The language of its code. For good."""
     inputs: NotEmpty[Text] = Field(examples=[["orders"]])
     """Topics it reads: ground topics of this file (all their levels), or TENANT/NAMESPACE/TOPIC. For good."""
     output: Text | None = optional_like("shipments")
@@ -103,13 +139,33 @@ class Function(FileModel):
     """Its subscription on the inputs; default: TENANT/NAMESPACE/NAME of the function, as Pulsar's. For good."""
     start: Literal["earliest", "latest"] = "earliest"
     """Position at which the subscription begins: used once, when the function is created."""
-    parallelism: PositiveInt = Field(default=1, examples=[2])
-    """Number of its instances."""
     guarantees: Guarantees = "at_least_once"
     """When a message counts as done. For good."""
-    config: Annotated[dict[Text, Any], AfterValidator(_json_values)] = Field(
-        default_factory=dict, examples=[{"currency": "EUR"}]
-    )
-    """Settings that its code reads. No secrets: Pulsar shows them to everybody who may read the function."""
-    resources: FunctionNeeds | None = optional_like({"cpu": 0.5, "memory": "512MiB"})
-    """Limits of one instance; left out: as they are, at first the worker's defaults."""
+
+
+class Sink(_WorkerCode):
+    """A sink of Pulsar IO: a connector that reads topics, and writes to another system."""
+
+    inputs: NotEmpty[Text] = Field(examples=[["orders"]])
+    """Topics it reads: ground topics of this file (all their levels), or TENANT/NAMESPACE/TOPIC. For good."""
+    subscription: Text | None = optional_like("warehouse")
+    """Its subscription on the inputs; default: TENANT/NAMESPACE/NAME of the sink, as Pulsar's. For good."""
+    start: Literal["earliest", "latest"] = "earliest"
+    """Position at which the subscription begins: used once, when the sink is created."""
+    guarantees: Guarantees = "at_least_once"
+    """When a message counts as done. For good."""
+    retries: PositiveInt | None = optional_like(5)
+    """Number of deliveries after the first one that failed, then a message goes to `dead_letter_topic`; left out: without end. For good."""
+    dead_letter_topic: Text | None = optional_like("orders-failed")
+    """Topic for messages after `retries`: a ground topic of this file, or TENANT/NAMESPACE/TOPIC; default: Pulsar's name. For good."""
+    redelivery_delay: PositiveDuration | None = optional_like("10s")
+    """Time until a failed message is delivered again; left out: Pulsar's minute. For good."""
+
+
+class IoSource(_WorkerCode):
+    """A source of Pulsar IO: a connector that reads another system, and writes to a topic."""
+
+    output: Text = Field(examples=["orders"])
+    """Topic it writes to: a ground topic of this file, or TENANT/NAMESPACE/TOPIC."""
+    guarantees: Literal["at_least_once", "at_most_once", "effectively_once"] = "at_least_once"
+    """When a message counts as sent. For good."""

@@ -28,7 +28,7 @@ from kodoctl.topology.model.field_types import (
     optional_like,
     wrong_value,
 )
-from kodoctl.topology.model.function import Function
+from kodoctl.topology.model.function import Function, IoSource, Sink
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.source import Source
 from kodoctl.topology.model.subscription import (
@@ -396,6 +396,14 @@ class Topology(FileModel):
         examples=[{"enrich": {"package": "builtin://enrich", "inputs": ["orders"], "output": "shipments"}}],
     )
     """Pulsar Functions between topics, by name; they need a cluster with a function worker."""
+    sinks: dict[Text, Sink] = Field(
+        default_factory=dict, examples=[{"warehouse": {"package": "builtin://jdbc-postgres", "inputs": ["orders"]}}]
+    )
+    """Sinks of Pulsar IO, which copy topics to other systems, by name; run by the function worker."""
+    io_sources: dict[Text, IoSource] = Field(
+        default_factory=dict, examples=[{"uploads": {"package": "builtin://file", "output": "orders"}}]
+    )
+    """Sources of Pulsar IO, which write what other systems have to topics, by name; run by the function worker. (`sources` are databases that kodoctl reads itself.)"""
     environments: dict[Text, dict[str, Any]] = Field(
         default_factory=dict, examples=[{"prod": {"production": True, "defaults": {"partitions": 16}}}]
     )

@@ -25,6 +25,7 @@ Path = tuple[str | int, ...]
 _OTHER_WORDS: Final = {
     "dlq": "dead_letter", "deadletter": "dead_letter", "backoff": "delays", "max_attempts": "attempts", "roles": "workers",
     "message_ttl": "ttl", "expiry": "ttl", "priority": "levels", "env": "environments", "schema": "payload",
+    "archive": "package", "jar": "package", "topic": "output", "user_config": "config", "max_message_retries": "retries",
 }  # fmt: skip
 _REFUSED_WORDS: Final = {
     "chunking": "messages are not sent in chunks, because a message whose connection broke between two chunks reaches"
@@ -86,6 +87,8 @@ class SchemaHints:
         """Advice on an unknown `key` in the map at `path`: a similar key, a place where it belongs, or all known keys."""
         if (why := _REFUSED_WORDS.get(key.lower())) is not None:
             return why
+        if path[:1] == ("sources",) and key in ("archive", "package"):
+            return "a connector of Pulsar IO belongs into `io_sources`"
         known = sorted(self.keys(path))
         spelled = get_close_matches(key, known, n=1, cutoff=0.8)
         inside = [one for one in known if key in self.keys((*path, one))]

@@ -175,6 +175,59 @@ def test_a_part_of_a_plan_takes_its_topics_along() -> None:
     assert {("create", "topic.orders"), ("create", "topic.shipments"), ("create", ENRICH.address)} <= said(plan.changes)
 
 
+def test_a_part_that_deletes_a_topic_deletes_its_function_first() -> None:
+    side = there(declared())
+    only = wanted(topology("{shipments: {}}"))
+    plan = planned_part(only, side, "topic.persistent://acme/ns/orders")
+    assert said(plan.changes) == {("delete", "topic.orders"), ("delete", ENRICH.address)}
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "reader"),
+    [
+        ("{orders: {subscriptions: {s: {states: [], dead_letter: false}}}, shipments: {}}", "", "workers"),
+        (TOPICS, "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: s}}\n", "sink.acme/ns/other"),
+        (TOPICS, "sinks: {other: {package: 'builtin://x', inputs: [orders], subscription: t}}\n", None),
+    ],
+)
+def test_a_subscription_that_others_get_is_not_deleted_with_its_function(
+    topics: str, more: str, reader: str | None
+) -> None:
+    side = there(declared(", subscription: s"), subscription="s")
+    findings = [one for one in planned(wanted(topology(topics, more)), side).findings if one.code == "K450"]
+    assert [f"declare for {reader}:" in one.detail for one in findings] == ([True] if reader else [])
+    kept = changed(side, LiveObject(replace(ENRICH, subscription="s"), "trade", replace(RUNNING, cleans_up=False)))
+    assert not [one for one in planned(wanted(topology(topics, more)), kept).findings if one.code == "K450"]
+
+
+def test_connectors_are_planned_as_functions_are() -> None:
+    keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders], retries: 2, redelivery_delay: 1s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders}}\n"
+    file = wanted(topology(TOPICS, keys))
+    plan = planned(file, empty())
+    assert {("create", "sink.acme/ns/keep"), ("create", "io_source.acme/ns/tick")} <= said(plan.changes)
+    for change in plan.changes:
+        assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
+    side = applied(file)
+    facts = {"sink.acme/ns/keep": RUNNING, "io_source.acme/ns/tick": FunctionFacts(1, 1, cleans_up=False)}
+    side = changed(side, *(replace(side.objects[address], facts=one) for address, one in facts.items()))
+    assert planned(file, side).empty
+    assert said(planned(wanted(PLAIN), side).changes) == {("delete", address) for address in facts}
+    other = wanted(topology(TOPICS, keys.replace("retries: 2", "retries: 3, dead_letter_topic: shipments")))
+    (finding,) = planned(other, side).findings
+    assert "`retries` 2, the file says 3" in finding.detail
+    assert "`dead_letter_topic` none, the file says persistent://acme/ns/shipments" in finding.detail
+    assert "one of another name" in finding.detail
+
+
+def test_secrets_are_compared_where_the_file_names_them() -> None:
+    reference = {"password": {"path": "p", "key": "k"}}
+    named = declared(", secrets: {password: {path: p, key: k}}")
+    (change,) = planned(named, there(declared())).changes
+    assert isinstance(change, Update)
+    assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
+    assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+
+
 def test_a_namespace_with_functions_of_others_stays() -> None:
     nothing = replace(declared(), expansions=(), objects={}, destroyed=frozenset({"trade"}))
     side = there(declared())
@@ -183,7 +236,7 @@ def test_a_namespace_with_functions_of_others_stays() -> None:
     for live_side, goes in ((side, True), (changed(side, theirs), False)):
         changes = with_namespaces(diff(nothing, live_side), nothing.names, live_side).changes
         assert (space in {change.address for change in changes if isinstance(change, Delete)}) == goes
-    unread = replace(side, unread_functions={HERE: "no answer"})
+    unread = replace(side, unread_functions={f"function.{HERE}": "no answer"})
     changes = with_namespaces(diff(nothing, unread), nothing.names, unread).changes
     assert space not in {change.address for change in changes if isinstance(change, Delete)}
 
@@ -191,7 +244,7 @@ def test_a_namespace_with_functions_of_others_stays() -> None:
 def test_a_plan_is_carried_out_only_where_functions_can_be_read_and_are_ours() -> None:
     side = there(declared())
     plan = planned(declared(", parallelism: 2"), side)
-    (finding,) = unknown_objects(plan, replace(side, unread_functions={HERE: "no answer"}))
+    (finding,) = unknown_objects(plan, replace(side, unread_functions={f"function.{HERE}": "no answer"}))
     assert (finding.code, finding.severity) == ("K451", Severity.ERROR)
     assert f"{ENRICH.address}: no answer" in finding.detail
     assert not list(unknown_objects(plan, side))
@@ -226,7 +279,9 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
     assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
-    assert "could not be read" in _undone(deleted, replace(gone, unread_functions={HERE: "no answer"}))[1][0]
+    assert (
+        "could not be read" in _undone(deleted, replace(gone, unread_functions={f"function.{HERE}": "no answer"}))[1][0]
+    )
 
 
 def test_edits_and_drift_are_told_apart() -> None:
@@ -247,13 +302,13 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
         LiveObject(TopicResource(orders, 1, {})),
         LiveObject(SubscriptionResource(orders, ENRICH.subscription)),
         LiveObject(ENRICH, None, RUNNING),
+        LiveObject(replace(ENRICH, name="theirs", package="", kind="sink", subscription="t"), None, RUNNING),
     ]
     left_out = dict(import_namespace(live(objects, {}), HERE, "trade").left_out)
-    assert "--adopt" in left_out[ENRICH.address]
+    assert "its package is builtin://enrich: declare it under `functions`, and --adopt it" in left_out[ENRICH.address]
+    assert "Pulsar does not show its package: declare it under `sinks`" in left_out["sink.acme/ns/theirs"]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
-    unread = replace(live(objects[:2], {}), unread_functions={HERE: "no right"})
-    assert dict(import_namespace(unread, HERE, "trade").left_out) == {
-        f"namespace.{HERE} functions": "they cannot be read: no right"
-    }
+    unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {f"function.{HERE}": "it cannot be read: no right"}
     ours = there(declared())
     assert ENRICH.address not in dict(import_namespace(ours, HERE, "other").left_out)

@@ -1,85 +1,120 @@
-"""K112, K113: functions that no worker would take or that would read what others read, and secrets in their settings."""
+"""K112, K113: functions and connectors that no worker would take or that would read what others read, and secrets in
+their settings.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import Severity
+from kodoctl.errors import Severity, Where
+from kodoctl.topology.function_expansion import declared_functions
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
+from kodoctl.topology.model.function import Function, Sink
 from kodoctl.topology.names import InvalidNameError, TopicName, why_not_pulsar_name
-from kodoctl.topology.resources import BUILTIN, FunctionResource
+from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
-    from kodoctl.topology.model.function import Function
+    from kodoctl.topology.model.function import IoSource
     from kodoctl.topology.yaml.nodes import Path
 
-UNUSABLE_FUNCTION: Final = "a function that cannot work"
+UNUSABLE_FUNCTION: Final = "a function or connector that cannot work"
 _SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
 
 
-def _functions(scope: LintScope) -> Iterator[tuple[Expansion, Path, str, Function]]:
-    """Yields (expansion, path in the file, name, function) for every function."""
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A function or connector where a file declares it. `path`: of its entry."""
+
+    expansion: Expansion
+    path: Path
+    resource: FunctionResource
+    spec: Function | Sink | IoSource
+
+    def where(self, *below: str | int) -> Where:
+        """The place of the entry, or of a value in it."""
+        topology = self.expansion.topology
+        return topology.where(*self.path, *below) if below else topology.where_key(*self.path)
+
+    @property
+    def label(self) -> str:
+        """Its kind and name in messages."""
+        return f"{kind_label(self.resource.kind)} {self.resource.name!r}"
+
+
+def _functions(scope: LintScope) -> Iterator[_Declared]:
     for expansion in scope.expansions:
-        for name, function in expansion.topology.spec.functions.items():
-            yield expansion, ("functions", name), name, function
-
-
-def _resource(expansion: Expansion, name: str) -> FunctionResource:
-    found = expansion.resources[f"function.{expansion.namespace}/{name}"]
-    assert isinstance(found, FunctionResource)
-    return found
+        for kind, name, spec in declared_functions(expansion.topology.spec):
+            resource = expansion.resources[f"{kind}.{expansion.namespace}/{name}"]
+            assert isinstance(resource, FunctionResource)
+            yield _Declared(expansion, (FUNCTION_KINDS[kind], name), resource, spec)
 
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds names that Pulsar cannot have, and functions that two files declare."""
-    declared: dict[str, str] = {}
-    for expansion, path, name, _ in _functions(scope):
-        where = expansion.topology.where_key(*path)
-        address = f"function.{expansion.namespace}/{name}"
-        owner = declared.setdefault(address, expansion.name)
-        if reason := why_not_pulsar_name(name):
-            yield RuleMatch(where, f"function {name!r}: {reason}")
-        elif owner != expansion.name:
-            yield RuleMatch(where, f"{owner} declares {address} too: keep it in one file")
+    """Finds names that Pulsar cannot have, and names that two functions or connectors of a namespace have."""
+    declared: dict[str, _Declared] = {}
+    for one in _functions(scope):
+        address = one.resource.address
+        first = declared.setdefault(address.partition(".")[2], one)
+        if reason := why_not_pulsar_name(one.resource.name):
+            yield RuleMatch(one.where(), f"{one.label}: {reason}")
+        elif first.resource.address != address:
+            detail = f"{first.resource.address} has its name, and a worker has one name once: name another one"
+            yield RuleMatch(one.where(), f"{one.label}: {detail}")
+        elif first is not one:
+            yield RuleMatch(one.where(), f"{first.expansion.name} declares {address} too: keep it in one file")
 
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_topics(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds inputs and outputs that are no topics, an output that is an input, and a subscription that others read by."""
-    for expansion, path, name, function in _functions(scope):
-        topology = expansion.topology
-        targets: list[tuple[Path, str]] = [(("inputs", index), target) for index, target in enumerate(function.inputs)]
-        if function.output is not None:
-            targets.append((("output",), function.output))
-        for place, target in targets:
-            if problem := _why_no_topic(target, expansion):
-                yield RuleMatch(topology.where(*path, *place), f"{target!r} {problem}")
-        resource = _resource(expansion, name)
-        if resource.output in resource.inputs:
-            detail = f"it would read what it writes, which Pulsar refuses: {resource.output}"
-            yield RuleMatch(topology.where(*path, "output"), detail)
-        for target in function.inputs:
-            ground = topology.spec.topics.get(target)
-            full = f"persistent://{target.removeprefix('persistent://')}"
-            declared = f"subscription.{full}/{function.subscription}"
-            if (ground is not None and function.subscription in ground.subscriptions) or any(
-                declared in one.resources for one in scope.expansions
-            ):
-                detail = f"workers read {target} by {function.subscription!r}, and the function would take messages from them: name another one"
-                yield RuleMatch(topology.where(*path, "subscription"), detail)
+    for one in _functions(scope):
+        yield from _topics_of(one)
+        if isinstance(one.spec, Function | Sink):
+            yield from _shared_with_workers(one, one.spec, scope)
+
+
+def _topics_of(one: _Declared) -> Iterator[RuleMatch]:
+    spec, resource = one.spec, one.resource
+    targets: list[tuple[Path, str]] = []
+    if isinstance(spec, Function | Sink):
+        targets += [(("inputs", index), target) for index, target in enumerate(spec.inputs)]
+    key = "dead_letter_topic" if isinstance(spec, Sink) else "output"
+    written = getattr(spec, key)
+    if written is not None:
+        targets.append(((key,), written))
+    for place, target in targets:
+        if problem := _why_no_topic(target, one.expansion):
+            yield RuleMatch(one.where(*place), f"{target!r} {problem}")
+    output = resource.output or resource.dead_letter_topic
+    if output in resource.inputs:
+        refused = "" if isinstance(spec, Sink) else ", which Pulsar refuses"
+        yield RuleMatch(one.where(key), f"it would read what it writes{refused}: {output}")
+
+
+def _shared_with_workers(one: _Declared, spec: Function | Sink, scope: LintScope) -> Iterator[RuleMatch]:
+    for target in spec.inputs:
+        ground = one.expansion.topology.spec.topics.get(target)
+        full = f"persistent://{target.removeprefix('persistent://')}"
+        declared = f"subscription.{full}/{spec.subscription}"
+        if (ground is not None and spec.subscription in ground.subscriptions) or any(
+            declared in other.resources for other in scope.expansions
+        ):
+            detail = f"workers read {target} by {spec.subscription!r}, and the {kind_label(one.resource.kind)} would take messages from them: name another one"
+            yield RuleMatch(one.where("subscription"), detail)
 
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds functions that read a topic by the subscription of another one, which goes when either is deleted."""
+    """Finds functions and sinks that read a topic by the subscription of another one, which goes when either is deleted."""
     readers: dict[tuple[str, str], str] = {}
-    for expansion, path, name, _ in _functions(scope):
-        resource = _resource(expansion, name)
+    for one in _functions(scope):
+        resource = one.resource
         for topic in sorted(resource.inputs):
             other = readers.setdefault((topic, resource.subscription), resource.address)
             if other != resource.address:
@@ -87,7 +122,7 @@ def function_subscriptions(scope: LintScope) -> Iterator[RuleMatch]:
                     f"{other} reads {topic} by {resource.subscription!r}, too: each would get a part of the messages,"
                     " and the deletion of one would take the subscription of both: name another one"
                 )
-                yield RuleMatch(expansion.topology.where(*path, "subscription"), detail)
+                yield RuleMatch(one.where("subscription"), detail)
                 break
 
 
@@ -108,27 +143,43 @@ def _why_no_topic(target: str, expansion: Expansion) -> str | None:
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def function_code(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds a missing class, and guarantees that a language does not have."""
-    for expansion, path, name, function in _functions(scope):
-        topology, runtime = expansion.topology, function.runtime
-        builtin = function.package.startswith(BUILTIN)
+    for one in _functions(scope):
+        function = one.spec
+        if not isinstance(function, Function):
+            continue  # the archive of a connector names its class
+        runtime, builtin = function.runtime, function.package.startswith(BUILTIN)
         of_package = runtime == "go" or (runtime == "java" and builtin)
         if function.class_name is None and not of_package:
-            yield RuleMatch(
-                topology.where_key(*path), f"function {name!r} needs its `class`, such as com.example.Enrich"
-            )
+            yield RuleMatch(one.where(), f"{one.label} needs its `class`, such as com.example.Enrich")
         if runtime != "java" and function.guarantees == "effectively_once":
-            yield RuleMatch(topology.where(*path, "guarantees"), f"{runtime} functions have no effectively_once")
+            yield RuleMatch(one.where("guarantees"), f"{runtime} functions have no effectively_once")
         if runtime != "java" and builtin:
-            yield RuleMatch(topology.where(*path, "package"), f"a builtin function is Java, this one is {runtime}")
+            yield RuleMatch(one.where("package"), f"a builtin function is Java, this one is {runtime}")
 
 
-@rule("K113", Severity.WARNING, "a secret in the settings of a function")
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
+def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
+    """Finds settings of failed messages that a sink would not use."""
+    for one in _functions(scope):
+        sink = one.spec
+        if not isinstance(sink, Sink):
+            continue
+        if sink.dead_letter_topic is not None and sink.retries is None:
+            yield RuleMatch(
+                one.where("dead_letter_topic"), f"{one.label} never gives up without `retries`: name their number"
+            )
+        if sink.retries is not None and sink.guarantees == "effectively_once":
+            detail = f"{one.label} has effectively_once, by which a failed message stops the instance: none is given up"
+            yield RuleMatch(one.where("retries"), detail)
+
+
+@rule("K113", Severity.WARNING, "a secret in the settings of a function or connector")
 def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds settings whose name says that they are secret: files and Pulsar show them to many."""
-    for expansion, path, name, function in _functions(scope):
-        for inner in _named_secret(function.config):
-            detail = f"{'.'.join(map(str, inner))} of function {name!r} stands in the file, and Pulsar shows it"
-            yield RuleMatch(expansion.topology.where_key(*path, "config", *inner), detail)
+    for one in _functions(scope):
+        for inner in _named_secret(one.spec.config):
+            detail = f"{'.'.join(map(str, inner))} of {one.label} stands in the file, and Pulsar shows it: name it in `secrets`"
+            yield RuleMatch(one.expansion.topology.where_key(*one.path, "config", *inner), detail)
 
 
 def _named_secret(settings: dict[str, Any], above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -13,7 +13,7 @@ from kodoctl.plan.danger.functions import deletion_stake
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from tests.samples.inventories import HERE, NOW, applied, changed, empty, planned, topology, wanted
-from tests.unit.plan.test_function_plans import ENRICH, PLAIN, declared, there
+from tests.unit.plan.test_function_plans import ENRICH, FUNCTION, PLAIN, TOPICS, declared, there
 
 STOPPED = FunctionFacts(1, 0)
 
@@ -54,13 +54,13 @@ def test_a_deletion_with_a_stake_needs_its_address() -> None:
 
 @pytest.mark.parametrize(("why", "says"), [(NO_WORKER, "functionsWorkerEnabled=true"), ("403", "403")])
 def test_functions_that_nobody_read_are_left_alone(why: str, says: str) -> None:
-    fresh = replace(empty(), unread_functions={HERE: why})
+    fresh = replace(empty(), unread_functions={f"function.{HERE}": why})
     plan = planned(declared(), fresh)
     (finding,) = (one for one in plan.findings if one.code == "K451")
     assert finding.severity is Severity.WARNING
     assert says in finding.detail
     assert ENRICH.address not in {change.address for change in plan.changes}
-    gone = changed(replace(there(declared()), unread_functions={HERE: why}), without=[ENRICH.address])
+    gone = changed(replace(there(declared()), unread_functions={f"function.{HERE}": why}), without=[ENRICH.address])
     plan = planned(wanted(PLAIN), gone)
     assert "K451" in {one.code for one in plan.findings}
     assert plan.empty, "it may be there"
@@ -77,13 +77,29 @@ def test_a_function_that_does_not_run_is_reported(facts: FunctionFacts, severity
     assert all(facts.error in one.detail for one in plan.findings)
 
 
+def test_one_that_nobody_could_read_is_left_alone_and_the_others_are_not() -> None:
+    side = replace(there(declared()), unread_functions={ENRICH.address: "no answer"})
+    more = "sinks: {keep: {package: 'builtin://keep', inputs: [orders]}}\n"
+    file = wanted(topology(TOPICS, f"functions: {{enrich: {{{FUNCTION}, parallelism: 2}}}}\n{more}"))
+    plan = planned(file, changed(side, without=[ENRICH.address]))
+    assert [change.address for change in plan.changes] == ["sink.acme/ns/keep"]
+    (finding,) = (one for one in plan.findings if one.code == "K451")
+    assert finding.detail == f"{ENRICH.address}: no answer; how it is, is unknown, and it is left alone"
+
+
+def test_a_missing_package_is_an_error_for_the_files_that_name_it() -> None:
+    live = replace(empty(), missing_packages={ENRICH.address: "the cluster has no x", "sink.acme/ns/other": "none"})
+    (finding,) = (one for one in planned(declared(), live).findings if one.code == "K453")
+    assert (finding.severity, finding.detail) == (Severity.ERROR, f"{ENRICH.address}: the cluster has no x")
+
+
 def test_functions_of_nobody_matter_to_nobody() -> None:
-    live = replace(applied(wanted(PLAIN)), unread_functions={HERE: NO_WORKER})
+    live = replace(applied(wanted(PLAIN)), unread_functions={f"function.{HERE}": NO_WORKER})
     assert not planned(wanted(PLAIN), live).findings
 
 
 def test_a_destroy_needs_to_see_them() -> None:
-    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    live = replace(there(declared()), unread_functions={f"function.{HERE}": NO_WORKER})
     nothing = replace(wanted(topology("{}", name="other")), expansions=(), objects={}, destroyed=frozenset({"trade"}))
     (finding,) = (one for one in planned(nothing, live).findings if one.code == "K451")
     assert finding.severity is Severity.ERROR
@@ -91,7 +107,7 @@ def test_a_destroy_needs_to_see_them() -> None:
 
 
 def test_a_topology_of_another_name_needs_to_see_them() -> None:
-    live = replace(there(declared()), unread_functions={HERE: NO_WORKER})
+    live = replace(there(declared()), unread_functions={f"function.{HERE}": NO_WORKER})
     (finding,) = (
         one
         for one in planned(wanted(topology("{}", "formerly: trade\n", name="shop")), live).findings

@@ -27,6 +27,8 @@ ADMIN = "an admin role of the Pulsar tenant kodo (`admin_roles` of `create_tenan
         ("GET", "clusters", "a super-user"),
         ("GET", "v3/functions/kodo/trade", "functions on kodo/trade (`namespace_grants: {ROLE: [functions]}`"),
         ("PUT", "v3/functions/kodo/trade/a", "functions on kodo/trade"),
+        ("GET", "v3/sinks/kodo/trade", "sinks on kodo/trade (`namespace_grants: {ROLE: [sinks]}`"),
+        ("PUT", "v3/sources/kodo/trade/a", "sources on kodo/trade"),
         ("GET", "namespaces", "a super-user"),
     ],
 )

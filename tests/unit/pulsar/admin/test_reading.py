@@ -362,6 +362,8 @@ def _live(**answers: Any) -> Book:
             **{f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), None) for name in "JK"},
             "namespaces_acme_kodoctl": 404,
             "v3_functions_acme_ns": [],
+            "v3_sinks_acme_ns": [],
+            "v3_sources_acme_ns": [],
             **answers,
         },
     )
@@ -393,6 +395,7 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     }
     assert live.objects[f"topic.{K}"] == LiveObject(TopicResource(K, 0, {}))
     assert not any("K-partition-1" in path for path in book.asked), "and nobody waits for it"
+    assert not any("v3" in path for path in book.asked), "no file has functions"
     live = read_live(book, client, ReadScope((HERE,), everything=True))
     assert "K-partition-1/stats answered 500" in live.unread[K]
     adopted = import_namespace(live, HERE, "trade")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from kodoctl.pulsar.admin.admin import Admin, Reply
 from kodoctl.pulsar.inventory import evidence_reader
-from kodoctl.pulsar.inventory.functions import options_of, parse, read_functions, request_form
+from kodoctl.pulsar.inventory.functions import options_form, options_of, parse, read_functions, request_form
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.topology.names import NamespaceName
@@ -43,12 +44,16 @@ def sent(function: FunctionResource, options: dict[str, Any], before: FunctionRe
     mark = kind.partition("boundary=")[2]
     texts = re.findall(r'name="(\w+)"\r\n.*?\r\n\r\n(.*?)\r\n--' + mark, body.decode(), re.DOTALL)
     assert body.endswith(f"--{mark}--\r\n".encode())
-    return {name: json.loads(text) if name == "functionConfig" else text for name, text in texts}
+    return {name: json.loads(text) if name.endswith("Config") else text for name, text in texts}
 
 
 def test_what_is_shown_is_what_was_sent() -> None:
     found = parse(
-        HERE, "enrich", SHOWN, {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]}
+        "function",
+        HERE,
+        "enrich",
+        SHOWN,
+        {"numInstances": 1, "numRunning": 0, "instances": [{"status": {"error": "no"}}]},
     )
     assert found.marker == "trade"
     assert isinstance(found.resource, FunctionResource)
@@ -60,7 +65,9 @@ def test_what_is_shown_is_what_was_sent() -> None:
 
 def test_a_bare_function_of_others() -> None:
     spec = {"topic": {}, "persistent://a/b/.*": {}, "non-persistent://a/b/c": {}}
-    found = parse(HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None)
+    found = parse(
+        "function", HERE, "x", {"inputSpecs": spec, "cleanupSubscription": False, "processingGuarantees": "NEW"}, None
+    )
     one = found.resource
     assert isinstance(one, FunctionResource)
     assert (one.package, one.subscription, one.guarantees, one.start) == ("", "acme/ns/x", "NEW", "latest")
@@ -74,7 +81,7 @@ def test_a_bare_function_of_others() -> None:
 )
 def test_options_are_an_object_or_leave_no_room(text: str | None, options: dict[str, Any] | None) -> None:
     assert options_of({"customRuntimeOptions": text}) == options
-    found = parse(HERE, "x", {"customRuntimeOptions": text}, None)
+    found = parse("function", HERE, "x", {"customRuntimeOptions": text}, None)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.has_foreign_options == (options is None)
 
@@ -99,23 +106,31 @@ class Worker:
         ({"all": 409}, NO_WORKER),
         ({"all": 503}, "answered 503"),
         ({"all": None}, "no list"),
-        ({"all": ["enrich"], "enrich": 400}, "reading the function acme/ns/enrich"),
-        ({"all": ["enrich"], "enrich": "text"}, "without the function"),
     ],
 )
-def test_functions_are_unknown_if_one_of_them_cannot_be_read(answers: dict[str, Any], why: str) -> None:
-    found = read_functions(cast("Admin", Worker(**answers)), HERE)
-    assert isinstance(found, str)
-    assert why in found
-    assert "\n" not in found
+def test_functions_are_unknown_if_they_cannot_be_listed(answers: dict[str, Any], why: str) -> None:
+    found, unread = read_functions(cast("Admin", Worker(**answers)), "function", HERE)
+    assert (found, unread.keys()) == ([], {"function.acme/ns"})
+    assert why in unread["function.acme/ns"]
+    assert "\n" not in unread["function.acme/ns"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(400, "reading function.acme/ns/closed"), ("text", "without the function")]
+)
+def test_a_function_that_cannot_be_read_leaves_the_others_known(answer: Any, why: str) -> None:
+    worker = Worker(all=["enrich", "closed"], enrich=SHOWN, closed=answer)
+    found, unread = read_functions(cast("Admin", worker), "function", HERE)
+    assert [one.resource.address for one in found] == [ENRICH.address]
+    assert unread.keys() == {"function.acme/ns/closed"}
+    assert why in unread["function.acme/ns/closed"]
+    assert "\n" not in unread["function.acme/ns/closed"]
 
 
 @pytest.mark.parametrize("status", [500, {"numInstances": 1, "numRunning": 1, "instances": []}])
 def test_a_function_whose_instances_are_unknown_is_known(status: Any) -> None:
     worker = cast("Admin", Worker(all=["enrich", "gone"], enrich=SHOWN, enrich_status=status))
-    listed = read_functions(worker, HERE)
-    assert isinstance(listed, list)
-    [found] = listed
+    [found], _ = read_functions(worker, "function", HERE)
     assert isinstance(found, LiveObject)
     assert isinstance(found.facts, FunctionFacts)
     assert found.facts.running == (None if status == 500 else 1)
@@ -143,6 +158,76 @@ def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
     assert form.keys() == {"functionConfig"}
     assert form["functionConfig"]["jar"] == "builtin://x"
     assert "resources" not in form["functionConfig"]
+
+
+SINK = FunctionResource(
+    HERE, "keep", "builtin://keep", "java", ENRICH.inputs, "s", kind="sink", class_name="a.Keep", config='{"a":1}',
+    cpu=1.0, memory=2, disk=3, secrets='{"plain":null,"shown":{"key":"k","path":"p"}}', retries=2,
+    dead_letter_topic="persistent://acme/ns/failed", redelivery_delay=1000,
+)  # fmt: skip
+SHOWN_SINK = {
+    "className": "a.Keep",
+    "inputSpecs": SHOWN["inputSpecs"],
+    "processingGuarantees": "ATLEAST_ONCE",
+    "configs": {"a": 1.0},
+    "secrets": {"shown": {"path": "p", "key": "k"}, "plain": "hunter2"},
+    "sourceSubscriptionName": "s",
+    "sourceSubscriptionPosition": "Earliest",
+    "parallelism": 1,
+    "resources": {"cpu": 1.0, "ram": 2, "disk": 3},
+    "maxMessageRetries": 2,
+    "deadLetterTopic": "acme/ns/failed",
+    "negativeAckRedeliveryDelayMs": 1000,
+    "customRuntimeOptions": '{"kodoctl-package": "builtin://keep"}',
+}
+SOURCE = FunctionResource(
+    HERE, "tick", "file:///x", "java", frozenset(), "", kind="io_source", output="persistent://acme/ns/c"
+)
+
+
+def test_a_sink_is_shown_without_its_secrets() -> None:
+    found = parse("sink", HERE, "keep", SHOWN_SINK, None)
+    assert (found.resource, found.facts) == (SINK, FunctionFacts())
+    bare = parse(
+        "sink", HERE, "keep", {**SHOWN_SINK, "deadLetterTopic": None, "maxMessageRetries": None}, None
+    ).resource
+    assert isinstance(bare, FunctionResource)
+    assert (bare.retries, bare.dead_letter_topic) == (None, None)
+
+
+def test_a_builtin_connector_shows_its_package() -> None:
+    found = parse("sink", HERE, "keep", {**SHOWN_SINK, "archive": "builtin://other"}, None).resource
+    assert isinstance(found, FunctionResource)
+    assert found.package == "builtin://other", "somebody replaced it since"
+
+
+def test_a_sink_has_its_retries_when_it_is_created() -> None:
+    config = sent(SINK, {}, None)["sinkConfig"]
+    assert config["archive"] == SINK.package
+    assert config["secrets"] == {"shown": {"path": "p", "key": "k"}, "plain": None}
+    assert (config["sourceSubscriptionName"], config["sourceSubscriptionPosition"]) == ("s", "Earliest")
+    assert (config["maxMessageRetries"], config["negativeAckRedeliveryDelayMs"]) == (2, 1000)
+    assert config["deadLetterTopic"] == "persistent://acme/ns/failed"
+    assert not {"runtime", "output"} & config.keys()
+    update = sent(SINK, {}, SINK)["sinkConfig"]
+    assert not {"inputs", "sourceSubscriptionName", "maxMessageRetries", "deadLetterTopic"} & update.keys()
+
+
+def test_a_mark_sets_nothing_but_the_options() -> None:
+    body, _ = options_form(SOURCE, {"kodoctl": "trade"})
+    (sent_text,) = re.findall(r'name="sourceConfig".*?\r\n\r\n(.*?)\r\n--', body.decode(), re.DOTALL)
+    assert json.loads(sent_text) == {"customRuntimeOptions": '{"kodoctl": "trade"}'}
+
+
+def test_an_io_source_has_no_subscription() -> None:
+    shown = {"topicName": "acme/ns/c", "processingGuarantees": "ATLEAST_ONCE", "configs": {}}
+    found = parse("io_source", HERE, "tick", shown, None)
+    assert found.resource == replace(SOURCE, package="", secrets="{}", start="latest")
+    assert found.facts == FunctionFacts(cleans_up=False)
+    form = sent(SOURCE, {}, None)
+    assert form["url"] == "file:///x"
+    assert form["sourceConfig"]["topicName"] == "persistent://acme/ns/c"
+    assert not {"inputs", "", "maxMessageRetries"} & form["sourceConfig"].keys()
 
 
 @pytest.mark.parametrize(

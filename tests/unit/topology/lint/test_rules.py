@@ -30,6 +30,12 @@ def function(settings: str, name: str = "enrich") -> str:
     return f"{topics}functions:\n  {name}: {{{package}{settings}}}\n"
 
 
+def connector(settings: str, key: str = "sinks", more: str = "") -> str:
+    """A ground topic with a subscription, another one, and a connector with its package; `more`: further keys."""
+    topics = "topics: {orders: {subscriptions: {billing: {}}}, shipments: {}}\n"
+    return f"{topics}{key}:\n  keep: {{package: 'builtin://keep', {settings}}}\n{more}"
+
+
 def flow(*ways: str) -> str:
     """Ground topics with subscriptions that send to others: `a.s>b,c`; § stands before the key that sends."""
     sends: dict[str, dict[str, str]] = {}
@@ -280,6 +286,15 @@ CASES = [
     ("K112", function("inputs: [kodo/trade/orders], subscription: §billing"), "workers read kodo/trade/orders by 'billing'", function("inputs: [kodo/trade/orders], subscription: enrich")),
     ("K112", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [kodo/trade/orders], subscription: §e}}\n", "function.kodo/trade/enrich reads persistent://kodo/trade/orders by 'e', too", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [orders], subscription: f}}\n"),
     # K113
+    ("K112", connector("inputs: [§order]"), "'order' is no topic of this file; did you mean 'orders'?", connector("inputs: [orders]")),
+    ("K112", connector("inputs: [orders], subscription: §billing"), "workers read orders by 'billing', and the sink would take", connector("inputs: [orders], subscription: keep")),
+    ("K112", connector("inputs: [orders], retries: 1, dead_letter_topic: §x"), "'x' is no topic of this file", connector("inputs: [orders], retries: 1, dead_letter_topic: shipments")),
+    ("K112", connector("inputs: [orders], retries: 1, dead_letter_topic: §orders"), "it would read what it writes: persistent://kodo/trade/orders", connector("inputs: [orders], retries: 1, dead_letter_topic: kodo/trade/x")),
+    ("K112", connector("inputs: [orders], dead_letter_topic: §shipments"), "sink 'keep' never gives up without `retries`", connector("inputs: [orders], retries: 2, dead_letter_topic: shipments")),
+    ("K112", connector("inputs: [orders], guarantees: effectively_once, retries: §2"), "a failed message stops the instance", connector("inputs: [orders], guarantees: effectively_once")),
+    ("K112", connector("output: §x", "io_sources"), "'x' is no topic of this file", connector("output: orders", "io_sources")),
+    ("K112", connector("inputs: [orders]", more="io_sources: {§keep: {package: 'builtin://x', output: orders}}\n"), "sink.kodo/trade/keep has its name", connector("inputs: [orders]", more="io_sources: {tick: {package: 'builtin://x', output: orders}}\n")),
+    ("K113", connector("inputs: [orders], config: {§password: x}"), "password of sink 'keep' stands in the file, and Pulsar shows it: name it in `secrets`", connector("inputs: [orders], secrets: {password: {path: a, key: b}}")),
     ("K113", function("inputs: [orders], config: {dbs: [{§token: x}]}"), "dbs.0.token of function 'enrich'", function("inputs: [orders], config: {dbs: [{user: x}]}")),
     ("K113", function("inputs: [orders], config: {db: {§password: x}, rate: 1}"), "db.password of function 'enrich' stands in the file", function("inputs: [orders], config: {db: {user: x}}")),
     # K111

@@ -49,6 +49,8 @@ def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
             "quantity",
             "known here: by, in, kind, limit, overrides, scope",
         ),
+        (("sinks", "warehouse"), "archive", "did you mean 'package'?"),
+        (("sources", "uploads"), "archive", "a connector of Pulsar IO belongs into `io_sources`"),
     ],
 )
 def test_an_unknown_key_is_mended_by_spelling_by_place_or_by_another_word(path: Path, key: str, advice: str) -> None:
