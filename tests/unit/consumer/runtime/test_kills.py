@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,12 @@ TOPICS = """
     subscriptions:
       billing: {in_place: [], retrying: {delays: [10s], attempts: 2}}
 """
+
+
+@pytest.fixture(autouse=True)
+def _few_objects() -> None:
+    """Behind each kill all objects are searched for those that nobody holds any more: not for those of other tests."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def _as_python_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
     monkeypatch.setattr(stray_errors, "_readers", type(stray_errors._readers)())
+    gc.freeze()  # what other tests left is not searched for garbage as well
 
 
 @pytest.mark.parametrize("stray", STRAYS)
