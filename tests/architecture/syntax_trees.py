@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from functools import cache
 from pathlib import Path
 
@@ -16,4 +17,6 @@ def tree(path: Path) -> ast.Module:
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Every node of the file, the module first."""
-    return tuple(ast.walk(tree(path)))
+    found = tuple(ast.walk(tree(path)))
+    gc.freeze()  # a million objects that stay: no collection of garbage looks at them
+    return found
