@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +16,4 @@ def tree(path: Path) -> ast.Module:
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Every node of the file, the module first."""
-    found = tuple(ast.walk(tree(path)))
-    gc.freeze()  # a million objects that stay: no collection of garbage looks at them
-    return found
+    return tuple(ast.walk(tree(path)))

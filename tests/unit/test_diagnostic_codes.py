@@ -22,6 +22,14 @@ CODE = re.compile(r"K\d{3}")
 PATHS = [path for path in SOURCES if path.parent != REGISTRY]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_end_with_the_file() -> Iterator[None]:
+    """A million objects would make each later collection of garbage dear."""
+    yield
+    tree.cache_clear()
+    nodes.cache_clear()
+
+
 def _constants(module: ast.Module) -> dict[str, str]:
     """Names that a module gives to texts."""
     return {

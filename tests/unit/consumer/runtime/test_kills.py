@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -13,17 +12,12 @@ from kodo_consumer.testing import kills
 
 from tests.unit.consumer.topologies import write
 
+pytestmark = pytest.mark.usefixtures("few_objects")  # behind each kill garbage is collected
 TOPICS = """
   orders:
     subscriptions:
       billing: {in_place: [], retrying: {delays: [10s], attempts: 2}}
 """
-
-
-@pytest.fixture(autouse=True)
-def _few_objects() -> None:
-    """Behind each kill all objects are searched for those that nobody holds any more: not for those of other tests."""
-    gc.freeze()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.runtime import stray_errors
 from kodo_consumer.runtime.stray_errors import redact_stray_errors, report_stray_error
 
+pytestmark = pytest.mark.usefixtures("few_objects")
 CANARY = "4111111111111111"
 REDACTS = ErrorTextReader(ErrorTextPolicy(500, 500, ("[0-9]{16}",)))
 
@@ -58,7 +59,6 @@ def _as_python_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
     monkeypatch.setattr(stray_errors, "_readers", type(stray_errors._readers)())
-    gc.freeze()  # what other tests left is not searched for garbage as well
 
 
 @pytest.mark.parametrize("stray", STRAYS)
