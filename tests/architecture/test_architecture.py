@@ -14,6 +14,7 @@ import grimp
 import networkx as nx
 import pytest
 
+from tests.architecture.syntax_trees import nodes, tree
 from tests.source_roots import PACKAGES, ROOT, SOURCES
 
 MAX_LINES = 600
@@ -89,7 +90,7 @@ def test_chains_of_imports_are_short() -> None:
     modules = {_module(path): path for path in SOURCES}
     imports = nx.DiGraph()
     for module, path in modules.items():
-        for name in _loaded(ast.parse(path.read_text(encoding="utf-8")).body):
+        for name in _loaded(tree(path).body):
             target = name if name in modules else name.rpartition(".")[0]
             if target in modules and target != module:
                 imports.add_edge(module, target)
@@ -97,8 +98,8 @@ def test_chains_of_imports_are_short() -> None:
     assert len(chain) <= MAX_CHAIN, f"a chain of {len(chain)} modules: {' > '.join(chain)}"
 
 
-def _calls(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _calls(path: Path) -> Iterator[str]:
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func)
         elif isinstance(node, ast.Attribute):
@@ -108,15 +109,15 @@ def _calls(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("path", [path for path in SOURCES if not _speaks(path)], ids=_name)
 def test_nothing_below_the_edge_prints_asks_exits_or_reads_the_environment(path: Path) -> None:
     forbidden = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "os.environ", "os.getenv", "os.environb"}
-    found = forbidden & set(_calls(ast.parse(path.read_text(encoding="utf-8"))))
+    found = forbidden & set(_calls(path))
     assert not found, f"{_name(path)} uses {', '.join(sorted(found))}: pass it in, or do it in a cli module"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=_name)
 def test_files_and_functions_stay_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MAX_LINES, f"{_name(path)}: more than {MAX_LINES} lines: two files"
-    for node in ast.walk(ast.parse(text)):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_LINES, f"{_name(path)}: more than {MAX_LINES} lines: two files"
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{_name(path)}:{node.lineno} {node.name} has {length} lines"
@@ -128,7 +129,7 @@ def test_threads_are_begun_where_each_end_is_told(path: Path) -> None:
     by_itself = ("Thread", "Timer", "start_new_thread", "ThreadPoolExecutor")
     found = {
         ast.unparse(node)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if (isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in by_itself)
         or (isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Thread") for base in node.bases))
     }
@@ -141,7 +142,7 @@ def test_a_delete_is_sent_by_the_one_function_that_looks_before_every_try() -> N
     """Elsewhere it would be sent again over what came since somebody looked."""
     found = set()
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if not isinstance(node, ast.Call):
                 continue
             arguments = [*node.args, *(one.value for one in node.keywords)]
@@ -157,7 +158,7 @@ def _third_party() -> dict[str, set[str]]:
     """Module of another distribution -> our files that import it."""
     found: dict[str, set[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names = [node.module]
@@ -212,9 +213,8 @@ def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
     for path in SOURCES:
         if not _name(path).startswith("pipeline/kodo_pipeline/"):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in nodes(path) if isinstance(node, ast.Name)}
         if ours & names:
             found.add(_name(path))
     assert found == few

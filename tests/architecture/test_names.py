@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
+from tests.architecture.syntax_trees import nodes, tree
 from tests.source_roots import PACKAGES, ROOT, SOURCES
 
 BANNED_MODULES: Final = {
@@ -40,14 +41,14 @@ TWICE: Final = 15
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
-    """Each module by its path from the root."""
-    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+def _modules() -> dict[str, tuple[ast.AST, ...]]:
+    """Nodes of each module, the module first, by its path from the root."""
+    return {path.relative_to(ROOT).as_posix(): nodes(path) for path in SOURCES}
 
 
 def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    for name, tree in _trees().items():
-        for node in ast.walk(tree):
+    for name, every in _modules().items():
+        for node in every:
             if isinstance(node, ast.ClassDef):
                 yield name, node
 
@@ -80,7 +81,7 @@ def test_a_public_class_name_is_defined_once() -> None:
 
 
 def test_no_module_has_a_word_that_the_glossary_replaces() -> None:
-    assert not [module for module in _trees() if _basename(module) in BANNED_MODULES]
+    assert not [module for module in _modules() if _basename(module) in BANNED_MODULES]
 
 
 def test_no_class_has_a_word_that_the_glossary_replaces() -> None:
@@ -97,8 +98,8 @@ def _names(node: ast.AST) -> Iterator[str]:
 def test_no_value_or_function_has_a_participle_that_says_nothing_of_it() -> None:
     found = [
         f"{module}:{getattr(node, 'lineno', 0)}: {name}"
-        for module, tree in _trees().items()
-        for node in ast.walk(tree)
+        for module, every in _modules().items()
+        for node in every
         for name in _names(node)
         if name in BANNED_NAMES
     ]
@@ -108,17 +109,17 @@ def test_no_value_or_function_has_a_participle_that_says_nothing_of_it() -> None
 def test_a_module_docstring_names_the_module() -> None:
     """It defines no module by a question: a reader searches for the noun."""
     found = []
-    for module, tree in _trees().items():
-        first = (ast.get_docstring(tree) or "").partition(" ")[0].strip(",.:;").lower()
+    for path in SOURCES:
+        first = (ast.get_docstring(tree(path)) or "").partition(" ")[0].strip(",.:;").lower()
         if first in QUESTIONS:
-            found.append(module)
+            found.append(path)
     assert not found
 
 
 def test_lines_of_docstrings_are_short() -> None:
     found = []
-    for module, tree in _trees().items():
-        for node in ast.walk(tree):
+    for module, every in _modules().items():
+        for node in every:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (ast.get_docstring(node, clean=False) or "").splitlines()
                 found += [f"{module}: {line.strip()}" for line in lines if len(line) > MAX_DOCSTRING_LINE]
@@ -154,11 +155,11 @@ def _is_collaborator(value: ast.expr, classes: set[str], methods: set[str]) -> b
     return False
 
 
-def _made_by_new(tree: ast.Module) -> set[str]:
+def _made_by_new(every: Iterable[ast.AST]) -> set[str]:
     """Names of objects that a method made by `__new__`, which is their constructor."""
     return {
         target.id
-        for node in ast.walk(tree)
+        for node in every
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
         if isinstance(target, ast.Name)
@@ -171,9 +172,9 @@ def test_collaborators_are_given_in_constructors() -> None:
     """An attribute that somebody else sets afterwards is a part that an object may lack."""
     classes = {node.name for _, node in _classes() if "__init__" in {getattr(one, "name", "") for one in node.body}}
     methods, found = _methods(), []
-    for module, tree in _trees().items():
-        made = _made_by_new(tree)
-        for node in ast.walk(tree):
+    for module, every in _modules().items():
+        made = _made_by_new(every)
+        for node in every:
             if not isinstance(node, ast.Assign) and not (
                 isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List)
             ):
@@ -199,14 +200,14 @@ def _file_of(module: str) -> str:
 
 def test_a_module_that_one_other_imports_has_some_length() -> None:
     importers: dict[str, set[str]] = defaultdict(set)
-    for module, tree in _trees().items():
-        for node in ast.walk(tree):
+    for module, every in _modules().items():
+        for node in every:
             if isinstance(node, ast.ImportFrom) and node.module:
                 for path in (f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)):
                     importers[_file_of(path)].add(module)
     short = {
         module
-        for module, path in zip(_trees(), SOURCES, strict=True)
+        for module, path in zip(_modules(), SOURCES, strict=True)
         if _basename(module) not in ("__init__", "__main__")
         and len(path.read_text(encoding="utf-8").splitlines()) < MIN_MODULE
     }

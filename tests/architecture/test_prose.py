@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.architecture.syntax_trees import nodes
 from tests.source_roots import ROOT, SOURCES
 
 OPENERS: Final = {
@@ -56,10 +57,9 @@ class Module(NamedTuple):
 
 
 def _module(path: Path) -> Module:
-    source = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
-    docstrings, code = [], source.splitlines()
-    for node in ast.walk(ast.parse(source)):
+    docstrings, code = [], path.read_text(encoding="utf-8").splitlines()
+    for node in nodes(path):
         if isinstance(node, Documented) and (text := ast.get_docstring(node)):
             place = f"{name}:{getattr(node, 'lineno', 1)} {getattr(node, 'name', 'module')}"
             docstrings.append(Docstring(name, place, text))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from kodo_consumer import Message, Retry
 from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog
+from tests.brokers.workspace import run_consumer
 from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timed]
@@ -26,11 +25,10 @@ def setting(broker: Broker, tenant: str, tmp_path: Path) -> Setting:
 
 
 def _check(setting: Setting) -> str:
-    command = [str(Path(sys.executable).with_name("kodo-consumer")), "check", str(setting.file)]
     place = ["--admin-url", setting.broker.admin_url, "--broker-url", setting.broker.broker_url]
-    found = subprocess.run([*command, *place], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (0, "J s: complete\n")
-    return " ".join(found.stderr.split())
+    found = run_consumer("check", str(setting.file), *place)
+    assert (found.code, found.out) == (0, "J s: complete\n")
+    return " ".join(found.err.split())
 
 
 def _delays(setting: Setting, **policy: object) -> None:

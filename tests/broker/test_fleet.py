@@ -14,25 +14,30 @@ from tests.brokers.workspace import Workspace
 YES = ("--auto-approve", "--confirm", "us")
 
 
-@pytest.fixture
-def us(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """The same workspace as the second broker shows it. Contexts: eu, us (protected), and far, where nobody answers."""
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of this module's own; each test has a tenant of its own there."""
     user = User(tmp_path_factory.mktemp("user"))
     try:
-        found = user.starts("--name", "us")
-        second = Broker(found["admin_url"], found["broker_url"])
-        second.tenant(workspace.tenant)
-        places = {"eu": workspace.broker, "us": second, "far": Broker("http://127.0.0.1:9", "pulsar://127.0.0.1:9")}
-        contexts = [
-            f'[contexts.{name}]\nadmin_url = "{place.admin_url}"\nbroker_url = "{place.broker_url}"\n'
-            f"protected = {str(name == 'us').lower()}\n"
-            for name, place in places.items()
-        ]
-        (workspace.folder / "kodoctl.toml").write_text("".join(contexts), encoding="utf-8")
-        yield Workspace(second, workspace.folder, workspace.tenant)
+        started = user.starts("--name", "us")
+        yield Broker(started["admin_url"], started["broker_url"])
     finally:
         told = user.types("down", "--all")
     assert told.code == 0, told.err
+
+
+@pytest.fixture
+def us(workspace: Workspace, second: Broker) -> Workspace:
+    """The same workspace as the second broker shows it. Contexts: eu, us (protected), and far, where nobody answers."""
+    second.tenant(workspace.tenant)
+    places = {"eu": workspace.broker, "us": second, "far": Broker("http://127.0.0.1:9", "pulsar://127.0.0.1:9")}
+    contexts = [
+        f'[contexts.{name}]\nadmin_url = "{place.admin_url}"\nbroker_url = "{place.broker_url}"\n'
+        f"protected = {str(name == 'us').lower()}\n"
+        for name, place in places.items()
+    ]
+    (workspace.folder / "kodoctl.toml").write_text("".join(contexts), encoding="utf-8")
+    return Workspace(second, workspace.folder, workspace.tenant)
 
 
 def _reach(workspace: Workspace, *contexts: str) -> None:

@@ -4,8 +4,6 @@ both say what to do.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from kodoctl.errors import KodoctlError
 from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
+from tests.brokers.workspace import run_consumer
 from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
@@ -30,10 +29,9 @@ def setting(broker: Broker, tenant: str, tmp_path: Path) -> Setting:
 
 
 def _check(setting: Setting) -> tuple[int, str, str]:
-    command = [str(Path(sys.executable).with_name("kodo-consumer")), "check", str(setting.file)]
     place = ["--admin-url", setting.broker.admin_url, "--broker-url", setting.broker.broker_url]
-    found = subprocess.run([*command, *place], capture_output=True, text=True, check=False)
-    return found.returncode, found.stdout, " ".join(found.stderr.split())
+    found = run_consumer("check", str(setting.file), *place)
+    return found.code, found.out, " ".join(found.err.split())
 
 
 def _posted(setting: Setting, policy: str, value: Any, suffix: str = "") -> None:

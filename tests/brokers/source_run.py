@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pulsar
+import pytest
 from kodo_consumer.source.pgoutput import Begin, read_message
 from kodo_consumer.source.positions import lsn_text
 
@@ -23,6 +24,7 @@ from kodoctl.topology.names import TopicName, partition_numbers
 from tests.brokers.broker import Broker
 from tests.brokers.kill_points import KILL_POINTS
 from tests.brokers.topics import create_topics
+from tests.brokers.workspace import run_consumer
 from tests.services.polling import eventually
 
 TOPOLOGY = """
@@ -175,15 +177,27 @@ class Setting:
         return (self.folder / "log").read_text(encoding="utf-8")
 
     def verify(self, *more: str, **environ: str) -> tuple[int, str]:
-        """(exit code, output) of `source verify`, as one line."""
-        command = [
-            sys.executable, "source.py", "source", "verify", str(self.file), *more,
+        """(exit code, output) of `source verify`, as one line. In this process, where no step of it is changed (KILL_AT)."""
+        words = [
+            "source", "verify", str(self.file), *more,
             "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
         ]  # fmt: skip
-        variables = {**os.environ, "SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": "", **environ}
-        done = subprocess.run(command, cwd=self.folder, env=variables, text=True, capture_output=True, check=False)
-        print(done.stdout, done.stderr)  # noqa: T201  # pytest shows it where a test fails
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
+        own = {"SHOP_DATABASE_URL": self.url, "KODOCTL_ENV": "", **environ}
+        if "KILL_AT" in environ:
+            done = subprocess.run(
+                [sys.executable, "source.py", *words], cwd=self.folder, env={**os.environ, **own}, text=True,
+                capture_output=True, check=False,
+            )  # fmt: skip
+            code, text = done.returncode, done.stdout + done.stderr
+        else:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(self.folder)
+                for name, value in own.items():
+                    patch.setenv(name, value)
+                run = run_consumer(*words)
+            code, text = run.code, run.text
+        print(text)  # noqa: T201  # pytest shows it where a test fails
+        return code, " ".join(text.split())
 
     def change_file(self, before: str, after: str) -> None:
         text = self.file.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -78,23 +78,35 @@ def run_main(*arguments: str, defect: bool = False) -> Run:
 
     A `defect` of kodoctl (K599) fails the test that did not ask for one.
     """
+    found = _run(main, "kodoctl", arguments)
+    assert defect or "[K599]" not in found.err, found.err
+    return found
+
+
+def run_consumer(*arguments: str) -> Run:
+    """`kodo-consumer` in this process, in the same way."""
+    found = _run(consumer_main.main, "kodo-consumer", arguments)
+    assert "[K599]" not in found.err, found.err
+    return found
+
+
+def _run(program: Callable[[], None], name: str, arguments: tuple[str, ...]) -> Run:
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
     before, threshold = sys.argv, gc.get_threshold()
-    sys.argv = ["kodoctl", *arguments]
+    sys.argv = [name, *arguments]
     try:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             this_process_goes_on(),
         ):
-            main()
+            program()
     except SystemExit as end:
         code = end.code
     finally:
         sys.argv = before
         gc.set_threshold(*threshold)  # a script ends; here what is never collected would keep Java's memory
-    assert defect or "[K599]" not in err.getvalue(), err.getvalue()
     return Run(int(code or 0), out.getvalue(), err.getvalue())
 
 

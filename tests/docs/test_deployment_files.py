@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import promql_parser
 import pytest
 import typer
@@ -101,19 +100,28 @@ def _options(args: list[str]) -> dict[str, Any]:
     return options
 
 
+def _check(manifest: Manifest) -> None:
+    """Against the schemas of Kubernetes. Every process of a run imports this file, and few need the library, which takes a second."""
+    import kubernetes_validate
+
+    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=NAMES)
 def test_kubernetes_knows_every_field_of_a_manifest(manifest: Manifest) -> None:
     if manifest["kind"] in _FIELDS:
         assert set(manifest["spec"]) <= _FIELDS[manifest["kind"]]
     else:
-        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+        _check(manifest)
 
 
 def test_a_field_that_kubernetes_does_not_know_is_noticed() -> None:
     manifest = _only("Service")
     wrong = {**manifest, "spec": {**manifest["spec"], "port": 9465}}
+    import kubernetes_validate
+
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
+        _check(wrong)
 
 
 def test_the_example_is_built_of_every_file() -> None:
@@ -309,7 +317,7 @@ def test_kustomize_builds_the_example_and_a_second_program(tmp_path: Path) -> No
     for (kind, _), one in built.items():
         assert one["metadata"]["namespace"] == "shop"
         if kind not in _FIELDS:
-            kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+            _check(one)
         assert {*re.findall(r"'configMap(?:Ref)?': {'name': '([^']+)'", str(one))} <= configs
         assert not re.search(r"'image': '[\w-]+'", str(one)), "an image without a registry"
     for name in ("kodo-worker-billing", "kodo-worker-shipping"):

@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import jsonschema
 import pytest
 from kodo_pipeline.landing.landing_store import Landing
 from kodo_pipeline.recommend.yaml_patch import unified_diff
@@ -31,6 +30,13 @@ topics:
 """
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "simulation.v1.json").read_text(encoding="utf-8"))
 BEGIN = datetime(2026, 1, 1, 9, tzinfo=UTC)
+
+
+def check(document):
+    """Against the published schema. Every process of a run imports this file, and few need the library, which takes a second."""
+    import jsonschema
+
+    jsonschema.validate(document, SCHEMA)
 
 
 def traffic():
@@ -82,7 +88,7 @@ def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch)
 
     found = run("more.patch", "--format", "json", "--png", "pictures")
     assert found.code == 0, found.text
-    jsonschema.validate(json.loads(found.out), SCHEMA)
+    check(json.loads(found.out))
     (trial,) = json.loads(found.out)["trials"]
     assert [one.name for one in (tmp_path / "pictures").iterdir()] == ["lab-orders-billing.png"]
     assert (trial["messages"], trial["today"]["slots"], trial["candidate"]["slots"]) == (105, 1, 4)
@@ -163,7 +169,7 @@ def test_states_and_an_outage_are_replayed_by_several_workers(spark, tmp_path, m
     found = run("--format", "json", "--png", "pictures")
     assert found.code == 0, found.text
     document = json.loads(found.out)
-    jsonschema.validate(document, SCHEMA)
+    check(document)
     (trial,) = document["trials"]
     assert (trial["messages"], trial["waiting"], trial["outages"], trial["candidate"]) == (200, 1, [], None)
     today = trial["today"]

@@ -6,51 +6,63 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from kodoctl.errors.codes import CODES, GROUPS
 from kodoctl.topology.lint.registry import RULES
+from tests.architecture.syntax_trees import nodes, tree
 from tests.source_roots import PACKAGES, ROOT, SOURCES
 
 REGISTRY = PACKAGES["kodoctl"] / "errors/codes"
 LISTS = [REGISTRY / f"{name}_codes.py" for name in ("topology", "cluster", "message")]
 CODE = re.compile(r"K\d{3}")
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES if path.parent != REGISTRY}
+PATHS = [path for path in SOURCES if path.parent != REGISTRY]
 
 
-def _constants(tree: ast.Module) -> dict[str, str]:
+@pytest.fixture(scope="module", autouse=True)
+def _trees_end_with_the_file() -> Iterator[None]:
+    """A million objects would make each later collection of garbage dear."""
+    yield
+    tree.cache_clear()
+    nodes.cache_clear()
+
+
+def _constants(module: ast.Module) -> dict[str, str]:
     """Names that a module gives to texts."""
     return {
         target.id: node.value.value
-        for node in tree.body
+        for node in module.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     }
 
 
-NAMED = {name: text for tree in TREES.values() for name, text in _constants(tree).items()}
+@cache
+def _named() -> dict[str, str]:
+    return {name: text for path in PATHS for name, text in _constants(tree(path)).items()}
 
 
 def _text(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    return NAMED.get(node.id) if isinstance(node, ast.Name) else None
+    return _named().get(node.id) if isinstance(node, ast.Name) else None
 
 
-def _used(tree: ast.Module) -> Iterator[str]:
+def _used(path: Path) -> Iterator[str]:
     return (
         node.value
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value)
     )
 
 
-def _told(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+def _told(path: Path) -> Iterator[tuple[int, str, str]]:
     """(line, code, summary) of every call that is given a code: the summary is the first text after it."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if not isinstance(node, ast.Call):
             continue
         for index, argument in enumerate(node.args):
@@ -60,20 +72,19 @@ def _told(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 
 def test_every_code_in_the_sources_is_in_the_list_and_every_code_of_the_list_is_used() -> None:
-    used = {code for tree in TREES.values() for code in _used(tree)}
+    used = {code for path in PATHS for code in _used(path)}
     assert used == CODES.keys()
 
 
-@pytest.mark.parametrize("path", TREES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_a_code_is_always_told_in_the_words_of_the_list(path: Path) -> None:
-    for line, number, summary in _told(TREES[path]):
+    for line, number, summary in _told(path):
         code = CODES[number]
         assert summary in (code.title, *code.also), f"{path.name}:{line}: {number} says {summary!r}"
 
 
 def test_a_code_is_listed_once_and_no_two_say_the_same() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in LISTS]
-    listed = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    listed = [node for path in LISTS for node in nodes(path) if isinstance(node, ast.Dict)]
     keys = [key.value for table in listed for key in table.keys if isinstance(key, ast.Constant)]
     codes = [str(key) for key in keys if CODE.fullmatch(str(key))]
     assert codes == sorted(set(codes))
@@ -83,7 +94,7 @@ def test_a_code_is_listed_once_and_no_two_say_the_same() -> None:
 
 
 def test_every_other_wording_of_the_list_is_used() -> None:
-    told = {(number, summary) for tree in TREES.values() for _, number, summary in _told(tree)}
+    told = {(number, summary) for path in PATHS for _, number, summary in _told(path)}
     assert {(number, text) for number, code in CODES.items() for text in (code.title, *code.also)} == told
 
 

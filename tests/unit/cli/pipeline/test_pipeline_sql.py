@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,17 +25,25 @@ TOPOLOGY = (
 )
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A landing after an ingest that ended, which each test has a copy of."""
+    folder = tmp_path_factory.mktemp("filled") / "landing"
+    landing = Landing(str(folder), "trade", None)
+    fill(landing)
+    cursors = landing.write_rows(CURSORS, "r1", [{"ingest_run": "r1"}])
+    landing.commit(LandingCommit("r1", 1, tables={CURSORS.name: cursors}))
+    landing.commit(LandingCommit("r1-end", 1, facts={"complete": True}))
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(filled: Path, tmp_path: Path) -> Iterator[Path]:
     with isolated(tmp_path):
         path = tmp_path / FILE
         path.parent.mkdir()
         path.write_text(TOPOLOGY, encoding="utf-8")
-        landing = Landing(str(tmp_path / ".kodoctl/landing"), "trade", None)
-        fill(landing)
-        cursors = landing.write_rows(CURSORS, "r1", [{"ingest_run": "r1"}])
-        landing.commit(LandingCommit("r1", 1, tables={CURSORS.name: cursors}))
-        landing.commit(LandingCommit("r1-end", 1, facts={"complete": True}))
+        shutil.copytree(filled, tmp_path / ".kodoctl/landing")
         yield tmp_path
 
 

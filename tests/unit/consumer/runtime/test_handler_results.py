@@ -27,7 +27,7 @@ def consumer(tmp_path: Path) -> Consumer:
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _quiet(few_objects: None) -> Iterator[None]:
     """Python itself has nothing to complain of: no coroutine is left that nobody awaited."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -12,6 +12,7 @@ from kodo_consumer.testing import kills
 
 from tests.unit.consumer.topologies import write
 
+pytestmark = pytest.mark.usefixtures("few_objects")  # behind each kill garbage is collected
 TOPICS = """
   orders:
     subscriptions:

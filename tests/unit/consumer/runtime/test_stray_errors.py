@@ -14,6 +14,7 @@ from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.runtime import stray_errors
 from kodo_consumer.runtime.stray_errors import redact_stray_errors, report_stray_error
 
+pytestmark = pytest.mark.usefixtures("few_objects")
 CANARY = "4111111111111111"
 REDACTS = ErrorTextReader(ErrorTextPolicy(500, 500, ("[0-9]{16}",)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -43,6 +44,21 @@ def fill(landing: Landing, most: int = 10, begin: int = 0) -> None:
         landing.commit(batch(landing, number))
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten batches."""
+    folder = tmp_path_factory.mktemp("template")
+    fill(Landing(str(folder), "trade", None))
+    return folder
+
+
+@pytest.fixture
+def filled(template: Path, landing: Landing, tmp_path: Path) -> Landing:
+    """A copy for one test: to fill one takes ten times as long."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return landing
+
+
 def parquet_files(landing: Landing, table: str = "events") -> list[str]:
     return [
         name
@@ -58,20 +74,19 @@ def age(landing: Landing, hours: float) -> None:
         os.utime(path, (at, at))
 
 
-def test_small_files_become_one_with_the_same_rows(landing: Landing) -> None:
-    fill(landing)
-    before = sorted(stored(landing), key=str)
-    done = maintain(MaintenanceRequest(landing, "m1"))
+def test_small_files_become_one_with_the_same_rows(filled: Landing) -> None:
+    before = sorted(stored(filled), key=str)
+    done = maintain(MaintenanceRequest(filled, "m1"))
     assert (done.files["events"], done.files["coverage"], done.files["cursors"]) == ((10, 1), (10, 1), (0, 0))
-    assert sorted(stored(landing), key=str) == before
-    (file,) = anew(landing).snapshot(EVENTS).files["events"]
+    assert sorted(stored(filled), key=str) == before
+    (file,) = anew(filled).snapshot(EVENTS).files["events"]
     assert (file.batch, file.rows, file.since) == (9, 20, round(DAY.timestamp() * 1000))
-    assert len(parquet_files(landing)) == 11, "readers that began before may read the others"
-    again = maintain(MaintenanceRequest(landing, "m2"))
+    assert len(parquet_files(filled)) == 11, "readers that began before may read the others"
+    again = maintain(MaintenanceRequest(filled, "m2"))
     assert again.files["events"] == (1, 1)
-    assert maintain(MaintenanceRequest(landing, "m3", retain=0)).removed >= 20
-    assert parquet_files(landing) == [file.path]
-    assert not [one for one in Path(landing.root.uri, "events").iterdir() if not list(one.iterdir())]
+    assert maintain(MaintenanceRequest(filled, "m3", retain=0)).removed >= 20
+    assert parquet_files(filled) == [file.path]
+    assert not [one for one in Path(filled.root.uri, "events").iterdir() if not list(one.iterdir())]
 
 
 def test_files_of_other_partitions_and_beyond_what_was_counted_stay_apart(landing: Landing) -> None:
@@ -92,10 +107,9 @@ def test_files_of_other_partitions_and_beyond_what_was_counted_stay_apart(landin
 
 @pytest.mark.parametrize("stage", ["rewritten", "exchanged", "removing", "log"])
 def test_a_maintenance_that_is_killed_leaves_every_row_once(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch, stage: str
+    filled: Landing, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    fill(landing)
-    before = sorted(stored(landing), key=str)
+    before = sorted(stored(filled), key=str)
 
     def dying(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -104,12 +118,12 @@ def test_a_maintenance_that_is_killed_leaves_every_row_once(
         "rewritten": (LandingTable, "exchange"), "exchanged": (LandingTable, "tidy_log"),
         "removing": (landing_maintenance, "remove_unnamed"), "log": (Landing, "commit"),
     }[stage]  # fmt: skip
-    landing.start("m1", "maintain")
+    filled.start("m1", "maintain")
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, dying)
         with pytest.raises(KeyboardInterrupt):
-            maintain(MaintenanceRequest(landing, "m1"))
-    after = anew(landing)
+            maintain(MaintenanceRequest(filled, "m1"))
+    after = anew(filled)
     assert sorted(stored(after), key=str) == before
     after.commit(batch(after, 10))
     after.sweep("maintain", alone=True)
@@ -119,10 +133,9 @@ def test_a_maintenance_that_is_killed_leaves_every_row_once(
 
 
 def test_of_two_maintenances_at_once_one_leaves_the_files_alone(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
+    filled: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(landing)
-    exchange, other = LandingTable.exchange, anew(landing)
+    exchange, other = LandingTable.exchange, anew(filled)
 
     def late(self: LandingTable, *arguments: Any) -> bool:
         if self.table is EVENTS and not done:
@@ -133,16 +146,15 @@ def test_of_two_maintenances_at_once_one_leaves_the_files_alone(
     done: list[Any] = []
     monkeypatch.setattr(LandingTable, "exchange", late)
     with pytest.raises(KodoctlError, match="K575"):
-        maintain(MaintenanceRequest(landing, "m1"))
-    assert len(stored(landing)) == 20
-    assert len(anew(landing).snapshot(*TABLES).files["events"]) == 1
-    assert not [name for name in parquet_files(landing) if "-m1-" in name]
+        maintain(MaintenanceRequest(filled, "m1"))
+    assert len(stored(filled)) == 20
+    assert len(anew(filled).snapshot(*TABLES).files["events"]) == 1
+    assert not [name for name in parquet_files(filled) if "-m1-" in name]
 
 
 def test_files_of_a_commit_that_was_done_and_answered_as_refused_stay(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
+    filled: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(landing)
     write = LandingTable._write
 
     def refused(self: LandingTable, *arguments: Any) -> None:
@@ -150,13 +162,12 @@ def test_files_of_a_commit_that_was_done_and_answered_as_refused_stay(
         raise ConcurrentCommitError
 
     monkeypatch.setattr(LandingTable, "_write", refused)
-    assert maintain(MaintenanceRequest(landing, "m1")).files["events"] == (10, 1)
-    assert len(stored(landing)) == 20
+    assert maintain(MaintenanceRequest(filled, "m1")).files["events"] == (10, 1)
+    assert len(stored(filled)) == 20
 
 
-def test_a_commit_between_reading_and_exchanging_is_kept(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(landing)
-    write, other = LandingTable._write, anew(landing)
+def test_a_commit_between_reading_and_exchanging_is_kept(filled: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, other = LandingTable._write, anew(filled)
 
     def late(self: LandingTable, *arguments: Any) -> None:
         if self.table is EVENTS and not done:
@@ -166,35 +177,33 @@ def test_a_commit_between_reading_and_exchanging_is_kept(landing: Landing, monke
 
     done: list[Any] = []
     monkeypatch.setattr(LandingTable, "_write", late)
-    landing.table(EVENTS).load()
-    maintain(MaintenanceRequest(landing, "m1"))
-    assert len(stored(landing)) == 22
-    assert sorted(one.batch for one in anew(landing).snapshot(EVENTS).files["events"]) == [9, 10]
+    filled.table(EVENTS).load()
+    maintain(MaintenanceRequest(filled, "m1"))
+    assert len(stored(filled)) == 22
+    assert sorted(one.batch for one in anew(filled).snapshot(EVENTS).files["events"]) == [9, 10]
 
 
-def test_others_that_commit_without_end_are_told(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(landing)
+def test_others_that_commit_without_end_are_told(filled: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def refused(*_: Any) -> None:
         raise ConcurrentCommitError
 
     monkeypatch.setattr(LandingTable, "_write", refused)
     with pytest.raises(KodoctlError, match=r"K573(?s:.*)others commit without end"):
-        maintain(MaintenanceRequest(landing, "m1"))
+        maintain(MaintenanceRequest(filled, "m1"))
 
 
 @pytest.mark.parametrize("damage", ["gone", "short"])
-def test_a_file_that_is_gone_or_short_is_told_and_nothing_is_replaced(landing: Landing, damage: str) -> None:
-    fill(landing)
-    path = Path(landing.root.uri, "events", landing.snapshot(EVENTS).files["events"][3].path)
+def test_a_file_that_is_gone_or_short_is_told_and_nothing_is_replaced(filled: Landing, damage: str) -> None:
+    path = Path(filled.root.uri, "events", filled.snapshot(EVENTS).files["events"][3].path)
     if damage == "gone":
         path.unlink()
     else:
-        (one,) = landing.write_rows(EVENTS, "other", [event(1)]).files or ()
-        path.write_bytes(Path(landing.root.uri, "events", one.path).read_bytes())
+        (one,) = filled.write_rows(EVENTS, "other", [event(1)]).files or ()
+        path.write_bytes(Path(filled.root.uri, "events", one.path).read_bytes())
     with pytest.raises(KodoctlError, match=rf"K573(?s:.*){path.name}"):
-        maintain(MaintenanceRequest(landing, "m1"))
-    assert len(landing.snapshot(EVENTS).files["events"]) == 10
+        maintain(MaintenanceRequest(filled, "m1"))
+    assert len(filled.snapshot(EVENTS).files["events"]) == 10
 
 
 def test_rows_that_something_else_removed_are_told_after_maintenance(landing: Landing) -> None:
@@ -207,16 +216,15 @@ def test_rows_that_something_else_removed_are_told_after_maintenance(landing: La
         maintain(MaintenanceRequest(anew(landing), "m2"))
 
 
-def test_what_a_killed_run_left_goes_after_its_time(landing: Landing) -> None:
-    fill(landing)
-    batch(landing, 77, "killed")
-    (landing.root / "events").write(".part-1.parquet.crc", {})
-    maintain(MaintenanceRequest(landing, "m1"))
-    assert [name for name in parquet_files(landing) if "-killed" in name]
-    age(landing, 25)
-    maintain(MaintenanceRequest(landing, "m2"))
-    assert not [name for name in parquet_files(landing) if "-killed" in name]
-    assert len(parquet_files(landing)) == 11, "what was replaced just now stays, however old its file is"
+def test_what_a_killed_run_left_goes_after_its_time(filled: Landing) -> None:
+    batch(filled, 77, "killed")
+    (filled.root / "events").write(".part-1.parquet.crc", {})
+    maintain(MaintenanceRequest(filled, "m1"))
+    assert [name for name in parquet_files(filled) if "-killed" in name]
+    age(filled, 25)
+    maintain(MaintenanceRequest(filled, "m2"))
+    assert not [name for name in parquet_files(filled) if "-killed" in name]
+    assert len(parquet_files(filled)) == 11, "what was replaced just now stays, however old its file is"
 
 
 def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None:
@@ -320,12 +328,11 @@ def test_maintenance_is_due_after_so_many_batches_or_runs(landing: Landing) -> N
     assert is_due(landing.commits(), 3)
 
 
-def test_what_a_rollup_is_about_to_commit_stays_however_little_is_retained(landing: Landing) -> None:
-    fill(landing)
-    made = landing.write_rows(ROLLUP, "rollup-r1", [{"arrivals": 1}])
-    maintain(MaintenanceRequest(anew(landing), "m1", retain=0))
-    landing.commit(LandingCommit(ROLLUP_RUN, 1, tables={ROLLUP.name: made}, facts={"batch": 9}))
-    assert [row["arrivals"] for row in stored(landing, "rollup")] == [1]
+def test_what_a_rollup_is_about_to_commit_stays_however_little_is_retained(filled: Landing) -> None:
+    made = filled.write_rows(ROLLUP, "rollup-r1", [{"arrivals": 1}])
+    maintain(MaintenanceRequest(anew(filled), "m1", retain=0))
+    filled.commit(LandingCommit(ROLLUP_RUN, 1, tables={ROLLUP.name: made}, facts={"batch": 9}))
+    assert [row["arrivals"] for row in stored(filled, "rollup")] == [1]
 
 
 def test_what_is_left_of_a_killed_ingest_goes_and_what_readers_hold_of_it_stays(landing: Landing) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +42,21 @@ def fill(landing: Landing, most: int = 4, begin: int = 0, **columns: Any) -> Non
         landing.commit(LandingCommit("r", 1, number, {EVENTS.name: found, COVERAGE.name: covered}))
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four batches."""
+    folder = tmp_path_factory.mktemp("template")
+    fill(Landing(str(folder), "trade", None))
+    return folder
+
+
+@pytest.fixture
+def filled(template: Path, landing: Landing, tmp_path: Path) -> Landing:
+    """A copy for one test: to fill one takes ten times as long."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return landing
+
+
 def anywhere(landing: Landing, secret: bytes) -> list[str]:
     """Every file of the landing that holds the bytes, as it is or in a column of Parquet."""
     found = []
@@ -63,54 +79,50 @@ def request(landing: Landing, run: str = "e1", topic: str | None = None) -> Eras
     return ErasureRequest(landing, run, "u1", topic, "asked for", "ann")
 
 
-def test_the_bytes_of_a_tenant_are_gone_from_every_file_and_all_else_stays(landing: Landing) -> None:
-    fill(landing)
-    maintain(MaintenanceRequest(landing, "m1"))
-    fill(landing, 6, 4)
-    assert len(anywhere(landing, SECRET)) > 6
-    before = proofs(landing)
-    found = select_tenant(landing, "u1", None)
+def test_the_bytes_of_a_tenant_are_gone_from_every_file_and_all_else_stays(filled: Landing) -> None:
+    maintain(MaintenanceRequest(filled, "m1"))
+    fill(filled, 6, 4)
+    assert len(anywhere(filled, SECRET)) > 6
+    before = proofs(filled)
+    found = select_tenant(filled, "u1", None)
     assert (found.messages, found.bytes, found.topics) == (12, 192, {"carts": 6, "orders": 6})
     assert found.since == found.until == round(DAY.timestamp() * 1000)
-    assert erase(request(landing), found)[0] == 12
-    assert anywhere(landing, SECRET) == []
-    assert proofs(anew(landing)) == before
-    rows = stored(landing)
+    assert erase(request(filled), found)[0] == 12
+    assert anywhere(filled, SECRET) == []
+    assert proofs(anew(filled)) == before
+    rows = stored(filled)
     assert {(row["payload"], row["payload_state"]) for row in rows if row["tenant"] == "u1"} == {
         (None, "erased"), (None, None),
     }  # fmt: skip
     assert {row["payload_digest"] for row in rows if row["payload_state"]} == {digest(SECRET)}
     assert sum(row["payload"] == b"that-of-another!" for row in rows) == 12
     assert sum(row["payload"] == b"a record" for row in rows) == 6
-    assert select_tenant(anew(landing), "u1", None).messages == 0
+    assert select_tenant(anew(filled), "u1", None).messages == 0
     told = [
-        (one["event"], one["tenant"], one["reason"], one["by"], one["messages"]) for one in stored(landing, "erasures")
+        (one["event"], one["tenant"], one["reason"], one["by"], one["messages"]) for one in stored(filled, "erasures")
     ]
     assert sorted(told) == [(event, "u1", "asked for", "ann", 12) for event in ("begin", "end")]
-    assert len(anew(landing).snapshot(EVENTS, COVERAGE).files["events"]) == 6
+    assert len(anew(filled).snapshot(EVENTS, COVERAGE).files["events"]) == 6
 
 
-def test_what_an_ingest_beside_it_has_not_committed_yet_stays_in_a_store(landing: Landing) -> None:
-    fill(landing)
-    coming = batch(landing, 4)
-    erase(replace(request(landing), alone=False), select_tenant(landing, "u1", None))
-    landing.commit(coming)
-    assert anew(landing).table(EVENTS).holds(anew(landing).snapshot(EVENTS).files["events"])
-    assert len(stored(landing)) == 4 * 6 + 2
+def test_what_an_ingest_beside_it_has_not_committed_yet_stays_in_a_store(filled: Landing) -> None:
+    coming = batch(filled, 4)
+    erase(replace(request(filled), alone=False), select_tenant(filled, "u1", None))
+    filled.commit(coming)
+    assert anew(filled).table(EVENTS).holds(anew(filled).snapshot(EVENTS).files["events"])
+    assert len(stored(filled)) == 4 * 6 + 2
 
 
-def test_only_the_topic_that_is_named(landing: Landing) -> None:
-    fill(landing)
-    erase(request(landing, topic="carts"), select_tenant(landing, "u1", "carts"))
-    assert select_tenant(landing, "u1", None).topics == {"orders": 4}
+def test_only_the_topic_that_is_named(filled: Landing) -> None:
+    erase(request(filled, topic="carts"), select_tenant(filled, "u1", "carts"))
+    assert select_tenant(filled, "u1", None).topics == {"orders": 4}
 
 
 @pytest.mark.parametrize("stage", ["recorded", "rewritten", "replaced", "removed"])
 def test_an_erasure_that_is_killed_is_ended_by_the_next(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch, stage: str
+    filled: Landing, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    fill(landing)
-    before = proofs(landing)
+    before = proofs(filled)
 
     def dying(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -127,21 +139,20 @@ def test_an_erasure_that_is_killed_is_ended_by_the_next(
     }[stage]  # fmt: skip
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, what)
-        with pytest.raises(KeyboardInterrupt), record_run(landing, "e1", "erase", alone=True):
-            erase(request(landing), select_tenant(landing, "u1", None))
-    assert proofs(anew(landing)) == before
-    after = anew(landing)
+        with pytest.raises(KeyboardInterrupt), record_run(filled, "e1", "erase", alone=True):
+            erase(request(filled), select_tenant(filled, "u1", None))
+    assert proofs(anew(filled)) == before
+    after = anew(filled)
     with record_run(after, "e2", "erase", alone=True):
         erase(request(after, "e2"), select_tenant(after, "u1", None))
-    assert anywhere(landing, SECRET) == []
+    assert anywhere(filled, SECRET) == []
     assert proofs(after) == before
 
 
 def test_files_that_others_replace_meanwhile_are_looked_at_again(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
+    filled: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(landing)
-    before, other, done = proofs(landing), anew(landing), []
+    before, other, done = proofs(filled), anew(filled), []
     exchange = LandingTable.exchange
 
     def late(self: LandingTable, *arguments: Any) -> bool:
@@ -152,13 +163,13 @@ def test_files_that_others_replace_meanwhile_are_looked_at_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(LandingTable, "exchange", late)
-        assert erase(request(landing), select_tenant(landing, "u1", None))[0] == 8
-    assert anywhere(landing, SECRET) == []
-    assert proofs(landing) == before
-    fill(landing, 5, 4)
+        assert erase(request(filled), select_tenant(filled, "u1", None))[0] == 8
+    assert anywhere(filled, SECRET) == []
+    assert proofs(filled) == before
+    fill(filled, 5, 4)
     monkeypatch.setattr(LandingTable, "exchange", lambda *_: False)
     with pytest.raises(LockedError, match="K575"):
-        erase(request(landing, "e2"), select_tenant(landing, "u1", None))
+        erase(request(filled, "e2"), select_tenant(filled, "u1", None))
 
 
 def test_payloads_expire_by_whole_days_and_whoever_sent_them_does_not_choose(landing: Landing) -> None:
@@ -190,14 +201,13 @@ def test_what_landed_before_payloads_land_no_more_goes_as_well(landing: Landing)
 
 
 @pytest.mark.parametrize("keep", [86_400_000, 0])
-def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
-    fill(landing)
+def test_what_has_expired_is_not_looked_at_again(filled: Landing, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     policies = {"orders": PayloadPolicy(keep)}
-    maintain(MaintenanceRequest(landing, "m1", policies=policies))
+    maintain(MaintenanceRequest(filled, "m1", policies=policies))
     seen: list[str] = []
     rows = stored_rows
     monkeypatch.setattr(payload_removal, "stored_rows", lambda *given: (seen.append(given[1].path), rows(*given))[1])
-    maintain(MaintenanceRequest(landing, "m2", policies=policies))
+    maintain(MaintenanceRequest(filled, "m2", policies=policies))
     assert seen == []
 
 
@@ -211,39 +221,36 @@ BOTH = {"orders": PayloadPolicy(86_400_000), "carts": PayloadPolicy(86_400_000)}
 
 
 def test_an_expiry_behind_which_others_come_leaves_what_it_removed_before(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
+    filled: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(landing)
-    before = proofs(landing)
+    before = proofs(filled)
     with monkeypatch.context() as patched:
         _conflict(patched, 2)
-        assert maintain(MaintenanceRequest(landing, "m1", policies=BOTH)).expired == 16
-    assert proofs(anew(landing)) == before
-    assert {row["payload_state"] for row in stored(landing) if row["size"] and row["state"] != "audit"} == {"expired"}
+        assert maintain(MaintenanceRequest(filled, "m1", policies=BOTH)).expired == 16
+    assert proofs(anew(filled)) == before
+    assert {row["payload_state"] for row in stored(filled) if row["size"] and row["state"] != "audit"} == {"expired"}
 
 
 def test_an_expiry_that_did_not_come_about_is_not_taken_for_done(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
+    filled: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(landing)
     with monkeypatch.context() as patched:
         _conflict(patched, *range(1, 9))
         with pytest.raises(LockedError, match="K575"):
-            maintain(MaintenanceRequest(landing, "m1", policies=BOTH))
-    assert maintain(MaintenanceRequest(anew(landing), "m2", policies=BOTH)).expired == 16
+            maintain(MaintenanceRequest(filled, "m1", policies=BOTH))
+    assert maintain(MaintenanceRequest(anew(filled), "m2", policies=BOTH)).expired == 16
 
 
-def test_an_error_leaves_no_files_behind(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(landing)
+def test_an_error_leaves_no_files_behind(filled: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LandingTable, "exchange", full)
-    with pytest.raises(OSError, match="No space"), record_run(landing, "e1", "erase", alone=True):
-        erase(request(landing), select_tenant(landing, "u1", None))
-    assert not [one for one in (landing.root / "events").files() if "-e1-" in one]
-    assert landing.root.local is not None
-    assert not list((landing.root.local / "_work-erase").iterdir())
-    with pytest.raises(KodoctlError), record_run(landing, "e2", "erase", alone=True):
+    with pytest.raises(OSError, match="No space"), record_run(filled, "e1", "erase", alone=True):
+        erase(request(filled), select_tenant(filled, "u1", None))
+    assert not [one for one in (filled.root / "events").files() if "-e1-" in one]
+    assert filled.root.local is not None
+    assert not list((filled.root.local / "_work-erase").iterdir())
+    with pytest.raises(KodoctlError), record_run(filled, "e2", "erase", alone=True):
         raise KodoctlError(LockedError.__doc__ or "")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,15 +56,23 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, landing: Landing) -> Path:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topology file beside a landing of four batches by a run that ended."""
-    (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "trade.yaml").write_text(FILE, encoding="utf-8")
+    landing = Landing(str(folder), "trade", None)
     looked = landing.write_rows(CURSORS, "r", [{"ingest_run": "r", "msg_topic": "orders"}])
     landing.commit(LandingCommit("r", 1, tables={CURSORS.name: looked}))
     fill(landing)
     landing.commit(LandingCommit("r-end", 1, facts={"complete": True}))
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def place(template: Path, tmp_path: Path) -> Path:
+    """A copy for one test."""
+    return Path(shutil.copytree(template, tmp_path, dirs_exist_ok=True))
 
 
 def typed(place: Path, what: str, *more: str) -> tuple[str, ...]:
