@@ -18,6 +18,7 @@ from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
 from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, partition_number
+from kodoctl.topology.resources import subscription_address
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
@@ -176,6 +177,7 @@ def _other_backlogs(admin: Admin, expansion: Expansion, topic: FamilyTopic, stat
     expected = {reader for reader, _ in _readers(expansion, topic)}
     subs = [one for part in _parts(stats) for one in (part.get("subscriptions") or {}).items()]
     names = {name for name, sub in subs if name not in expected and sub.get("isDurable", True)}
+    names = {name for name in names if subscription_address(topic.name, name) not in expansion.function_subscriptions}
     return {name: sum(one.entries for one in _backlogs(admin, topic, name, stats)) for name in names}
 
 

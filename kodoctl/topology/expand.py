@@ -124,6 +124,12 @@ class Expansion:
         return {resource.address: resource for resource in resources}
 
     @cached_property
+    def function_subscriptions(self) -> frozenset[Address]:
+        """Addresses of the subscriptions that its functions and sinks read by."""
+        functions = function_resources(self.topology.spec, self.namespace)
+        return frozenset(address for one in functions for address in one.subscriptions)
+
+    @cached_property
     def places(self) -> Mapping[Address, Where]:
         """Address of each resource -> the entry of the file that declares it."""
         return dict(_find_places(self))

@@ -132,9 +132,11 @@ def test_unread_messages_and_running_instances_keep_a_function(functions: Worksp
     running(functions, 0)
     declare(functions, f"{ENRICH}}}")
     assert "0 of 1 instance running" in functions.plan().out
+    assert "read by" not in functions.run("status").out
     declare(functions)
     functions.publish("orders", 3)
     refused = " ".join(functions.plan(code=4).out.split())
+    assert "read by" in functions.run("status").out, "its function is in no file any more"
     assert f"its subscription {functions.namespace}/enrich goes with it: 3 unread messages" in refused
     assert functions.apply(code=4)
     functions.apply("--allow-destroy", address)
