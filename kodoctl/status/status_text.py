@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, duration_text, many
+from kodoctl.text.formatting import age_text, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 
 FORMAT_VERSION = 1
-_LEAST = 100  # messages: fewer need no forecast
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
@@ -95,11 +95,13 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
-    """Lines of facts that a number does not show: whether the backlog drains, lanes without workers, consumers that
+    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
     are blocked or have no partition, and live orders.
     """
     if pace := backlog_text(lanes):
         yield Line(f"  {pace}", "dim", hang=4)
+    for reason in growth_reasons(lanes, now):
+        yield Line(f"    {reason}", "dim", hang=6)
     for lane in lanes:
         if topology.is_unread(lane):
             yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)
@@ -113,34 +115,6 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Itera
             yield Line(f"  {_name(lane)}: {some}; where order is kept, only more partitions help", "yellow", hang=4)
         if lane.steered and (text := steered_text(lane.steered, now)):
             yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
-
-
-def backlog_text(lanes: Sequence[LaneStatus]) -> str:
-    """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
-    broker's rates of the last minute. "" if few messages wait, or as many leave as come.
-    """
-    waiting, change = _pace(lanes)
-    if not change:
-        return ""
-    if change < 0:
-        return f"ready lanes: {-change:,.0f}/s more come than go"
-    about = "at least" if any(lane.messages_at_least for lane in lanes if lane.state == "ready") else "about"
-    return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
-
-
-def is_growing(lanes: Sequence[LaneStatus]) -> bool:
-    """True if `backlog_text` says that more messages come to a subscription's ready lanes than go."""
-    return _pace(lanes)[1] < 0
-
-
-def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
-    """Number of messages that wait in the ready lanes, and how many a second more leave than come: 0 if few wait, or if
-    as many leave as come.
-    """
-    ready = [lane for lane in lanes if lane.state == "ready"]
-    waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
-    change = sum(lane.rate_out - lane.rate_in for lane in ready)
-    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change
 
 
 def _name(lane: LaneStatus) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
-from kodoctl.status.status_text import backlog_text, is_growing
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
@@ -262,7 +262,7 @@ def _needs(
         yield from _workers(topology, lanes, name, line)
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
-            means = "Messages wait longer and longer. Live orders may be the reason; else start more workers."
+            means = f"Messages wait longer and longer: {'; '.join(growth_reasons(lanes, now))}."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 

@@ -1,0 +1,100 @@
+# pure: every branch is tested
+"""Pace of a subscription's backlog: whether it grows or drains, why it grows, and what would change that, as far as the
+broker knows. A worker knows more: it tells the log, the metrics and `/readyz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.text.formatting import age_text, duration_text, many
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus
+
+_LEAST: Final = 100  # messages: fewer need no forecast
+_MORE: Final = 1.2  # times as much as before: faster, or slower
+_BEFORE: Final = 300_000  # ms of connection: a shorter average is no comparison with the last minute
+
+
+def backlog_text(lanes: Sequence[LaneStatus]) -> str:
+    """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
+    broker's rates of the last minute. "" if few messages wait, or as many are handled as come.
+    """
+    waiting, change = _pace(lanes)
+    if not change:
+        return ""
+    if change < 0:
+        return f"ready lanes: {-change:,.0f}/s more come than are handled"
+    about = "at least" if any(lane.messages_at_least for lane in _ready(lanes)) else "about"
+    return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
+
+
+def is_growing(lanes: Sequence[LaneStatus]) -> bool:
+    """True if `backlog_text` says that more messages come to a subscription's ready lanes than are handled."""
+    return _pace(lanes)[1] < 0
+
+
+def growth_reasons(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
+    """Yields the cause and the remedy of a growing backlog in a subscription's ready lanes; nothing if it does not grow.
+    `now`: time of the reading, ms since the epoch.
+    """
+    ready = _ready(lanes)
+    if not is_growing(ready):
+        return
+    if not any(lane.consumers for lane in ready):
+        yield "no worker is connected: they wait until one starts"
+        return
+    yield _cause(ready, now)
+    yield _remedy(ready)
+
+
+def _cause(ready: Sequence[LaneStatus], now: int) -> str:
+    """Whether senders got faster or workers handle less. The averages are bounds, so that neither is said wrongly."""
+    into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
+    rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
+    averages = [lane.before for lane in ready if lane.before is not None]
+    if len(averages) < len(ready):
+        return f"{rates}; the broker does not say how it was before"
+    connected = now - max(one.since for one in averages)
+    if connected < _BEFORE:
+        return f"{rates}; too early to compare: workers are connected for {age_text(connected)}, of 5 min"
+    was_into, was_acked = sum(one.rate_in for one in averages), sum(one.rate_acked for one in averages)
+    reasons = [f"senders got faster: {into:,.0f}/s, at most {was_into:,.0f}/s"] if into > _MORE * was_into else []
+    if acked * _MORE < was_acked:
+        reasons.append(f"workers handle less: {acked:,.0f}/s, {was_acked:,.0f}/s or more")
+    if not reasons:
+        return f"{rates}; no change shows in the averages of {age_text(connected)}"
+    return f"{' and '.join(reasons)} on average since workers connected, {age_text(connected)} ago"
+
+
+def _remedy(ready: Sequence[LaneStatus]) -> str:
+    workers = max(lane.consumers for lane in ready)
+    most = max(lane.partitions for lane in ready)
+    if any(lane.one_each for lane in ready) and workers >= most:
+        return f"{many(workers, 'worker')} for {many(most, 'partition')}, of which each goes to one worker: only more partitions help"
+    slots = next((lane.slots for lane in ready if lane.slots is not None), None)
+    if slots is None:
+        return (
+            "more workers help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+        )
+    unacked = sum(max(0, lane.unacknowledged) for lane in ready)
+    have = f"workers hold {many(unacked, 'message')} for {many(slots * workers, 'slot')}"
+    if unacked < slots * workers:
+        return f"{have}: more slots do not help, because order, a dispatch rate or the broker gives them too few"
+    return f"{have}: more workers or `concurrency` help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+
+
+def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
+    return [lane for lane in lanes if lane.state == "ready"]
+
+
+def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
+    """Number of messages that wait in the ready lanes, and how many a second more are handled than come: 0 if few wait,
+    or if as many are handled as come.
+    """
+    ready = _ready(lanes)
+    waiting = sum(lane.waiting for lane in ready)
+    change = sum(lane.rate_acked - lane.rate_in for lane in ready)
+    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change

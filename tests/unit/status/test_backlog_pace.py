@@ -1,0 +1,110 @@
+"""Pace of a backlog: when it is empty, or why it grows and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
+from kodoctl.status.lane_status import LaneAverages, LaneStatus
+
+HOUR = 3_600_000
+READY = LaneStatus(
+    "o", "s", "L1", "ready", "o", there=True, entries=6_000, rate_in=50.0, rate_acked=20.0, consumers=2,
+    unacknowledged=400, partitions=4, slots=32, before=LaneAverages(0, 45.0, 19.0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entries", "rate_in", "rate_acked", "says"),
+    [
+        (99, 0.0, 50.0, ""),
+        (6_000, 40.0, 50.0, "ready lanes: empty in about 10 min at this pace"),
+        (6_000, 50.0, 20.0, "ready lanes: 30/s more come than are handled"),
+        (6_000, 50.0, 50.5, ""),
+    ],
+)
+def test_a_backlog_says_whether_it_drains(entries: int, rate_in: float, rate_acked: float, says: str) -> None:
+    ready = replace(READY, entries=entries, rate_in=rate_in, rate_out=rate_in, rate_acked=rate_acked)
+    waiting = replace(ready, state="retrying", entries=10**6, rate_acked=0.0)
+    assert backlog_text([ready, waiting]) == says
+    assert is_growing([ready, waiting]) == ("more come" in says)
+    counted = replace(ready, entries=1, messages=entries)
+    assert backlog_text([counted]) == says
+
+
+def test_batches_are_estimated_in_messages_and_exact_counts_win() -> None:
+    ready = replace(READY, entries=60, messages_about=6_000, rate_in=0.0, rate_acked=10.0)
+    assert backlog_text([ready]) == "ready lanes: empty in about 10 min at this pace"
+    at_least = replace(ready, messages=600, messages_at_least=True)
+    assert backlog_text([at_least]) == "ready lanes: empty in at least 1 min at this pace"
+
+
+def test_a_backlog_that_drains_or_has_no_worker_needs_no_comparison() -> None:
+    assert list(growth_reasons([replace(READY, rate_in=10.0)], HOUR)) == []
+    alone = replace(READY, consumers=0, rate_acked=0.0, before=None)
+    assert list(growth_reasons([alone], HOUR)) == ["no worker is connected: they wait until one starts"]
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (None, "50/s come, 20/s are handled; the broker does not say how it was before"),
+        (
+            LaneAverages(HOUR - 60_000, 1.0, 1.0),
+            "50/s come, 20/s are handled; too early to compare: workers are connected for 1 min, of 5 min",
+        ),
+        (LaneAverages(0, 45.0, 19.0), "50/s come, 20/s are handled; no change shows in the averages of 1 h"),
+        (
+            LaneAverages(0, 21.0, 19.0),
+            "senders got faster: 50/s, at most 21/s on average since workers connected, 1 h ago",
+        ),
+        (
+            LaneAverages(0, 45.0, 44.0),
+            "workers handle less: 20/s, 44/s or more on average since workers connected, 1 h ago",
+        ),
+        (
+            LaneAverages(0, 30.0, 28.0),
+            (
+                "senders got faster: 50/s, at most 30/s and workers handle less: 20/s, 28/s or more on average since workers"
+                " connected, 1 h ago"
+            ),
+        ),
+    ],
+    ids=["unknown", "too early", "neither", "senders", "workers", "both"],
+)
+def test_the_cause_is_what_the_averages_prove(before: LaneAverages | None, cause: str) -> None:
+    assert next(growth_reasons([replace(READY, before=before)], HOUR)) == cause
+
+
+@pytest.mark.parametrize(
+    ("lane", "remedy"),
+    [
+        (
+            replace(READY, one_each=True, consumers=4),
+            "4 workers for 4 partitions, of which each goes to one worker: only more partitions help",
+        ),
+        (
+            READY,
+            (
+                "workers hold 400 messages for 64 slots: more workers or `concurrency` help, unless a limit, a live order or"
+                " one tenant holds messages back: ask /readyz of a worker"
+            ),
+        ),
+        (
+            replace(READY, one_each=True, unacknowledged=-3),
+            (
+                "workers hold 0 messages for 64 slots: more slots do not help, because order, a dispatch rate or the broker"
+                " gives them too few"
+            ),
+        ),
+        (
+            replace(READY, slots=None),
+            "more workers help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker",
+        ),
+    ],
+    ids=["partitions", "slots", "delivery", "adaptive"],
+)
+def test_the_remedy_goes_by_what_workers_hold(lane: LaneStatus, remedy: str) -> None:
+    assert list(growth_reasons([lane], HOUR))[1] == remedy
