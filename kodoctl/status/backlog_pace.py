@@ -6,7 +6,7 @@ broker knows. A worker knows more: it tells the log, the metrics and `/readyz`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.text.formatting import age_text, duration_text, many
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _LEAST: Final = 100  # messages: fewer need no forecast
 _MORE: Final = 1.2  # times as much as before: faster, or slower
 _BEFORE: Final = 300_000  # ms of connection: a shorter average is no comparison with the last minute
+
+_WATCH: Final = "`kodoctl status --watch` compares after 2 min"
+
+
+class EarlierRates(NamedTuple):
+    """Rates of a subscription's ready lanes in messages per second at the time `at` (ms since the epoch)."""
+
+    at: int
+    rate_in: float
+    rate_acked: float
 
 
 def backlog_text(lanes: Sequence[LaneStatus]) -> str:
@@ -36,9 +46,9 @@ def is_growing(lanes: Sequence[LaneStatus]) -> bool:
     return _pace(lanes)[1] < 0
 
 
-def growth_reasons(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
+def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates | None = None) -> Iterator[str]:
     """Yields the cause and the remedy of a growing backlog in a subscription's ready lanes; nothing if it does not grow.
-    `now`: time of the reading, ms since the epoch.
+    `now`: time of the reading, ms since the epoch; `earlier`: rates to compare with, None: those of the averages.
     """
     ready = _ready(lanes)
     if not is_growing(ready):
@@ -46,27 +56,50 @@ def growth_reasons(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
     if not any(lane.consumers for lane in ready):
         yield "no worker is connected: they wait until one starts"
         return
-    yield _cause(ready, now)
+    into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
+    reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, now, into, acked))
+    yield " and ".join(reasons) or _no_change(ready, now, into, acked, earlier)
     yield _remedy(ready)
 
 
-def _cause(ready: Sequence[LaneStatus], now: int) -> str:
-    """Whether senders got faster or workers handle less. The averages are bounds, so that neither is said wrongly."""
-    into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
-    rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
+def _since(earlier: EarlierRates, now: int, into: float, acked: float) -> Iterator[str]:
+    ago = f"{age_text(now - earlier.at)} ago"
+    if into > _MORE * earlier.rate_in:
+        yield f"senders got faster: {into:,.0f}/s, {earlier.rate_in:,.0f}/s {ago}"
+    if acked * _MORE < earlier.rate_acked:
+        yield f"workers handle less: {acked:,.0f}/s, {earlier.rate_acked:,.0f}/s {ago}"
+
+
+def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -> Iterator[str]:
+    """Changes that the averages prove, which are bounds."""
     averages = [lane.before for lane in ready if lane.before is not None]
-    if len(averages) < len(ready):
-        return f"{rates}; the broker does not say how it was before"
-    connected = now - max(one.since for one in averages)
-    if connected < _BEFORE:
-        return f"{rates}; too early to compare: workers are connected for {age_text(connected)}, of 5 min"
-    was_into, was_acked = sum(one.rate_in for one in averages), sum(one.rate_acked for one in averages)
-    reasons = [f"senders got faster: {into:,.0f}/s, at most {was_into:,.0f}/s"] if into > _MORE * was_into else []
-    if acked * _MORE < was_acked:
-        reasons.append(f"workers handle less: {acked:,.0f}/s, {was_acked:,.0f}/s or more")
-    if not reasons:
-        return f"{rates}; no change shows in the averages of {age_text(connected)}"
-    return f"{' and '.join(reasons)} on average since workers connected, {age_text(connected)} ago"
+    connected = _connected(ready, now)
+    if connected is None or connected < _BEFORE:
+        return
+    bounds = [one.rate_in for one in averages if one.rate_in is not None]
+    if len(bounds) == len(averages) and into > _MORE * sum(bounds):
+        most = f"at most {sum(bounds):,.0f}/s on average"
+        yield f"senders got faster: {into:,.0f}/s, {most} since workers connected, {age_text(connected)} ago"
+    least = sum(one.rate_acked for one in averages)
+    if acked * _MORE < least:
+        most = f"{least:,.0f}/s or more on average"
+        yield f"workers handle less: {acked:,.0f}/s, {most} since they connected, {age_text(connected)} ago"
+
+
+def _no_change(ready: Sequence[LaneStatus], now: int, into: float, acked: float, earlier: EarlierRates | None) -> str:
+    rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
+    if earlier is not None:
+        return f"{rates}, as {age_text(now - earlier.at)} ago"
+    connected = _connected(ready, now)
+    if connected is not None and connected < _BEFORE:
+        return f"{rates}; workers connected {age_text(connected)} ago, too late to compare; {_WATCH}"
+    return f"{rates}; the broker's averages do not show what changed; {_WATCH}"
+
+
+def _connected(ready: Sequence[LaneStatus], now: int) -> int | None:
+    """Time in ms since which every lane has consumers; None if it is not known."""
+    averages = [lane.before for lane in ready if lane.before is not None]
+    return now - max(one.since for one in averages) if len(averages) == len(ready) else None
 
 
 def _remedy(ready: Sequence[LaneStatus]) -> str:

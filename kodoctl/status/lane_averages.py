@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class _PartitionAverages(NamedTuple):
     since: int
-    rate_in: float
+    rate_in: float | None
     rate_acked: float
 
 
@@ -32,8 +32,9 @@ def average_rates(subs: Sequence[Stats], now: int) -> LaneAverages | None:
     known = [one for one in parts if one is not None]
     if not known or len(known) < len(parts):
         return None
-    rates = (sum(one.rate_in for one in known), sum(one.rate_acked for one in known))
-    return LaneAverages(max(one.since for one in known), round(rates[0], 1), round(rates[1], 1))
+    into = [one.rate_in for one in known if one.rate_in is not None]
+    bound = round(sum(into), 1) if len(into) == len(known) else None
+    return LaneAverages(max(one.since for one in known), bound, round(sum(one.rate_acked for one in known), 1))
 
 
 def estimated_messages(subs: Sequence[Stats]) -> int | None:
@@ -49,8 +50,9 @@ def _partition(sub: Stats, now: int) -> _PartitionAverages | None:
     """Averages of one partition; None if they are not known.
 
     The messages sent are those acknowledged and those that wait, less those that waited at first, which the broker does
-    not say: so the rate into the topic is an upper bound. The broker does not say either what consumers acknowledged
-    before they left: so the rate of acknowledgements is a lower bound.
+    not say: so the rate into the topic is an upper bound. The broker does not say either what other consumers
+    acknowledged before they left: so the rate of acknowledgements is a lower bound. What it sent to those that left
+    shows in the subscription's counter, also from long ago: the rate into the topic is unknown then.
     """
     consumers, waiting = sub.get("consumers") or [], _messages(sub)
     times = [_milliseconds(one.get("connectedSince")) for one in consumers]
@@ -59,9 +61,10 @@ def _partition(sub: Stats, now: int) -> _PartitionAverages | None:
         return None
     since = min(known)
     seconds = (now - since) / 1000
-    acked = max(0, sum(_count(one, "msgOutCounter") - _count(one, "unackedMessages") for one in consumers))
-    every = max(0, _count(sub, "msgOutCounter") - _count(sub, "unackedMessages"))
-    return _PartitionAverages(since, (every + waiting) / seconds, acked / seconds)
+    sent = sum(_count(one, "msgOutCounter") for one in consumers)
+    acked = max(0, sent - sum(_count(one, "unackedMessages") for one in consumers))
+    others = _count(sub, "msgOutCounter") > sent
+    return _PartitionAverages(since, None if others else (acked + waiting) / seconds, acked / seconds)
 
 
 def _messages(sub: Stats) -> int | None:

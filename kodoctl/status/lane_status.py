@@ -11,12 +11,12 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class LaneAverages:
     """Average rates of a lane in messages per second, since the time `since` (ms since the epoch): since then every
-    partition has a consumer. `rate_in`: into the topic, an upper bound; `rate_acked`: acknowledged by the present
-    consumers, a lower bound.
+    partition has a consumer. `rate_in`: into the topic, an upper bound, None if consumers left that the broker still
+    counts; `rate_acked`: acknowledged by the present consumers, a lower bound.
     """
 
     since: int
-    rate_in: float
+    rate_in: float | None
     rate_acked: float
 
 

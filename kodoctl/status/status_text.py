@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,11 @@ from kodoctl.text.formatting import age_text, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
+    from kodoctl.status.backlog_pace import EarlierRates
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 
+Earlier = Callable[[str, tuple[str, str]], "EarlierRates | None"]
+"""Rates of a subscription in an earlier reading, by topology, ground topic and subscription; None: there is none."""
 FORMAT_VERSION = 1
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
@@ -36,10 +39,10 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies, "unread": unread}
 
 
-def status_lines(reading: StatusReading) -> Iterator[Line]:
+def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> Iterator[Line]:
     """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
     the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
-    messages.
+    messages. `earlier`: see Earlier.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
@@ -51,7 +54,7 @@ def status_lines(reading: StatusReading) -> Iterator[Line]:
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
             yield from _table(lanes, reading.at)
-            yield from _notes(topology, lanes, reading.at)
+            yield from _notes(topology, lanes, reading.at, earlier(topology.name, (ground, subscription)))
         for other in topology.others:
             names = ", ".join(one_line(name) for name in other.names)
             yield Line(
@@ -94,13 +97,13 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
         yield Line("  " + _join(row, widths), style)
 
 
-def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
+def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int, earlier: EarlierRates | None) -> Iterator[Line]:
     """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
     are blocked or have no partition, and live orders.
     """
     if pace := backlog_text(lanes):
         yield Line(f"  {pace}", "dim", hang=4)
-    for reason in growth_reasons(lanes, now):
+    for reason in growth_reasons(lanes, now, earlier):
         yield Line(f"    {reason}", "dim", hang=6)
     for lane in lanes:
         if topology.is_unread(lane):

@@ -262,7 +262,8 @@ def _needs(
         yield from _workers(topology, lanes, name, line)
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
-            means = f"Messages wait longer and longer: {'; '.join(growth_reasons(lanes, now))}."
+            reasons = growth_reasons(lanes, now, history.earlier(topology.name, (ground, subscription)))
+            means = f"Messages wait longer and longer: {'; '.join(reasons)}."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 

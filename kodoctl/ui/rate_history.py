@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kodoctl.status.backlog_pace import EarlierRates
 from kodoctl.text.formatting import duration_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 READINGS: Final = 60  # that are kept: ten minutes of a window that is seen
 WIDTH, HEIGHT = 120, 24  # of a sparkline
 _SPAN: Final = 60_000  # ms: the broker's rates are of the last minute
+_APART: Final = 120_000  # ms: rates of a minute have none of it in common
 _GROWTH: Final = 100  # entries: a smaller growth is no news
 LaneKey = tuple[str, str, str, str]
 """(topology, topic, ground topic, subscription)."""
@@ -31,13 +33,14 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
-    entries in lanes that have workers.
+    entries in lanes that have workers; `acked`: rate of acknowledgements.
     """
 
     at: int
     into: float
     out: float
     waiting: int
+    acked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,13 @@ class RateHistory:
         """Rates of a subscription, oldest first."""
         return tuple(self._rates.get((topology, *reader), ()))
 
+    def earlier(self, topology: str, reader: tuple[str, str]) -> EarlierRates | None:
+        """The first rates that are kept, to compare the last ones with; None if they are less than two minutes apart."""
+        points = self.rates(topology, reader)
+        if not points or points[-1].at - points[0].at < _APART:
+            return None
+        return EarlierRates(points[0].at, points[0].into, points[0].acked)
+
     def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
         """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
         grew by less than 100 entries or for less than a minute.
@@ -103,7 +113,8 @@ class RateHistory:
 def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
     ready = [lane for lane in lanes if lane.state == "ready"]
     waiting = sum(lane.entries for lane in ready if lane.consumers)
-    return RatePoint(at, sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready), waiting)
+    into, out = sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready)
+    return RatePoint(at, into, out, waiting, sum(lane.rate_acked for lane in ready))
 
 
 def sparkline(points: Sequence[RatePoint]) -> Sparkline:

@@ -77,5 +77,5 @@ def test_a_slow_worker_is_told_with_what_comes_what_it_handles_and_what_would_he
 
     text = eventually(look, within=150, every=1.0)  # the broker counts its rates once a minute
     assert "/s come, " in text
-    assert "too early to compare: workers are connected for" in text
+    assert "too late to compare; `kodoctl status --watch` compares after 2 min" in text
     assert "messages for 3 slots: more workers or `concurrency` help, unless a limit, a live order" in text

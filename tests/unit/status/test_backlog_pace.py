@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
+from kodoctl.status.backlog_pace import EarlierRates, backlog_text, growth_reasons, is_growing
 from kodoctl.status.lane_status import LaneAverages, LaneStatus
 
 HOUR = 3_600_000
@@ -47,35 +47,41 @@ def test_a_backlog_that_drains_or_has_no_worker_needs_no_comparison() -> None:
     assert list(growth_reasons([alone], HOUR)) == ["no worker is connected: they wait until one starts"]
 
 
+RATES, WATCH = "50/s come, 20/s are handled", "`kodoctl status --watch` compares after 2 min"
+FASTER = "senders got faster: 50/s, at most 21/s on average since workers connected, 1 h ago"
+LESS = "workers handle less: 20/s, 28/s or more on average since they connected, 1 h ago"
+SHORT = LaneAverages(HOUR - 60_000, 1.0, 90.0)
+
+
 @pytest.mark.parametrize(
     ("before", "cause"),
     [
-        (None, "50/s come, 20/s are handled; the broker does not say how it was before"),
-        (
-            LaneAverages(HOUR - 60_000, 1.0, 1.0),
-            "50/s come, 20/s are handled; too early to compare: workers are connected for 1 min, of 5 min",
-        ),
-        (LaneAverages(0, 45.0, 19.0), "50/s come, 20/s are handled; no change shows in the averages of 1 h"),
-        (
-            LaneAverages(0, 21.0, 19.0),
-            "senders got faster: 50/s, at most 21/s on average since workers connected, 1 h ago",
-        ),
-        (
-            LaneAverages(0, 45.0, 44.0),
-            "workers handle less: 20/s, 44/s or more on average since workers connected, 1 h ago",
-        ),
-        (
-            LaneAverages(0, 30.0, 28.0),
-            (
-                "senders got faster: 50/s, at most 30/s and workers handle less: 20/s, 28/s or more on average since workers"
-                " connected, 1 h ago"
-            ),
-        ),
+        (None, f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
+        (SHORT, f"{RATES}; workers connected 1 min ago, too late to compare; {WATCH}"),
+        (LaneAverages(0, 45.0, 19.0), f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
+        (LaneAverages(0, None, 19.0), f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
+        (LaneAverages(0, 21.0, 19.0), FASTER),
+        (LaneAverages(0, None, 28.0), LESS),
+        (LaneAverages(0, 21.0, 28.0), f"{FASTER} and {LESS}"),
     ],
-    ids=["unknown", "too early", "neither", "senders", "workers", "both"],
+    ids=["unknown", "too early", "neither", "some left", "senders", "workers", "both"],
 )
 def test_the_cause_is_what_the_averages_prove(before: LaneAverages | None, cause: str) -> None:
     assert next(growth_reasons([replace(READY, before=before)], HOUR)) == cause
+
+
+@pytest.mark.parametrize(
+    ("rate_in", "rate_acked", "cause"),
+    [
+        (50.0, 20.0, f"{RATES}, as 10 min ago"),
+        (10.0, 20.0, "senders got faster: 50/s, 10/s 10 min ago"),
+        (50.0, 48.0, "workers handle less: 20/s, 48/s 10 min ago"),
+        (30.0, 30.0, "senders got faster: 50/s, 30/s 10 min ago and workers handle less: 20/s, 30/s 10 min ago"),
+    ],
+)
+def test_with_an_earlier_reading_rates_are_compared_with_that(rate_in: float, rate_acked: float, cause: str) -> None:
+    earlier = EarlierRates(HOUR - 600_000, rate_in, rate_acked)
+    assert next(growth_reasons([replace(READY, before=LaneAverages(0, 1.0, 90.0))], HOUR, earlier)) == cause
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,21 @@ def consumer(**more: Any) -> dict[str, Any]:
 
 
 def sub(*consumers: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"msgOutCounter": 6_000, "unackedMessages": 4_000, "msgBacklog": 100, "consumers": list(consumers), **more}
+    return {"msgOutCounter": 5_000, "msgBacklog": 100, "consumers": list(consumers), **more}
 
 
 def test_acknowledged_by_the_present_consumers_and_at_most_sent_of_every_partition() -> None:
     later = consumer(connectedSince="2026-11-30T07:55:22.412Z", msgOutCounter=500, unackedMessages=0)
-    assert average_rates([sub(consumer(), later)], SINCE + 1_000_000) == LaneAverages(SINCE, 6.5, 1.5)
-    two = average_rates([sub(consumer()), sub(later)], SINCE + 1_100_000)
-    assert two == LaneAverages(SINCE + 100_000, 12.4, 1.4)
+    both = sub(consumer(), later, msgOutCounter=5_500)
+    assert average_rates([both], SINCE + 1_000_000) == LaneAverages(SINCE, 6.0, 1.5)
+    two = average_rates([sub(consumer()), sub(later, msgOutCounter=500)], SINCE + 1_100_000)
+    assert two == LaneAverages(SINCE + 100_000, 10.0, 1.4)
+
+
+def test_after_a_consumer_left_the_rate_of_senders_has_no_bound() -> None:
+    left = sub(consumer(), msgOutCounter=5_001)
+    assert average_rates([left], SINCE + 1_000_000) == LaneAverages(SINCE, None, 1.0)
+    assert average_rates([sub(consumer()), left], SINCE + 1_000_000) == LaneAverages(SINCE, None, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,7 @@ def test_no_partition_has_no_average() -> None:
 
 
 def test_counts_that_the_broker_got_wrong_are_never_below_zero() -> None:
-    wrong = sub(consumer(unackedMessages=9_000), unackedMessages=9_000, msgBacklog=-2)
+    wrong = sub(consumer(unackedMessages=9_000), msgBacklog=-2)
     assert average_rates([wrong], SINCE + 1_000_000) == LaneAverages(SINCE, 0.0, 0.0)
 
 
