@@ -17,13 +17,13 @@ _LEAST: Final = 100  # messages: fewer need no forecast
 _MORE: Final = 1.2  # times as much as before: faster, or slower
 _BEFORE: Final = 300_000  # ms of connection: a shorter average is no comparison with the last minute
 
+_MINUTES: Final = "in the minutes before"
 _WATCH: Final = "`kodoctl status --watch` compares after 2 min"
 
 
 class EarlierRates(NamedTuple):
-    """Rates of a subscription's ready lanes in messages per second at the time `at` (ms since the epoch)."""
+    """Average rates of a subscription's ready lanes in messages per second, in the minutes before the last two."""
 
-    at: int
     rate_in: float
     rate_acked: float
 
@@ -57,17 +57,16 @@ def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates 
         yield "no worker is connected: they wait until one starts"
         return
     into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
-    reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, now, into, acked))
+    reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, into, acked))
     yield " and ".join(reasons) or _no_change(ready, now, into, acked, earlier)
     yield _remedy(ready)
 
 
-def _since(earlier: EarlierRates, now: int, into: float, acked: float) -> Iterator[str]:
-    ago = f"{age_text(now - earlier.at)} ago"
+def _since(earlier: EarlierRates, into: float, acked: float) -> Iterator[str]:
     if into > _MORE * earlier.rate_in:
-        yield f"senders got faster: {into:,.0f}/s, {earlier.rate_in:,.0f}/s {ago}"
+        yield f"senders got faster: {into:,.0f}/s, {earlier.rate_in:,.0f}/s {_MINUTES}"
     if acked * _MORE < earlier.rate_acked:
-        yield f"workers handle less: {acked:,.0f}/s, {earlier.rate_acked:,.0f}/s {ago}"
+        yield f"workers handle less: {acked:,.0f}/s, {earlier.rate_acked:,.0f}/s {_MINUTES}"
 
 
 def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -> Iterator[str]:
@@ -89,7 +88,7 @@ def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -
 def _no_change(ready: Sequence[LaneStatus], now: int, into: float, acked: float, earlier: EarlierRates | None) -> str:
     rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
     if earlier is not None:
-        return f"{rates}, as {age_text(now - earlier.at)} ago"
+        return f"{rates}, as {_MINUTES}"
     connected = _connected(ready, now)
     if connected is not None and connected < _BEFORE:
         return f"{rates}; workers connected {age_text(connected)} ago, too late to compare; {_WATCH}"

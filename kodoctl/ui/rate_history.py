@@ -83,11 +83,15 @@ class RateHistory:
         return tuple(self._rates.get((topology, *reader), ()))
 
     def earlier(self, topology: str, reader: tuple[str, str]) -> EarlierRates | None:
-        """The first rates that are kept, to compare the last ones with; None if they are less than two minutes apart."""
+        """The average rates of the readings that are kept, to compare the last one with; None if all of them are less
+        than two minutes before it.
+        """
         points = self.rates(topology, reader)
-        if not points or points[-1].at - points[0].at < _APART:
+        before = [point for point in points if points[-1].at - point.at >= _APART]
+        if not before:
             return None
-        return EarlierRates(points[0].at, points[0].into, points[0].acked)
+        into, acked = sum(point.into for point in before), sum(point.acked for point in before)
+        return EarlierRates(into / len(before), acked / len(before))
 
     def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
         """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or

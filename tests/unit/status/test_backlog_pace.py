@@ -73,14 +73,18 @@ def test_the_cause_is_what_the_averages_prove(before: LaneAverages | None, cause
 @pytest.mark.parametrize(
     ("rate_in", "rate_acked", "cause"),
     [
-        (50.0, 20.0, f"{RATES}, as 10 min ago"),
-        (10.0, 20.0, "senders got faster: 50/s, 10/s 10 min ago"),
-        (50.0, 48.0, "workers handle less: 20/s, 48/s 10 min ago"),
-        (30.0, 30.0, "senders got faster: 50/s, 30/s 10 min ago and workers handle less: 20/s, 30/s 10 min ago"),
+        (50.0, 20.0, f"{RATES}, as in the minutes before"),
+        (10.0, 20.0, "senders got faster: 50/s, 10/s in the minutes before"),
+        (50.0, 48.0, "workers handle less: 20/s, 48/s in the minutes before"),
+        (
+            30.0,
+            30.0,
+            "senders got faster: 50/s, 30/s in the minutes before and workers handle less: 20/s, 30/s in the minutes before",
+        ),
     ],
 )
 def test_with_an_earlier_reading_rates_are_compared_with_that(rate_in: float, rate_acked: float, cause: str) -> None:
-    earlier = EarlierRates(HOUR - 600_000, rate_in, rate_acked)
+    earlier = EarlierRates(rate_in, rate_acked)
     assert next(growth_reasons([replace(READY, before=LaneAverages(0, 1.0, 90.0))], HOUR, earlier)) == cause
 
 

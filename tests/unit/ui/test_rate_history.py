@@ -54,10 +54,11 @@ def test_a_lane_grows_if_it_never_shrank_for_a_minute_and_by_a_hundred() -> None
     assert RateHistory().growth("trade", dead) == (0, 0)
 
 
-def test_rates_are_compared_with_those_of_two_minutes_before_or_more() -> None:
-    seen = [at(number * 60, into=number) for number in range(3)]
+def test_rates_are_compared_with_the_average_of_those_of_two_minutes_before_and_more() -> None:
+    seen = [at(number * 60, into=number) for number in range(4)]
     assert history(*seen[:2]).earlier("trade", READER) is None
-    assert history(*seen).earlier("trade", READER) == EarlierRates(NOW, 0, 0)
+    assert history(*seen[:3]).earlier("trade", READER) == EarlierRates(0, 0)
+    assert history(*seen).earlier("trade", READER) == EarlierRates(0.5, 0)
     assert RateHistory().earlier("trade", READER) is None
 
 
