@@ -103,19 +103,20 @@ def _connected(ready: Sequence[LaneStatus], now: int) -> int | None:
 
 def _remedy(ready: Sequence[LaneStatus]) -> str:
     workers = max(lane.consumers for lane in ready)
-    most = max(lane.partitions for lane in ready)
-    if any(lane.one_each for lane in ready) and workers >= most:
-        return f"{many(workers, 'worker')} for {many(most, 'partition')}, of which each goes to one worker: only more partitions help"
+    partitions = max(lane.partitions for lane in ready)
+    enough = any(lane.one_each for lane in ready) and workers >= partitions
     slots = next((lane.slots for lane in ready if lane.slots is not None), None)
-    if slots is None:
-        return (
-            "more workers help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
-        )
+    total = None if slots is None else slots * (min(workers, partitions) if enough else workers)
     unacked = sum(max(0, lane.unacknowledged) for lane in ready)
-    have = f"workers hold {many(unacked, 'message')} for {many(slots * workers, 'slot')}"
-    if unacked < slots * workers:
-        return f"{have}: more slots do not help, because order, a dispatch rate or the broker gives them too few"
-    return f"{have}: more workers or `concurrency` help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+    more = f"more {'partitions' if enough else 'workers'}{'' if total is None else ' or `concurrency`'} help"
+    text = f"{more}, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+    if total is not None:
+        have = f"workers hold {many(unacked, 'message')} for {many(total, 'slot')}"
+        few = "more slots do not help, because order, a dispatch rate or the broker gives them too few"
+        text = f"{have}: {few if unacked < total else text}"
+    if not enough:
+        return text
+    return f"{text}; {many(workers, 'worker')} for {many(partitions, 'partition')}, of which each goes to one worker"
 
 
 def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:

@@ -88,33 +88,30 @@ def test_with_an_earlier_reading_rates_are_compared_with_that(rate_in: float, ra
     assert next(growth_reasons([replace(READY, before=LaneAverages(0, 1.0, 90.0))], HOUR, earlier)) == cause
 
 
+HELP = "help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+
+
 @pytest.mark.parametrize(
     ("lane", "remedy"),
     [
+        (READY, f"workers hold 400 messages for 64 slots: more workers or `concurrency` {HELP}"),
         (
             replace(READY, one_each=True, consumers=4),
-            "4 workers for 4 partitions, of which each goes to one worker: only more partitions help",
-        ),
-        (
-            READY,
             (
-                "workers hold 400 messages for 64 slots: more workers or `concurrency` help, unless a limit, a live order or"
-                " one tenant holds messages back: ask /readyz of a worker"
+                f"workers hold 400 messages for 128 slots: more partitions or `concurrency` {HELP}; "
+                "4 workers for 4 partitions, of which each goes to one worker"
             ),
         ),
         (
-            replace(READY, one_each=True, unacknowledged=-3),
+            replace(READY, one_each=True, consumers=6, unacknowledged=-3),
             (
-                "workers hold 0 messages for 64 slots: more slots do not help, because order, a dispatch rate or the broker"
-                " gives them too few"
+                "workers hold 0 messages for 128 slots: more slots do not help, because order, a dispatch rate or the broker "
+                "gives them too few; 6 workers for 4 partitions, of which each goes to one worker"
             ),
         ),
-        (
-            replace(READY, slots=None),
-            "more workers help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker",
-        ),
+        (replace(READY, slots=None), f"more workers {HELP}"),
     ],
-    ids=["partitions", "slots", "delivery", "adaptive"],
+    ids=["slots", "partitions", "delivery", "adaptive"],
 )
 def test_the_remedy_goes_by_what_workers_hold(lane: LaneStatus, remedy: str) -> None:
     assert list(growth_reasons([lane], HOUR))[1] == remedy
