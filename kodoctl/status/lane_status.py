@@ -120,6 +120,14 @@ class TopologyStatus:
         """Number of lanes whose topic or subscription does not exist."""
         return sum(not lane.there for lane in self.lanes)
 
+    @property
+    def by_reader(self) -> dict[tuple[str, str], list[LaneStatus]]:
+        """Lanes of each subscription, by (ground topic, subscription), in their order."""
+        groups: dict[tuple[str, str], list[LaneStatus]] = {}
+        for lane in self.lanes:
+            groups.setdefault(lane.reader, []).append(lane)
+        return groups
+
     def is_unread(self, lane: LaneStatus) -> bool:
         """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
         letters, and for a lane that does not exist.

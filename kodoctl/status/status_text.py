@@ -24,13 +24,19 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
     """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
-    and `unread` of each lane (no consumers, although other lanes have some). The list `unread` has the topics that
-    could not be read, whose lanes are in no other list.
+    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: what the text
+    says of a subscription's backlog that grows or drains, and the reasons of its growth. The list `unread` has the
+    topics that could not be read, whose lanes are in no other list.
     """
     topologies = [
         {
             **asdict(status),
             "lanes": [{**asdict(lane), "unread": status.is_unread(lane)} for lane in status.lanes],
+            "backlogs": [
+                {"ground": ground, "subscription": name, "text": text, "reasons": [*growth_reasons(lanes, reading.at)]}
+                for (ground, name), lanes in status.by_reader.items()
+                if (text := backlog_text(lanes))
+            ],
             "missing": status.missing,
         }
         for status in reading.topologies
@@ -47,10 +53,7 @@ def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> 
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
         yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
-        groups: dict[tuple[str, str], list[LaneStatus]] = {}
-        for lane in topology.lanes:
-            groups.setdefault(lane.reader, []).append(lane)
-        for (ground, subscription), lanes in groups.items():
+        for (ground, subscription), lanes in topology.by_reader.items():
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
             yield from _table(lanes, reading.at)

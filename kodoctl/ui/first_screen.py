@@ -202,15 +202,8 @@ def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
     return topics
 
 
-def _by_reader(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatus]]:
-    groups: dict[tuple[str, str], list[LaneStatus]] = {}
-    for lane in topology.lanes:
-        groups.setdefault(lane.reader, []).append(lane)
-    return groups
-
-
 def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: ScreenFacts) -> Iterator[SubscriptionRow]:
-    for (ground, subscription), lanes in _by_reader(topology).items():
+    for (ground, subscription), lanes in topology.by_reader.items():
         cells = [(lane, _cell(topology, lane, now, facts)) for lane in lanes]
         shown = tuple(cell for lane, cell in cells if lane.is_read and (cell.entries or cell.note))
         points = history.rates(topology.name, (ground, subscription))
@@ -255,7 +248,7 @@ def _needs(
             "The cluster does not have what the file declares: producers and workers of these lanes fail.",
             words.line("kodoctl plan", topology.name),
         )
-    for (ground, subscription), lanes in _by_reader(topology).items():
+    for (ground, subscription), lanes in topology.by_reader.items():
         name, chosen = f"{ground} / {subscription}", ("--topic", ground, "--subscription", subscription)
         line = partial(_line, words, topology.name, chosen)
         yield from _letters(topology, lanes, name, now, line, facts)

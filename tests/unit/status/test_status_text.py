@@ -60,7 +60,11 @@ def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(idle: int
 
 def test_the_reasons_of_a_growing_backlog_stand_below_it() -> None:
     lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, rate_in=30.0)
-    lines = [line.text for line in status_lines(StatusReading(0, (TopologyStatus("shop", "t/n", (lane,), ()),)))]
+    reading = StatusReading(0, (TopologyStatus("shop", "t/n", (lane, replace(lane, subscription="t", rate_in=0)), ()),))
+    [backlog] = status_json(reading)["topologies"][0]["backlogs"]
+    assert (backlog["ground"], backlog["subscription"]) == ("o", "s")
+    assert backlog["reasons"] == ["no worker is connected: they wait until one starts"]
+    lines = [line.text for line in status_lines(reading)]
     at = lines.index("  ready lanes: 30/s more come than are handled")
     assert lines[at + 1] == "    no worker is connected: they wait until one starts"
 
