@@ -67,13 +67,12 @@ class RateHistory:
         rates: dict[ReaderKey, deque[RatePoint]] = {}
         depths: dict[LaneKey, deque[tuple[int, int]]] = {}
         for topology in reading.topologies:
-            by_reader: dict[ReaderKey, list[LaneStatus]] = {}
             for lane in topology.lanes:
-                by_reader.setdefault((topology.name, *lane.reader), []).append(lane)
                 key = lane_key(topology.name, lane)
                 depths[key] = self._depths.get(key) or deque(maxlen=READINGS)
                 depths[key].append((reading.at, lane.entries))
-            for reader, lanes in by_reader.items():
+            for names, lanes in topology.by_reader.items():
+                reader = (topology.name, *names)
                 rates[reader] = self._rates.get(reader) or deque(maxlen=READINGS)
                 rates[reader].append(_point(reading.at, lanes))
         self._rates, self._depths = rates, depths
