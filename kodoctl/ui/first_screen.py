@@ -256,7 +256,7 @@ def _needs(
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
             reasons = growth_reasons(lanes, now, history.earlier(topology.name, (ground, subscription)))
-            means = f"Messages wait longer and longer: {'; '.join(reasons)}."
+            means = f"Messages wait longer and longer: {'; '.join(reasons).replace('`', '')}."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 
