@@ -79,3 +79,16 @@ def test_a_slow_worker_is_told_with_what_comes_what_it_handles_and_what_would_he
     assert "/s come, " in text
     assert "too late to compare; `kodoctl status --watch` compares after 2 min" in text
     assert "messages for 3 slots: more workers or `concurrency` help, unless a limit, a live order" in text
+
+
+@pytest.mark.parametrize(("kind", "one_each"), [("failover", True), ("key_shared", False)])
+def test_only_some_types_give_a_partition_to_one_worker(workspace: Workspace, kind: str, *, one_each: bool) -> None:
+    workspace.topology(f"orders: {{partitions: 2, subscriptions: {{billing: {{type: {kind}, states: []}}}}}}")
+    workspace.apply()
+    of = {"failover": pulsar.ConsumerType.Failover, "key_shared": pulsar.ConsumerType.KeyShared}[kind]
+    with workspace.client() as client:
+        readers = [client.subscribe(workspace.full("orders"), "billing", of, consumer_name=name) for name in "abc"]
+        found = eventually(lambda: (one := _lane(workspace))["consumers"] == 3 and one)
+        assert (found["one_each"], found["partitions"], found["idle"]) == (one_each, 2, 1 if one_each else 0)
+        for one in readers:
+            one.close()
