@@ -54,7 +54,7 @@ def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates 
     if not is_growing(ready):
         return
     if not any(lane.consumers for lane in ready):
-        yield "no worker is connected: they wait until one starts"
+        yield "no worker is connected: messages wait until one starts"
         return
     into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
     reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, into, acked))

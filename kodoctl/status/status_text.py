@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.protocol.overrides import steered_text
-from kodoctl.status.backlog_pace import backlog_text, growth_reasons
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import age_text, many
 from kodoctl.text.line import Line
@@ -104,6 +104,9 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int, earlier:
     """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
     are blocked or have no partition, and live orders.
     """
+    waiting = sum(lane.waiting for lane in lanes if lane.is_read)
+    if waiting and not is_growing(lanes) and not any(lane.consumers for lane in lanes if lane.is_read):
+        yield Line("  no worker is connected: messages wait until one starts", "yellow", hang=4)
     if pace := backlog_text(lanes):
         yield Line(f"  {pace}", "dim", hang=4)
     for reason in growth_reasons(lanes, now, earlier):

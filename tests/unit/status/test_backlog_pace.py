@@ -44,7 +44,7 @@ def test_batches_are_estimated_in_messages_and_exact_counts_win() -> None:
 def test_a_backlog_that_drains_or_has_no_worker_needs_no_comparison() -> None:
     assert list(growth_reasons([replace(READY, rate_in=10.0)], HOUR)) == []
     alone = replace(READY, consumers=0, rate_acked=0.0, before=None)
-    assert list(growth_reasons([alone], HOUR)) == ["no worker is connected: they wait until one starts"]
+    assert list(growth_reasons([alone], HOUR)) == ["no worker is connected: messages wait until one starts"]
 
 
 RATES, WATCH = "50/s come, 20/s are handled", "`kodoctl status --watch` compares after 2 min"

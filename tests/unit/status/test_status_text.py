@@ -58,15 +58,28 @@ def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(idle: int
     assert ([line for line in lines if "no partition" in line] or [""]) == [says]
 
 
+@pytest.mark.parametrize(("entries", "consumers", "rate_in", "is_told"), [
+    (3, 0, 0.0, True), (3, 1, 0.0, False), (0, 0, 0.0, False), (900, 0, 9.0, False),
+])  # fmt: skip
+def test_messages_that_wait_for_the_first_worker_are_told(
+    entries: int, consumers: int, rate_in: float, *, is_told: bool
+) -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=entries, consumers=consumers, rate_in=rate_in)
+    dead = replace(lane, level="", state="dead", entries=7, consumers=1)
+    reading = StatusReading(0, (TopologyStatus("shop", "t/n", (lane, dead), ()),))
+    text = "  no worker is connected: messages wait until one starts"
+    assert (text in [line.text for line in status_lines(reading)]) == is_told
+
+
 def test_the_reasons_of_a_growing_backlog_stand_below_it() -> None:
     lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, rate_in=30.0)
     reading = StatusReading(0, (TopologyStatus("shop", "t/n", (lane, replace(lane, subscription="t", rate_in=0)), ()),))
     [backlog] = status_json(reading)["topologies"][0]["backlogs"]
     assert (backlog["ground"], backlog["subscription"]) == ("o", "s")
-    assert backlog["reasons"] == ["no worker is connected: they wait until one starts"]
+    assert backlog["reasons"] == ["no worker is connected: messages wait until one starts"]
     lines = [line.text for line in status_lines(reading)]
     at = lines.index("  ready lanes: 30/s more come than are handled")
-    assert lines[at + 1] == "    no worker is connected: they wait until one starts"
+    assert lines[at + 1] == "    no worker is connected: messages wait until one starts"
 
 
 def test_a_count_that_the_broker_ended_early_is_shown_as_at_least() -> None:
