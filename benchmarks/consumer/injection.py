@@ -1,4 +1,4 @@
-"""What a handler's dependencies cost for each message, beside fast-depends, in one run.
+"""What a handler's dependencies and middleware cost for each message, dependencies beside fast-depends, in one run.
 
     python -m benchmarks.consumer.injection [--calls 200]
 
@@ -17,7 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from kodo_consumer import Depends
+from kodo_consumer.core.values.policy import Policy
+from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.dependencies import inject
+from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.testing import message
 
 ROUNDS = 200
 
@@ -54,6 +58,31 @@ async def one_value_async(message: Any, n: Annotated[int, Depends(value)]) -> No
 
 async def one_session_async(message: Any, n: Annotated[int, Depends(session)]) -> None:
     """An async handler with one context."""
+
+
+def around(_: Any, handle: Callable[[Any], Any]) -> Any:
+    """A hook around the handler, plain or async, that only calls it."""
+    return handle(None)
+
+
+def decided(message: Any, raised: Any) -> None:
+    """A hook that leaves the decision as it is."""
+
+
+def _with_hooks(function: Callable[[Any], Any], *, is_async: bool = False, **hooks: Callable[..., Any]) -> Any:
+    found = Hooks()
+    for name, hook in hooks.items():
+        found.add(name, hook)  # type: ignore[arg-type]
+    return found.around(function, is_async=is_async)
+
+
+def _received() -> Callable[[Any], Any]:
+    """One message that is shown to a hook around `receive`."""
+    delivery, lane = parts_of(message(b"x"))[:2]
+    policy = Policy(ground="t", subscription="s", lanes=(lane,), targets={}, dead_letter=None, waits={})
+    hooks = Hooks()
+    hooks.add("receive", no_dependency)
+    return lambda _: hooks.on_messages(policy, lane, (delivery,), None)
 
 
 def _others() -> dict[str, Callable[[Any], Any]]:
@@ -96,10 +125,16 @@ def main() -> None:
     plain: dict[str, Callable[[Any], Any]] = {
         "no dependency": inject(no_dependency, {}), "one value": inject(one_value, {}),
         "one value that lasts": inject(one_value, {value: 1}), "one context": inject(one_session, {}), **_others(),
+        "no middleware": _with_hooks(no_dependency), "a hook on receipt": _received(),
+        "one around the handler": _with_hooks(no_dependency, handle=around),
+        "one on the decision": _with_hooks(no_dependency, decide=decided),
     }  # fmt: skip
     later = {
         "no dependency, async": inject(no_dependency_async, {}), "one value, async": inject(one_value_async, {}),
         "one context, async": inject(one_session_async, {}),
+        "no middleware, async": _with_hooks(no_dependency_async, is_async=True),
+        "one around the handler, async": _with_hooks(no_dependency_async, is_async=True, handle=around),
+        "one on the decision, async": _with_hooks(no_dependency_async, is_async=True, decide=decided),
     }  # fmt: skip
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
@@ -107,7 +142,7 @@ def main() -> None:
             for name, function in arms.items():
                 best[name] = min(best.get(name, float("inf")), measure(function, calls))
     for name, microseconds in best.items():
-        print(f"{name:28} {microseconds:6.2f} µs")
+        print(f"{name:30} {microseconds:6.2f} µs")
 
 
 if __name__ == "__main__":

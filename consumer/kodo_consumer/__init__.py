@@ -52,10 +52,11 @@ __all__ = [
     "AsyncHandle", "Blocking", "Consumer", "Dead", "Deferral", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
     "MoveTo", "Pending", "Postpone", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
 ]  # fmt: skip
+_MODULES = ("dedup", "errors", "inbox", "outbox", "testing")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))]
 
 
 def __getattr__(name: str) -> Any:

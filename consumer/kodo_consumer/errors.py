@@ -2,10 +2,12 @@
 
 `KodoctlError` is the base of all; its `diagnostics` are all findings, each with its code. `UsageError`: a call or a
 setting is not valid. `ClusterError`: the cluster does not answer, or lacks an object. `InvalidFileError`: a file is not
-valid. `RefusedError` and `LockedError`: nothing was done.
+valid. `RefusedError` and `LockedError`: nothing was done. `SendManyError`: some messages of one call were not sent.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.errors import (
     ClusterError,
@@ -17,6 +19,18 @@ from kodoctl.errors import (
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from kodo_consumer.sending.many_sends import SendManyError
+
 __all__ = [
-    "ClusterError", "Diagnostic", "InvalidFileError", "KodoctlError", "LockedError", "RefusedError", "UsageError",
+    "ClusterError", "Diagnostic", "InvalidFileError", "KodoctlError", "LockedError", "RefusedError",
+    "SendManyError", "UsageError",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SendManyError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kodo_consumer.sending.many_sends import SendManyError
+
+    return SendManyError

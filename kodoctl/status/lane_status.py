@@ -9,19 +9,35 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class LaneAverages:
+    """Average rates of a lane in messages per second, since the time `since` (ms since the epoch): since then every
+    partition has a consumer. `rate_in`: into the topic, an upper bound, None if consumers left that the broker still
+    counts; `rate_acked`: acknowledged by the present consumers, a lower bound.
+    """
+
+    since: int
+    rate_in: float | None
+    rate_acked: float
+
+
+@dataclass(frozen=True, slots=True)
 class LaneStatus:
     """Figures of one lane: one level and state of one subscription, summed over partitions.
 
     `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
     stored entries (batches) of the backlog; `messages`: number of messages in them, None without --exact;
-    `messages_at_least`: there may be more of them, because the broker stopped counting early. `delayed`: number of
-    messages that are not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker
-    miscounts. `oldest`: publish time of the oldest unacknowledged message in ms since the epoch, None if there is none
-    or it is unknown. `rate_in`, `rate_out`: messages per second, into the topic and to this subscription. `consumers`:
-    the largest number on one partition; `blocked`: the largest number on one partition to which the broker sends
-    nothing more, because they have too many unacknowledged messages. `idle`: number of consumers beyond the number of
-    partitions, if the broker gives each partition to one consumer. `steered`: property of the subscription with the
-    live orders to its workers, None without.
+    `messages_at_least`: there may be more of them, because the broker stopped counting early; `messages_about`: an
+    estimate of them by the average batch that was delivered, None if none was. `delayed`: number of messages that are
+    not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker miscounts. `oldest`:
+    publish time of the oldest unacknowledged message in ms since the epoch, None if there is none or it is unknown.
+
+    `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
+    and acknowledged by it; `before`: averages to compare with, None if a partition has no consumer or the broker does
+    not return them. `consumers`: the largest number on one partition; `blocked`: the largest number on one partition to
+    which the broker sends nothing more, because they have too many unacknowledged messages. `idle`: number of consumers
+    beyond the number of `partitions`, if the broker gives each partition to one consumer (`one_each`). `slots`: number
+    of handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the live
+    orders to its workers, None without.
     """
 
     ground: str
@@ -33,14 +49,20 @@ class LaneStatus:
     entries: int = 0
     messages: int | None = None
     messages_at_least: bool = False
+    messages_about: int | None = None
     delayed: int = 0
     unacknowledged: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
+    rate_acked: float = 0.0
+    before: LaneAverages | None = None
     oldest: int | None = None
     consumers: int = 0
     blocked: int = 0
     idle: int = 0
+    partitions: int = 0
+    one_each: bool = False
+    slots: int | None = None
     steered: str | None = None
 
     @property
@@ -52,6 +74,12 @@ class LaneStatus:
     def is_read(self) -> bool:
         """True if workers read this lane; False for dead letters, which only people and recalls read."""
         return self.state != "dead"
+
+    @property
+    def waiting(self) -> int:
+        """Number of messages of the backlog, as well as it is known: exact, estimated, or that of entries."""
+        known = self.messages if self.messages is not None else self.messages_about
+        return self.entries if known is None else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +119,14 @@ class TopologyStatus:
     def missing(self) -> int:
         """Number of lanes whose topic or subscription does not exist."""
         return sum(not lane.there for lane in self.lanes)
+
+    @property
+    def by_reader(self) -> dict[tuple[str, str], list[LaneStatus]]:
+        """Lanes of each subscription, by (ground topic, subscription), in their order."""
+        groups: dict[tuple[str, str], list[LaneStatus]] = {}
+        for lane in self.lanes:
+            groups.setdefault(lane.reader, []).append(lane)
+        return groups
 
     def is_unread(self, lane: LaneStatus) -> bool:
         """True for a lane without consumers, while other lanes of the same subscription have some. False for dead

@@ -66,6 +66,10 @@ LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], floa
     (ExportedMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected."),
      _of_present(lambda lane: lane.delayed)),
     (ExportedMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have."), _unacknowledged_count),
+    (ExportedMetric("kodo_lane_in_per_second", "Messages a second that come to a lane's topic, by the broker's last minute."),
+     _of_present(lambda lane: lane.rate_in)),
+    (ExportedMetric("kodo_lane_acked_per_second", "Messages of a lane that are acknowledged a second: handled, or moved on."),
+     _of_present(lambda lane: lane.rate_acked)),
     (ExportedMetric("kodo_lane_consumers", "Consumers connected to a lane."), _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip
 """Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it is

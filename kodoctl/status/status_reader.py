@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,10 +16,12 @@ from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats, replications
 from kodoctl.pulsar.inventory.evidence_reader import count_messages
 from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
+from kodoctl.status.lane_averages import average_rates, estimated_messages
 from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, partition_number
 from kodoctl.topology.resources import subscription_address
+from kodoctl.topology.slot_ranges import total_slots
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
@@ -100,6 +103,7 @@ class _TopicStatus:
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
     """The lanes of a topic, without their backlogs: `_add_counts` adds these."""
+    now = int(time.time() * 1000)
     for reader, label in _readers(expansion, topic):
         partitions = [
             sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
@@ -117,15 +121,26 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
+            rate_acked=round(sum(float(sub.get("messageAckRate") or 0) for sub in partitions), 1),
+            messages_about=estimated_messages(partitions),
+            before=average_rates(partitions, now),
             consumers=consumers,
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
             idle=max(0, consumers - len(partitions)) if one_each else 0,
+            partitions=len(partitions),
+            one_each=one_each,
+            slots=_slots(expansion, topic.ground, label),
             steered=next(
                 filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
                 None,
             ),
         )
         yield lane, topic, reader, stats or {}
+
+
+def _slots(expansion: Expansion, ground: str, subscription: str) -> int | None:
+    declared = expansion.topology.spec.topics[ground].subscriptions.get(subscription)
+    return None if declared is None else total_slots(declared)
 
 
 def _is_blocked(consumer: Stats) -> bool:

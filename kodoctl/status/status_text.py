@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, duration_text, many
+from kodoctl.text.formatting import age_text, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
+    from kodoctl.status.backlog_pace import EarlierRates
     from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
 
+Earlier = Callable[[str, tuple[str, str]], "EarlierRates | None"]
+"""Rates of a subscription in an earlier reading, by topology, ground topic and subscription; None: there is none."""
 FORMAT_VERSION = 1
-_LEAST = 100  # messages: fewer need no forecast
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
     """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
-    and `unread` of each lane (no consumers, although other lanes have some). The list `unread` has the topics that
-    could not be read, whose lanes are in no other list.
+    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: what the text
+    says of a subscription's backlog that grows or drains, and the reasons of its growth. The list `unread` has the
+    topics that could not be read, whose lanes are in no other list.
     """
     topologies = [
         {
             **asdict(status),
             "lanes": [{**asdict(lane), "unread": status.is_unread(lane)} for lane in status.lanes],
+            "backlogs": [
+                {"ground": ground, "subscription": name, "text": text, "reasons": [*growth_reasons(lanes, reading.at)]}
+                for (ground, name), lanes in status.by_reader.items()
+                if (text := backlog_text(lanes))
+            ],
             "missing": status.missing,
         }
         for status in reading.topologies
@@ -36,22 +45,19 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies, "unread": unread}
 
 
-def status_lines(reading: StatusReading) -> Iterator[Line]:
+def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> Iterator[Line]:
     """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
     the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
-    messages.
+    messages. `earlier`: see Earlier.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
         yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
-        groups: dict[tuple[str, str], list[LaneStatus]] = {}
-        for lane in topology.lanes:
-            groups.setdefault(lane.reader, []).append(lane)
-        for (ground, subscription), lanes in groups.items():
+        for (ground, subscription), lanes in topology.by_reader.items():
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
             yield from _table(lanes, reading.at)
-            yield from _notes(topology, lanes, reading.at)
+            yield from _notes(topology, lanes, reading.at, earlier(topology.name, (ground, subscription)))
         for other in topology.others:
             names = ", ".join(one_line(name) for name in other.names)
             yield Line(
@@ -94,12 +100,17 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
         yield Line("  " + _join(row, widths), style)
 
 
-def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Iterator[Line]:
-    """Lines of facts that a number does not show: whether the backlog drains, lanes without workers, consumers that
+def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int, earlier: EarlierRates | None) -> Iterator[Line]:
+    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
     are blocked or have no partition, and live orders.
     """
+    waiting = sum(lane.waiting for lane in lanes if lane.is_read)
+    if waiting and not is_growing(lanes) and not any(lane.consumers for lane in lanes if lane.is_read):
+        yield Line("  no worker is connected: messages wait until one starts", "yellow", hang=4)
     if pace := backlog_text(lanes):
         yield Line(f"  {pace}", "dim", hang=4)
+    for reason in growth_reasons(lanes, now, earlier):
+        yield Line(f"    {reason}", "dim", hang=6)
     for lane in lanes:
         if topology.is_unread(lane):
             yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)
@@ -113,34 +124,6 @@ def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int) -> Itera
             yield Line(f"  {_name(lane)}: {some}; where order is kept, only more partitions help", "yellow", hang=4)
         if lane.steered and (text := steered_text(lane.steered, now)):
             yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
-
-
-def backlog_text(lanes: Sequence[LaneStatus]) -> str:
-    """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
-    broker's rates of the last minute. "" if few messages wait, or as many leave as come.
-    """
-    waiting, change = _pace(lanes)
-    if not change:
-        return ""
-    if change < 0:
-        return f"ready lanes: {-change:,.0f}/s more come than go"
-    about = "at least" if any(lane.messages_at_least for lane in lanes if lane.state == "ready") else "about"
-    return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
-
-
-def is_growing(lanes: Sequence[LaneStatus]) -> bool:
-    """True if `backlog_text` says that more messages come to a subscription's ready lanes than go."""
-    return _pace(lanes)[1] < 0
-
-
-def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
-    """Number of messages that wait in the ready lanes, and how many a second more leave than come: 0 if few wait, or if
-    as many leave as come.
-    """
-    ready = [lane for lane in lanes if lane.state == "ready"]
-    waiting = sum(lane.entries if lane.messages is None else lane.messages for lane in ready)
-    change = sum(lane.rate_out - lane.rate_in for lane in ready)
-    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change
 
 
 def _name(lane: LaneStatus) -> str:

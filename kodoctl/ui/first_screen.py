@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
-from kodoctl.status.status_text import backlog_text, is_growing
+from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
@@ -202,15 +202,8 @@ def _unread_topics(reading: StatusReading) -> dict[str, list[str]]:
     return topics
 
 
-def _by_reader(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatus]]:
-    groups: dict[tuple[str, str], list[LaneStatus]] = {}
-    for lane in topology.lanes:
-        groups.setdefault(lane.reader, []).append(lane)
-    return groups
-
-
 def _rows(topology: TopologyStatus, now: int, history: RateHistory, facts: ScreenFacts) -> Iterator[SubscriptionRow]:
-    for (ground, subscription), lanes in _by_reader(topology).items():
+    for (ground, subscription), lanes in topology.by_reader.items():
         cells = [(lane, _cell(topology, lane, now, facts)) for lane in lanes]
         shown = tuple(cell for lane, cell in cells if lane.is_read and (cell.entries or cell.note))
         points = history.rates(topology.name, (ground, subscription))
@@ -255,14 +248,15 @@ def _needs(
             "The cluster does not have what the file declares: producers and workers of these lanes fail.",
             words.line("kodoctl plan", topology.name),
         )
-    for (ground, subscription), lanes in _by_reader(topology).items():
+    for (ground, subscription), lanes in topology.by_reader.items():
         name, chosen = f"{ground} / {subscription}", ("--topic", ground, "--subscription", subscription)
         line = partial(_line, words, topology.name, chosen)
         yield from _letters(topology, lanes, name, now, line, facts)
         yield from _workers(topology, lanes, name, line)
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
-            means = "Messages wait longer and longer. Live orders may be the reason; else start more workers."
+            reasons = growth_reasons(lanes, now, history.earlier(topology.name, (ground, subscription)))
+            means = f"Messages wait longer and longer: {'; '.join(reasons).replace('`', '')}."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 

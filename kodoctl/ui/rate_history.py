@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kodoctl.status.backlog_pace import EarlierRates
 from kodoctl.text.formatting import duration_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 READINGS: Final = 60  # that are kept: ten minutes of a window that is seen
 WIDTH, HEIGHT = 120, 24  # of a sparkline
 _SPAN: Final = 60_000  # ms: the broker's rates are of the last minute
+_APART: Final = 120_000  # ms: rates of a minute have none of it in common
 _GROWTH: Final = 100  # entries: a smaller growth is no news
 LaneKey = tuple[str, str, str, str]
 """(topology, topic, ground topic, subscription)."""
@@ -31,13 +33,14 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
-    entries in lanes that have workers.
+    entries in lanes that have workers; `acked`: rate of acknowledgements.
     """
 
     at: int
     into: float
     out: float
     waiting: int
+    acked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,12 @@ class RateHistory:
         rates: dict[ReaderKey, deque[RatePoint]] = {}
         depths: dict[LaneKey, deque[tuple[int, int]]] = {}
         for topology in reading.topologies:
-            by_reader: dict[ReaderKey, list[LaneStatus]] = {}
             for lane in topology.lanes:
-                by_reader.setdefault((topology.name, *lane.reader), []).append(lane)
                 key = lane_key(topology.name, lane)
                 depths[key] = self._depths.get(key) or deque(maxlen=READINGS)
                 depths[key].append((reading.at, lane.entries))
-            for reader, lanes in by_reader.items():
+            for names, lanes in topology.by_reader.items():
+                reader = (topology.name, *names)
                 rates[reader] = self._rates.get(reader) or deque(maxlen=READINGS)
                 rates[reader].append(_point(reading.at, lanes))
         self._rates, self._depths = rates, depths
@@ -78,6 +80,17 @@ class RateHistory:
     def rates(self, topology: str, reader: tuple[str, str]) -> Sequence[RatePoint]:
         """Rates of a subscription, oldest first."""
         return tuple(self._rates.get((topology, *reader), ()))
+
+    def earlier(self, topology: str, reader: tuple[str, str]) -> EarlierRates | None:
+        """The average rates of the readings that are kept, to compare the last one with; None if all of them are less
+        than two minutes before it.
+        """
+        points = self.rates(topology, reader)
+        before = [point for point in points if points[-1].at - point.at >= _APART]
+        if not before:
+            return None
+        into, acked = sum(point.into for point in before), sum(point.acked for point in before)
+        return EarlierRates(into / len(before), acked / len(before))
 
     def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
         """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
@@ -103,7 +116,8 @@ class RateHistory:
 def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
     ready = [lane for lane in lanes if lane.state == "ready"]
     waiting = sum(lane.entries for lane in ready if lane.consumers)
-    return RatePoint(at, sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready), waiting)
+    into, out = sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready)
+    return RatePoint(at, into, out, waiting, sum(lane.rate_acked for lane in ready))
 
 
 def sparkline(points: Sequence[RatePoint]) -> Sparkline:

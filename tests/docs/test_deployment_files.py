@@ -41,6 +41,24 @@ _FIELDS = {
     "ScaledObject": {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "fallback", "advanced", "triggers"},
     "PodMonitor": {"selector", "podMetricsEndpoints"},
 }
+
+
+def _object(required: str, **properties: Any) -> Any:
+    found = {"type": "object", "additionalProperties": False, "properties": properties}
+    return {**found, "required": required.split()}
+
+
+_NUMBER, _TEXT = {"type": "integer", "minimum": 0}, {"type": "string"}
+_SCALED_OBJECT = _object(
+    "scaleTargetRef triggers",
+    scaleTargetRef=_object("name", name=_TEXT, kind=_TEXT, apiVersion=_TEXT),
+    minReplicaCount=_NUMBER, maxReplicaCount=_NUMBER, pollingInterval=_NUMBER, cooldownPeriod=_NUMBER,
+    fallback=_object("failureThreshold replicas", failureThreshold=_NUMBER, replicas=_NUMBER),
+    advanced=_object("", horizontalPodAutoscalerConfig=_object("", behavior={"type": "object"})),
+    triggers={"type": "array", "minItems": 1, "items": _object(
+        "type metadata", type=_TEXT, name=_TEXT, metadata={"type": "object", "additionalProperties": _TEXT},
+    )},
+)  # fmt: skip
 _TRIGGER_FIELDS = {"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}
 
 Manifest = dict[str, Any]
@@ -113,6 +131,43 @@ def test_kubernetes_knows_every_field_of_a_manifest(manifest: Manifest) -> None:
         assert set(manifest["spec"]) <= _FIELDS[manifest["kind"]]
     else:
         _check(manifest)
+
+
+def _scaled_object() -> Manifest:
+    """The object with the triggers of the example's overlay."""
+    patch = yaml.safe_load((_KUSTOMIZE / "example/billing/scale.yaml").read_text(encoding="utf-8"))
+    spec: Manifest = {**_only("ScaledObject")["spec"], **patch["spec"]}
+    return spec
+
+
+def _check_behavior(spec: Manifest) -> None:
+    """KEDA hands the behaviour on to an autoscaler of Kubernetes, whose schema knows every field of it."""
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "keda"},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", **spec["scaleTargetRef"]},
+            "maxReplicas": spec["maxReplicaCount"],
+            "behavior": behavior,
+        },
+    }
+    _check(scaler)
+
+
+def test_keda_and_kubernetes_know_every_field_of_the_scaled_object() -> None:
+    import jsonschema
+    import kubernetes_validate
+
+    spec = _scaled_object()
+    jsonschema.validate(spec, _SCALED_OBJECT)
+    _check_behavior(spec)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**spec, "minReplicaCount": "2"}, _SCALED_OBJECT)
+    config = {"behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "seconds": 60}]}}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        _check_behavior({**spec, "advanced": {"horizontalPodAutoscalerConfig": config}})
 
 
 def test_a_field_that_kubernetes_does_not_know_is_noticed() -> None:

@@ -68,7 +68,7 @@ def reading(*lanes: LaneStatus, unread: tuple[UnreadTopic, ...] = ()) -> StatusR
 
 WORDS = CommandWords({"trade": "topologies/trade.yaml"}, ["--context", "prod"], paths=["topologies"])
 NIGHT = reading(
-    lane(entries=1_240, oldest=NOW - 9 * 60_000, consumers=2, rate_in=90.0, rate_out=20.0),
+    lane(entries=1_240, oldest=NOW - 9 * 60_000, consumers=2, rate_in=90.0, rate_out=20.0, rate_acked=20.0),
     lane("retrying", entries=12, oldest=NOW - 3_600_000),
     lane("pending", consumers=2, blocked=1),
     lane("dead", entries=3, oldest=NOW - 8 * 3_600_000),
@@ -228,7 +228,15 @@ def rates_of_night() -> Callable[[], StatusReading]:
         number = next(numbers)
         swing = 1 + 0.4 * math.sin(number / 2)
         (shop,) = NIGHT.topologies
-        lanes = [replace(one, rate_in=one.rate_in * swing, rate_out=one.rate_out * (2 - swing)) for one in shop.lanes]
+        lanes = [
+            replace(
+                one,
+                rate_in=one.rate_in * swing,
+                rate_out=one.rate_out * (2 - swing),
+                rate_acked=one.rate_acked * (2 - swing),
+            )
+            for one in shop.lanes
+        ]
         return replace(NIGHT, at=NOW + number * 10_000, topologies=(replace(shop, lanes=tuple(lanes)),))
 
     return read

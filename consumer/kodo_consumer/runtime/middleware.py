@@ -121,7 +121,8 @@ class Hooks:
             message: Message[Any] = Message(delivery, lane, headers, tenant, check)  # `Message[Any](…)` costs 2 µs more
             for hook in self._of["receive"]:
                 try:
-                    refuse_unawaited(hook(message), _name(hook))
+                    if (answer := hook(message)) is not None:
+                        refuse_unawaited(answer, _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
 
@@ -235,6 +236,8 @@ class Hooks:
 
 def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseException | None:
     """Exception after a hook: the one that it returned, or (anything else) the one before. Raises NotAwaitedError."""
+    if answer is None:
+        return raised
     refuse_unawaited(answer, _name(hook))
     return answer if isinstance(answer, BaseException) else raised
 

@@ -93,7 +93,7 @@ class SendHooks:
                 result = hook(draft)
             except Veto as veto:
                 raise _vetoed(hook, veto) from None
-            if inspect.isawaitable(result):
+            if result is not None and inspect.isawaitable(result):
                 close(result)
                 raise _invalid(f"{_name(hook)} is async: only send_async awaits it")
             draft = _next_draft(hook, result, draft)

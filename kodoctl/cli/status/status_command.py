@@ -30,6 +30,7 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.text.line import Line
+    from kodoctl.ui.rate_history import RateHistory
 
     Snapshot = Mapping[str, StatusReading | KodoctlError]
     """Status of each cluster by context, or the error for which it could not be read."""
@@ -121,13 +122,19 @@ def _watch(
     A failed reading is reported, and the next one follows all the same: a user may want to watch a broker that
     restarts.
     """
+    from kodoctl.ui.rate_history import RateHistory
+
+    histories = {name: RateHistory() for name in snapshot}
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:
             while True:
                 if output is StatusFormat.JSON:
                     say(json.dumps(_document(snapshot)))
                 else:
-                    _redraw(screen, snapshot, every, shown)
+                    for name, one in snapshot.items():
+                        if not isinstance(one, KodoctlError):
+                            histories[name].add(one)
+                    _redraw(screen, snapshot, every, shown, histories)
                 time.sleep(every)
                 try:
                     snapshot = look()
@@ -137,7 +144,9 @@ def _watch(
         return
 
 
-def _redraw(screen: Screen, snapshot: Snapshot, every: float, shown: Mapping[str, str]) -> None:
+def _redraw(
+    screen: Screen, snapshot: Snapshot, every: float, shown: Mapping[str, str], histories: Mapping[str, RateHistory]
+) -> None:
     """Shows the status of the only cluster, or the statuses of several below their targets. Each reading has its time:
     a failed one leaves the earlier one on the screen.
     """
@@ -155,11 +164,11 @@ def _redraw(screen: Screen, snapshot: Snapshot, every: float, shown: Mapping[str
                 yield Line(f"--- {name}: not read: {one_line(one, 300)}", "bold red")
             else:
                 yield Line(f"--- {head(name, one)}", "bold cyan")
-                yield from status_lines(one)
+                yield from status_lines(one, histories[name].earlier)
             yield Line()
 
     only = snapshot.get(ONLY)
     if only is None or isinstance(only, KodoctlError):
         screen(f"{many(len(snapshot), 'cluster')}, every {every:g} s", lines())
     else:
-        screen(f"{head(ONLY, only)}, every {every:g} s", status_lines(only))
+        screen(f"{head(ONLY, only)}, every {every:g} s", status_lines(only, histories[ONLY].earlier))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -265,6 +266,17 @@ def test_everything_public_is_there_and_nothing_is_imported_before_its_use() -> 
         assert public == aliases[name] if name in aliases else public.__name__ == name
     with pytest.raises(AttributeError, match="nothing"):
         _ = kodo_consumer.nothing
+    shown = {name for name in dir(kodo_consumer) if not name.startswith("__")}
+    modules = shown - set(kodo_consumer.__all__)
+    assert modules == {"dedup", "errors", "inbox", "outbox", "testing"}
+    for name in modules:
+        assert importlib.import_module(f"kodo_consumer.{name}")
+    errors = importlib.import_module("kodo_consumer.errors")
+    assert all(
+        issubclass(getattr(errors, name), errors.KodoctlError) for name in errors.__all__ if name != "Diagnostic"
+    )
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = errors.nothing
     look = (
         "import sys, kodo_consumer; print([m for m in ('pulsar', 'pydantic', 'typer', 'asyncio') if m in sys.modules])"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
-from kodoctl.status.status_text import backlog_text, status_json, status_lines
+from kodoctl.status.status_text import status_json, status_lines
 
 
 def _status(**consumers: int) -> TopologyStatus:
@@ -43,23 +43,6 @@ def test_where_no_worker_lives_at_all_or_each_lane_has_one_nothing_is_told() -> 
 
 
 @pytest.mark.parametrize(
-    ("entries", "rate_in", "rate_out", "says"),
-    [
-        (99, 0.0, 50.0, ""),
-        (6_000, 40.0, 50.0, "ready lanes: empty in about 10 min at this pace"),
-        (6_000, 50.0, 20.0, "ready lanes: 30/s more come than go"),
-        (6_000, 50.0, 50.5, ""),
-    ],
-)
-def test_a_backlog_says_whether_it_drains(entries: int, rate_in: float, rate_out: float, says: str) -> None:
-    ready = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=entries, rate_in=rate_in, rate_out=rate_out)
-    waiting = replace(ready, state="retrying", entries=10**6, rate_out=0.0)
-    assert backlog_text([ready, waiting]) == says
-    counted = replace(ready, entries=1, messages=entries)
-    assert backlog_text([counted]) == says
-
-
-@pytest.mark.parametrize(
     ("idle", "says"),
     [
         (0, ""),
@@ -75,8 +58,32 @@ def test_consumers_beyond_the_partitions_of_an_ordered_topic_are_named(idle: int
     assert ([line for line in lines if "no partition" in line] or [""]) == [says]
 
 
+@pytest.mark.parametrize(("entries", "consumers", "rate_in", "is_told"), [
+    (3, 0, 0.0, True), (3, 1, 0.0, False), (0, 0, 0.0, False), (900, 0, 9.0, False),
+])  # fmt: skip
+def test_messages_that_wait_for_the_first_worker_are_told(
+    entries: int, consumers: int, rate_in: float, *, is_told: bool
+) -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=entries, consumers=consumers, rate_in=rate_in)
+    dead = replace(lane, level="", state="dead", entries=7, consumers=1)
+    reading = StatusReading(0, (TopologyStatus("shop", "t/n", (lane, dead), ()),))
+    text = "  no worker is connected: messages wait until one starts"
+    assert (text in [line.text for line in status_lines(reading)]) == is_told
+
+
+def test_the_reasons_of_a_growing_backlog_stand_below_it() -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, rate_in=30.0)
+    reading = StatusReading(0, (TopologyStatus("shop", "t/n", (lane, replace(lane, subscription="t", rate_in=0)), ()),))
+    [backlog] = status_json(reading)["topologies"][0]["backlogs"]
+    assert (backlog["ground"], backlog["subscription"]) == ("o", "s")
+    assert backlog["reasons"] == ["no worker is connected: messages wait until one starts"]
+    lines = [line.text for line in status_lines(reading)]
+    at = lines.index("  ready lanes: 30/s more come than are handled")
+    assert lines[at + 1] == "    no worker is connected: messages wait until one starts"
+
+
 def test_a_count_that_the_broker_ended_early_is_shown_as_at_least() -> None:
-    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, messages=6_000, rate_out=10.0)
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, entries=900, messages=6_000, rate_acked=10.0)
     for at_least in (False, True):
         topology = TopologyStatus("shop", "t/n", (replace(lane, messages_at_least=at_least),), ())
         text = "\n".join(line.text for line in status_lines(StatusReading(0, (topology,))))

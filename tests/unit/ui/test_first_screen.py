@@ -34,7 +34,7 @@ def test_a_row_shows_lanes_with_messages_or_trouble_and_counts_the_others() -> N
     assert (billing.workers, billing.empty) == (2, 0)
     assert billing.dead is not None
     assert (billing.dead.name, billing.dead.entries) == ("dead letters", 3)
-    assert billing.pace == "ready lanes: 70/s more come than go"
+    assert billing.pace == "ready lanes: 70/s more come than are handled"
     assert billing.dead.link == {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"}
     assert [(one.name, one.note) for one in mailing.lanes] == [("L1 ready", ""), ("L2 ready", "missing")]
     assert mailing.dead is None
@@ -49,7 +49,7 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
         "orders / billing: no worker reads L1 retrying",
         "orders / mailing: 4 entries and no worker",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
-        "orders / billing: ready lanes: 70/s more come than go",
+        "orders / billing: ready lanes: 70/s more come than are handled",
     ]
     commands = [one.command for one in needs]
     assert commands[1] == "kodoctl plan topologies/trade.yaml --context prod"

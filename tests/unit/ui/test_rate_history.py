@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kodoctl.status.backlog_pace import EarlierRates
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.rate_history import HEIGHT, READINGS, WIDTH, RateHistory, RatePoint, sparkline
 from tests.samples.consoles import NOW, lane, reading
@@ -51,6 +52,14 @@ def test_a_lane_grows_if_it_never_shrank_for_a_minute_and_by_a_hundred() -> None
     assert growth(0, 50, 120) == (120, 60_000)
     assert growth(0, 200) == growth(0, 50, 90) == growth(0, 200, 190) == growth(7) == (0, 0)
     assert RateHistory().growth("trade", dead) == (0, 0)
+
+
+def test_rates_are_compared_with_the_average_of_those_of_two_minutes_before_and_more() -> None:
+    seen = [at(number * 60, into=number) for number in range(4)]
+    assert history(*seen[:2]).earlier("trade", READER) is None
+    assert history(*seen[:3]).earlier("trade", READER) == EarlierRates(0, 0)
+    assert history(*seen).earlier("trade", READER) == EarlierRates(0.5, 0)
+    assert RateHistory().earlier("trade", READER) is None
 
 
 def test_messages_stand_still_if_none_was_delivered_for_a_minute() -> None:

@@ -142,16 +142,22 @@ class BacklogTrend:
 
     def _remedy(self, recent: Sequence[_Sample]) -> str:
         policy, workers = self._policy(), self._workers()
-        lane = policy.ground_lane
+        lane, partitions = policy.ground_lane, max(1, policy.ground_lane.partitions)
         busy = sum(one.load.running for one in recent) / len(recent) / policy.concurrency
-        if lane.ordered and workers >= lane.partitions:
-            what = "an ordered topic gives each partition to one worker, so only more partitions help"
-            return f"{many(workers, 'worker')} for {many(lane.partitions, 'partition')}: {what}"
+        enough = policy.subscription_type in ("failover", "exclusive") and workers >= partitions
         if busy < _BUSY:
-            return (
+            text = (
                 f"{busy:.0%} of the slots are busy: a limit, an order or the broker holds messages back (see /readyz)"
             )
-        return f"all {many(policy.concurrency, 'slot')} are busy: more `concurrency` or more workers help"
+            if lane.ordered:
+                text += ", or messages of one key wait for each other"
+        else:
+            more = "partitions" if enough else "workers"
+            text = f"all {many(policy.concurrency, 'slot')} are busy: more `concurrency` or more {more} help"
+        if not enough:
+            return text
+        alone = f"{many(workers, 'worker')} for {many(partitions, 'partition')}"
+        return f"{text}; {alone}, of which each goes to one worker, so more workers do not help"
 
     def _report(self, now: float) -> None:
         advice = self.advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from kodo_consumer.core.upkeep.backlog_trend import REPEAT, BacklogTrend, HandlerLoad
@@ -107,12 +108,32 @@ def test_without_a_run_there_is_no_time_of_handlers(bench: Bench) -> None:
     assert "100.0/s come, more than workers handle; 0% of the slots" in bench.text
 
 
-def test_an_ordered_topic_needs_partitions_once_each_has_a_worker() -> None:
-    base = policy(levels=(Level.L1,), concurrency=10)
-    ordered = replace(base, lanes=tuple(replace(lane, ordered=True, partitions=2) for lane in base.lanes))
-    bench = Bench(ordered, workers=3)
+@pytest.mark.parametrize("kind", ["failover", "exclusive"])
+def test_where_each_partition_goes_to_one_worker_more_workers_do_not_help(
+    kind: Literal["failover", "exclusive"],
+) -> None:
+    bench = Bench(_ordered(kind), workers=2)
     bench.go_on(300, come=100, handled=10, handler=1)
-    assert "3 workers for 2 partitions: an ordered topic gives each partition to one worker" in bench.text
+    alone = "2 workers for 2 partitions, of which each goes to one worker, so more workers do not help"
+    assert bench.text.endswith(f"all 10 slots are busy: more `concurrency` or more partitions help; {alone}")
+
+
+def test_workers_that_share_a_partition_by_keys_may_be_more_than_partitions() -> None:
+    bench = Bench(_ordered("key_shared"), workers=3)
+    bench.go_on(300, come=100, handled=10, handler=1)
+    assert bench.text.endswith("all 10 slots are busy: more `concurrency` or more workers help")
+
+
+def test_where_order_is_kept_free_slots_may_wait_for_a_key() -> None:
+    bench = Bench(_ordered("failover"), workers=1)
+    bench.go_on(300, come=100, handled=10, handler=0.1)
+    assert bench.text.endswith("(see /readyz), or messages of one key wait for each other")
+
+
+def _ordered(kind: Literal["key_shared", "failover", "exclusive"]) -> Policy:
+    base = policy(levels=(Level.L1,), concurrency=10)
+    lanes = tuple(replace(lane, ordered=True, partitions=2) for lane in base.lanes)
+    return replace(base, lanes=lanes, subscription_type=kind)
 
 
 def test_a_small_or_steady_backlog_and_unknown_lanes_have_no_advice(bench: Bench) -> None:

@@ -1,0 +1,133 @@
+# pure: every branch is tested
+"""Pace of a subscription's backlog: whether it grows or drains, why it grows, and what would change that, as far as the
+broker knows. A worker knows more: it tells the log, the metrics and `/readyz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodoctl.text.formatting import age_text, duration_text, many
+
+if TYPE_CHECKING:
+    from kodoctl.status.lane_status import LaneStatus
+
+_LEAST: Final = 100  # messages: fewer need no forecast
+_MORE: Final = 1.2  # times as much as before: faster, or slower
+_BEFORE: Final = 300_000  # ms of connection: a shorter average is no comparison with the last minute
+
+_MINUTES: Final = "in the minutes before"
+_WATCH: Final = "`kodoctl status --watch` compares after 2 min"
+
+
+class EarlierRates(NamedTuple):
+    """Average rates of a subscription's ready lanes in messages per second, in the minutes before the last two."""
+
+    rate_in: float
+    rate_acked: float
+
+
+def backlog_text(lanes: Sequence[LaneStatus]) -> str:
+    """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
+    broker's rates of the last minute. "" if few messages wait, or as many are handled as come.
+    """
+    waiting, change = _pace(lanes)
+    if not change:
+        return ""
+    if change < 0:
+        return f"ready lanes: {-change:,.0f}/s more come than are handled"
+    about = "at least" if any(lane.messages_at_least for lane in _ready(lanes)) else "about"
+    return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
+
+
+def is_growing(lanes: Sequence[LaneStatus]) -> bool:
+    """True if `backlog_text` says that more messages come to a subscription's ready lanes than are handled."""
+    return _pace(lanes)[1] < 0
+
+
+def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates | None = None) -> Iterator[str]:
+    """Yields the cause and the remedy of a growing backlog in a subscription's ready lanes; nothing if it does not grow.
+    `now`: time of the reading, ms since the epoch; `earlier`: rates to compare with, None: those of the averages.
+    """
+    ready = _ready(lanes)
+    if not is_growing(ready):
+        return
+    if not any(lane.consumers for lane in ready):
+        yield "no worker is connected: messages wait until one starts"
+        return
+    into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
+    reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, into, acked))
+    yield " and ".join(reasons) or _no_change(ready, now, into, acked, earlier)
+    yield _remedy(ready)
+
+
+def _since(earlier: EarlierRates, into: float, acked: float) -> Iterator[str]:
+    if into > _MORE * earlier.rate_in:
+        yield f"senders got faster: {into:,.0f}/s, {earlier.rate_in:,.0f}/s {_MINUTES}"
+    if acked * _MORE < earlier.rate_acked:
+        yield f"workers handle less: {acked:,.0f}/s, {earlier.rate_acked:,.0f}/s {_MINUTES}"
+
+
+def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -> Iterator[str]:
+    """Changes that the averages prove, which are bounds."""
+    averages = [lane.before for lane in ready if lane.before is not None]
+    connected = _connected(ready, now)
+    if connected is None or connected < _BEFORE:
+        return
+    bounds = [one.rate_in for one in averages if one.rate_in is not None]
+    if len(bounds) == len(averages) and into > _MORE * sum(bounds):
+        most = f"at most {sum(bounds):,.0f}/s on average"
+        yield f"senders got faster: {into:,.0f}/s, {most} since workers connected, {age_text(connected)} ago"
+    least = sum(one.rate_acked for one in averages)
+    if acked * _MORE < least:
+        most = f"{least:,.0f}/s or more on average"
+        yield f"workers handle less: {acked:,.0f}/s, {most} since they connected, {age_text(connected)} ago"
+
+
+def _no_change(ready: Sequence[LaneStatus], now: int, into: float, acked: float, earlier: EarlierRates | None) -> str:
+    rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
+    if earlier is not None:
+        return f"{rates}, as {_MINUTES}"
+    connected = _connected(ready, now)
+    if connected is not None and connected < _BEFORE:
+        return f"{rates}; workers connected {age_text(connected)} ago, too late to compare; {_WATCH}"
+    return f"{rates}; the broker's averages do not show what changed; {_WATCH}"
+
+
+def _connected(ready: Sequence[LaneStatus], now: int) -> int | None:
+    """Time in ms since which every lane has consumers; None if it is not known."""
+    averages = [lane.before for lane in ready if lane.before is not None]
+    return now - max(one.since for one in averages) if len(averages) == len(ready) else None
+
+
+def _remedy(ready: Sequence[LaneStatus]) -> str:
+    workers = max(lane.consumers for lane in ready)
+    partitions = max(lane.partitions for lane in ready)
+    enough = any(lane.one_each for lane in ready) and workers >= partitions
+    slots = next((lane.slots for lane in ready if lane.slots is not None), None)
+    total = None if slots is None else slots * (min(workers, partitions) if enough else workers)
+    unacked = sum(max(0, lane.unacknowledged) for lane in ready)
+    more = f"more {'partitions' if enough else 'workers'}{'' if total is None else ' or `concurrency`'} help"
+    text = f"{more}, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+    if total is not None:
+        have = f"workers hold {many(unacked, 'message')} for {many(total, 'slot')}"
+        few = "more slots do not help, because order, a dispatch rate or the broker gives them too few"
+        text = f"{have}: {few if unacked < total else text}"
+    if not enough:
+        return text
+    return f"{text}; {many(workers, 'worker')} for {many(partitions, 'partition')}, of which each goes to one worker"
+
+
+def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
+    return [lane for lane in lanes if lane.state == "ready"]
+
+
+def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
+    """Number of messages that wait in the ready lanes, and how many a second more are handled than come: 0 if few wait,
+    or if as many are handled as come.
+    """
+    ready = _ready(lanes)
+    waiting = sum(lane.waiting for lane in ready)
+    change = sum(lane.rate_acked - lane.rate_in for lane in ready)
+    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change
