@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.ledger_plan import HELD, LedgerPlan, entries_written
+from kodoctl.plan.ledger_plan import LedgerPlan, entries_written, is_held
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
@@ -112,11 +112,11 @@ class LedgerWriter:
             if change.address.startswith("grant.") and not intent:
                 self._hold_grant(key, change)
             match change:
-                case Create(after=after) if isinstance(after, HELD):
+                case Create(after=after) if is_held(after):
                     owned.setdefault(key, {})[change.address] = (
                         OwnershipKind.INTENT if intent else OwnershipKind.CREATED
                     )
-                case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
+                case Adopt(before=before, taken_from=other) if is_held(before):
                     owned.setdefault(key, {})[change.address] = self._adopted_kind(key, change)
                     if other is not None and (key[0], other) in self._entries:
                         owned.setdefault((key[0], other), {})[change.address] = None

@@ -178,11 +178,12 @@ def _check_identity(session: Session, plan: Plan) -> None:
 
 
 def _groundwork(session: Session, plan: Plan) -> None:
-    """Creates the Pulsar tenants that the plan creates, and the control namespaces with their UUID, where they are
-    absent: the lease needs them.
+    """Creates the Pulsar tenants that the plan creates and has namespaces in, and the control namespaces with their UUID,
+    where they are absent: the lease needs them.
     """
+    needed = _tenants(plan)
     for change in plan.changes:
-        if isinstance(change, Create) and isinstance(change.after, TenantResource):
+        if isinstance(change, Create) and isinstance(change.after, TenantResource) and change.after.name in needed:
             try:
                 namespaces.create_tenant(session.admin, change.after)
             except WriteFailedError as problem:
@@ -190,7 +191,7 @@ def _groundwork(session: Session, plan: Plan) -> None:
                 named = ", ".join(sorted(change.after.clusters))
                 detail = f"{problem}; `create_tenant` names the clusters {named}, and this cluster's name is {here}"
                 raise ClusterError(error("K524", "the Pulsar tenant could not be created", detail)) from None
-    for tenant in _tenants(plan):
+    for tenant in needed:
         ensure_control_namespace(session.admin, tenant)
 
 

@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from kodoctl.apply import deletes, functions, namespaces, subscriptions, topics
+from kodoctl.apply import deletes, functions, namespaces, platform_objects, subscriptions, topics
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
@@ -17,6 +17,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     Resource,
     SchemaResource,
@@ -92,7 +93,7 @@ class StepWriter:
 
     def _create(self, resource: Resource, change: Create) -> None:
         match resource:
-            case TenantResource():
+            case TenantResource(home=None):
                 namespaces.create_tenant(self._admin, resource)
             case NamespaceResource():
                 properties = self._ledgers.initial_properties(resource.name, change)
@@ -112,6 +113,8 @@ class StepWriter:
                 raise WriteFailedError("the first run of its source makes it")
             case FunctionResource():
                 functions.create_function(self._admin, resource, change.about.owner)
+            case _ if isinstance(resource, PlatformResource):
+                platform_objects.create_platform_object(self._admin, self._plan.identity.cluster, resource)
             case _:
                 assert_never(resource)
 
@@ -140,6 +143,8 @@ class StepWriter:
                 found = self._live.objects.get(change.address)
                 planned = found.marker if found else None
                 functions.update_function(self._admin, before, after, change.about.owner, planned)
+            case _ if isinstance(change.after, PlatformResource) and change.after.home is not None:
+                platform_objects.update_platform_object(self._admin, self._plan.identity.cluster, change)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 
@@ -163,6 +168,9 @@ class StepWriter:
                 self._databases.delete_slot(slot, change.about.owner, allowed=allowed)
             case FunctionResource():
                 functions.delete_function(self._admin, change, marker=marker, allowed=allowed)
+            case _ if isinstance(change.before, PlatformResource) and change.before.home is not None:
+                cluster = self._plan.identity.cluster
+                platform_objects.delete_platform_object(self._admin, cluster, change, allowed=allowed)
             case NamespaceResource(name=name):
                 with self._namespace_lock(name):
                     deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})

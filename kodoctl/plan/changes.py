@@ -39,6 +39,9 @@ class Effective:
 FieldName = Literal[
     "partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery", "tables",
     "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "cpu", "memory", "disk",
+    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
+    "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
+    "usage_threshold",
 ]  # fmt: skip
 
 
@@ -47,7 +50,8 @@ class FieldChange:
     """One changed field of a resource that is no policy. Values of `missing_partitions` (topic) are the numbers of
     partitions that do not exist, of `missing_on` (subscription) those of partitions without the subscription;
     `delayed_delivery` is a value of the topic under which delivery stalls. A function or connector has `package` and
-    what follows; its `package` before is "" if it is not known.
+    what follows up to `disk`; its `package` before is "" if it is not known. Objects of the whole cluster have
+    `clusters` and what follows.
     """
 
     name: FieldName

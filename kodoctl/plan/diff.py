@@ -29,7 +29,7 @@ from kodoctl.plan.ownership_decision import (
     decide_undeclared,
 )
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
-from kodoctl.pulsar.values.live_objects import Live, LiveObject
+from kodoctl.pulsar.values.live_objects import Live, LiveObject, PlatformFacts
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.json_forms import TextSet
 from kodoctl.topology.resources import (
@@ -135,7 +135,7 @@ class _Diff:
         match wanted.resource:
             case GrantResource() as grant if found is not None:
                 self._grant(wanted, grant, found)
-            case SchemaResource() | TenantResource() if found is not None:
+            case SchemaResource() | TenantResource(home=None) if found is not None:
                 self._diff_unowned(wanted, found)
             case SlotResource():
                 self._unchanged += found is not None  # an absent one is made by the first run of the source
@@ -189,7 +189,9 @@ class _Diff:
             self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
     def _diff_unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
-        """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
+        """Schemas and tenants of `create_tenant` have no owner: a schema gets a new version, a tenant that exists is left
+        alone.
+        """
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
                 self._update(wanted, found, fields, adopting=False)
@@ -311,7 +313,14 @@ class _Diff:
 
 
 def _foreign(wanted: DesiredObject, found: LiveObject) -> Diagnostic:
-    """An error (K438) for a publication that a topology of another namespace or cluster owns."""
+    """An error for a publication that a topology of another namespace or cluster owns (K438), and for an object of the
+    whole cluster that a topology of another namespace owns (K410).
+    """
+    if isinstance(found.facts, PlatformFacts):
+        owner, home = found.facts.owner, found.facts.home
+        way = f"take it out of one of the files, or let `kodoctl forget {wanted.resource.address} --namespace {home}` give it up"
+        detail = f"{wanted.resource.address} belongs to {owner} in {home}: {way}"
+        return error("K410", "another topology owns it", detail, wanted.where)
     name = wanted.resource.name if isinstance(wanted.resource, PublicationResource) else ""
     detail = (
         f"{wanted.resource.address} belongs to the topology {found.marker}, and its slot with it: two readers would take"

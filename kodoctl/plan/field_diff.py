@@ -30,6 +30,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     Resource,
     SchemaResource,
@@ -75,7 +76,7 @@ class FieldDiff:
         self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
-        """Returns the changed fields of a topic, namespace, subscription, publication or function; () if it is as declared."""
+        """Returns the changed fields of an object that has an owner; () if it is as declared."""
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
@@ -85,6 +86,8 @@ class FieldDiff:
                 return publication_fields(after, before)
             case FunctionResource() as after, FunctionResource() as before:
                 return function_fields(after, before)
+            case after, before if isinstance(after, PlatformResource):
+                return platform_fields(after, before)
             case _:
                 assert isinstance(found.resource, SubscriptionResource)
                 return subscription_fields(found.resource)
@@ -294,6 +297,21 @@ def function_value(function: FunctionResource, name: str) -> Any:
     """The value of a field of `function_fields`."""
     value = getattr(function, "class_name" if name == "class" else name)
     return json.loads(value or "{}") if name in _JSON_TEXTS else value
+
+
+PLATFORM_FIELDS: Final[tuple[FieldName, ...]] = (
+    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
+    "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
+    "usage_threshold",
+)  # fmt: skip
+
+
+def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldChange, ...]:
+    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster that
+    the file leaves out stays as it is.
+    """
+    values = ((name, getattr(before, name), getattr(after, name)) for name in PLATFORM_FIELDS if hasattr(after, name))
+    return tuple(FieldChange(name, old, new) for name, old, new in values if new not in ("", old))
 
 
 def grant_fields(

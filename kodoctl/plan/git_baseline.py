@@ -29,6 +29,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     SchemaResource,
     TopicResource,
@@ -137,5 +138,7 @@ def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
             return getattr(publication, field.name)
         case FunctionResource() as function:
             return function_value(function, field.name)
+        case resource if isinstance(resource, PlatformResource):
+            return getattr(resource, field.name)
         case _:
             return None

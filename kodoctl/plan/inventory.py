@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource, TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -84,8 +84,10 @@ def desired_inventory(
         ignores = {topic.resource.address: topic.ignore for topic in expansion.topics}
         ordered = _ordered_topics(expansion)
         for address, resource in expansion.resources.items():
+            if (before := objects.get(address)) is not None and _is_owned_tenant(before.resource):
+                continue  # another file only creates it if it is absent
             objects[address] = DesiredObject(
-                _together(resource, objects.get(address)),
+                _together(resource, before),
                 expansion.name,
                 expansion.places.get(address),
                 ignores.get(address, frozenset()),
@@ -95,6 +97,10 @@ def desired_inventory(
         bare = NamespaceResource(expansion.namespace, {}, managed=None)
         objects.setdefault(bare.address, DesiredObject(bare, expansion.name, expansion.topology.where("namespace")))
     return Desired(all_expansions, environment, objects, sources or {})
+
+
+def _is_owned_tenant(resource: Resource) -> bool:
+    return isinstance(resource, TenantResource) and resource.home is not None
 
 
 def _together(resource: Resource, before: DesiredObject | None) -> Resource:

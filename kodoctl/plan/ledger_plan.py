@@ -19,12 +19,9 @@ from kodoctl.topology.json_forms import DescribedBy, Texts
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import (
     Address,
-    FunctionResource,
     GrantResource,
-    NamespaceResource,
-    PublicationResource,
-    SubscriptionResource,
-    TopicResource,
+    SchemaResource,
+    SlotResource,
     variables_of,
 )
 
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.resources import Resource
 
 ABSENT = "absent"
 SettingChanges = Annotated[
@@ -41,9 +39,15 @@ SettingChanges = Annotated[
     PlainSerializer(lambda changes: [list(change) for change in changes]),
     DescribedBy(list[tuple[str, Any, Any]]),
 ]
-# What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner, a slot goes with
-# its publication.
-HELD = (TopicResource, SubscriptionResource, NamespaceResource, PublicationResource, FunctionResource)
+
+
+def is_held(resource: Resource) -> bool:
+    """True for an object that the ledger of its owner lists as owned. Grants have a list of their own; schemas and Pulsar
+    tenants without a home have no owner; a slot goes with its publication.
+    """
+    return (
+        not isinstance(resource, GrantResource | SchemaResource | SlotResource) and namespace_of(resource) is not None
+    )
 
 
 @dataclass(frozen=True)
@@ -314,7 +318,7 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
         owned = {
             a: OwnershipKind.CREATED
             for a, w in desired.objects.items()
-            if w.owner == owner.name and isinstance(w.resource, HELD)
+            if w.owner == owner.name and is_held(w.resource)
         }
         earlier = entries.get((owner.namespace, owner.name)) if owner.partial else None
         kept = {} if owner.leaves else owned

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, Remedy, Where, error, note
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    ClusterResource,
+    FailureDomainResource,
     FunctionResource,
     GrantResource,
+    IsolationPolicyResource,
     NamespaceResource,
     PublicationResource,
     Resource,
+    ResourceGroupResource,
     SchemaResource,
     SlotResource,
     SubscriptionResource,
+    TenantResource,
     TopicResource,
 )
 
@@ -38,13 +43,15 @@ class Claim:
 
 
 def namespace_of(resource: Resource) -> NamespaceName | None:
-    """Returns the namespace of an object, whose ledger has the object's entry; None for a Pulsar tenant."""
+    """Returns the namespace whose ledger has the object's entry: its own, or the home of an object of the whole cluster;
+    None for a Pulsar tenant without a home.
+    """
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
             return topic.namespace
-        case GrantResource(target=TopicName() as topic):
-            return topic.namespace
-        case GrantResource(target=NamespaceName() as namespace) | NamespaceResource(name=namespace):
+        case GrantResource(target=target):
+            return target.namespace if isinstance(target, TopicName) else target
+        case NamespaceResource(name=namespace):
             return namespace
         case (
             PublicationResource(namespace=namespace)
@@ -52,8 +59,16 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             | FunctionResource(namespace=namespace)
         ):
             return namespace
+        case (
+            TenantResource(home=home)
+            | ClusterResource(home=home)
+            | ResourceGroupResource(home=home)
+            | FailureDomainResource(home=home)
+            | IsolationPolicyResource(home=home)
+        ):
+            return home
         case _:
-            return None
+            assert_never(resource)
 
 
 def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:

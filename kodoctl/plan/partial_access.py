@@ -15,7 +15,7 @@ from kodoctl.errors import Diagnostic, RefusedError, Where, error, warning
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, PlatformResource, TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired, DesiredObject
@@ -47,10 +47,10 @@ def drop_unseen(desired: Desired, live: Live) -> tuple[Desired, Live]:
 
 def _is_hidden(wanted: DesiredObject, unseen: frozenset[NamespaceName]) -> bool:
     match wanted.resource:
-        case TenantResource(name=tenant):
+        case TenantResource(name=tenant, home=None):
             return tenant in {namespace.tenant for namespace in unseen}
-        case GrantResource() as grant:
-            return namespace_of(grant) in unseen
+        case resource if isinstance(resource, GrantResource | PlatformResource):
+            return namespace_of(resource) in unseen
         case _:
             return False
 

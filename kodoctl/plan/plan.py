@@ -18,6 +18,7 @@ from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
 from kodoctl.plan.danger.functions import missing_packages, stopped_functions, taken_subscriptions, unread_functions
 from kodoctl.plan.danger.namespace_bundles import bundle_findings
+from kodoctl.plan.danger.platform_objects import unread_platform
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.danger.unmet_needs import unmet_needs
@@ -140,6 +141,7 @@ def make_plan(  # the parts of a plan are what they are
             *active_override_notes(live, now),
             *change_data_findings(part, live, changes),
             *unread_functions(part, live),
+            *unread_platform(part, live),
             *stopped_functions(part, live),
             *missing_packages(part, live),
             *taken_subscriptions(desired, live, changes),

@@ -23,8 +23,8 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import function_fields, function_value, is_equal, normalize
-from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
+from kodoctl.plan.field_diff import function_fields, function_value, is_equal, normalize, platform_fields
+from kodoctl.plan.ledger_plan import is_held, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
@@ -34,6 +34,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     Resource,
     SubscriptionResource,
     TopicResource,
@@ -116,7 +117,9 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource | FunctionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
-    if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not OwnershipKind.CREATED:
+    if (is_held(after) or isinstance(after, GrantResource)) and _holding(
+        after, owner, live
+    ) is not OwnershipKind.CREATED:
         yield Adopt(found.resource, change.about)
     fields = tuple(_unset(after, found.resource))
     if fields:
@@ -141,6 +144,8 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
         case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
             names = ", ".join(one.label for one in fields)
             raise _ForeignError(f"{names}: not as planned")  # one request sets all of them: somebody else changed it
+        case _ if isinstance(after, PlatformResource) and (fields := platform_fields(after, now)):
+            raise _ForeignError(f"{', '.join(one.label for one in fields)}: not as planned")
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
             yield FieldChange("actions", there, there | wanted)
         case _:
@@ -182,6 +187,8 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
             there = now.actions
         case FunctionResource():
             there = function_value(now, field.name)
+        case _ if isinstance(now, PlatformResource):
+            there = getattr(now, field.name)
         case _:
             there = field.before  # a schema version or a stalling value: written again, which changes nothing
     return field.before, there, field.after

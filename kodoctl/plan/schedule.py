@@ -1,6 +1,7 @@
 """Order of a plan's changes, as a graph: changes that do not depend on each other run side by side.
 
-The order is tenant, namespace, topics with their policies, then subscriptions, schemas and grants. A lower
+The order is clusters, tenants and resource groups, namespace, topics with their policies, then subscriptions, schemas
+and grants. A lower
 retention of a namespace waits for the topics, because they may have copied the old value. Deletes come last and
 in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
 """
@@ -19,14 +20,17 @@ from kodoctl.plan.policy_write_order import intermediate_value
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
+    ClusterResource,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     Resource,
     SchemaResource,
     SlotResource,
     SubscriptionResource,
+    TenantResource,
     TopicResource,
 )
 
@@ -138,18 +142,17 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         resource = resource_of(step.change)
         if isinstance(step.change, Forget):
             continue
-        if isinstance(resource, NamespaceResource) and step.part is not UpdatePhase.LATE:
+        if isinstance(resource, TenantResource):
+            tenants[resource.name] = step
+        elif isinstance(resource, NamespaceResource) and step.part is not UpdatePhase.LATE:
             namespaces[resource.name] = step
         elif isinstance(resource, TopicResource):
             topics.setdefault(resource.name, []).append(step)
-        elif resource is not None and namespace_of(resource) is None:
-            tenants[step.change.address.removeprefix("tenant.")] = step
+    yield from _platform_first(steps, namespaces, adopted)
     for step in steps:
-        if isinstance(step.change, Forget):
-            continue
         resource = resource_of(step.change)
         namespace = namespace_of(resource) if resource is not None else None
-        if namespace is None:
+        if isinstance(step.change, Forget) or isinstance(resource, PlatformResource) or namespace is None:
             continue
         if namespace.tenant in tenants:
             yield tenants[namespace.tenant], step
@@ -158,6 +161,39 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         if isinstance(resource, FunctionResource) and isinstance(step.change, Update) and resource.address in adopted:
             yield adopted[resource.address], step
         yield from _after_topics(step, resource, topics)
+
+
+def _platform_first(
+    steps: list[Step], namespaces: Mapping[NamespaceName, Step], adopted: Mapping[Address, Step]
+) -> Iterator[tuple[Step, Step]]:
+    """Objects of the whole cluster after their home is created, whose ledger lists them, and before other namespaces,
+    which may use them. Clusters come before tenants, which name them.
+    """
+    found = [
+        (step, resource)
+        for step in steps
+        if isinstance(resource := resource_of(step.change), PlatformResource) and not isinstance(step.change, Forget)
+    ]
+    for step, resource in found:
+        home = namespaces.get(resource.home) if resource.home else None
+        is_new = home is not None and isinstance(home.change, Create)
+        if home is not None and is_new and not _is_tenant_of(resource, resource.home):
+            yield home, step
+        for namespace, after in namespaces.items():
+            if namespace != resource.home or not is_new:
+                yield step, after
+        if isinstance(resource, ClusterResource):
+            yield from (
+                (step, after)
+                for after, other in found
+                if isinstance(other, TenantResource) and not _is_tenant_of(other, resource.home)
+            )
+        if isinstance(step.change, Update) and resource.address in adopted:
+            yield adopted[resource.address], step
+
+
+def _is_tenant_of(resource: Resource | None, namespace: NamespaceName | None) -> bool:
+    return isinstance(resource, TenantResource) and namespace is not None and resource.name == namespace.tenant
 
 
 def _after_topics(
@@ -195,11 +231,18 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
                 yield topics[name], step  # it goes with its topic: done when that is done
             case FunctionResource() as function:  # first: it needs its topics, and it is connected to them
                 yield from ((step, topics[name]) for name in function.topics if name in topics)
+            case _ if isinstance(resource, PlatformResource):
+                users = (one for name, one in namespaces.items() if name != resource.home)
+                yield from ((one, step) for one in users)
+                if isinstance(resource, ClusterResource):
+                    yield from ((one, step) for one, other in resources if isinstance(other, TenantResource))
             case SlotResource(database=database, name=name) if (database, name) in publications:
                 yield step, publications[database, name]  # a slot cannot be read without its publication
             case _:
                 pass
         namespace = namespace_of(resource) if resource is not None else None
+        if _is_tenant_of(resource, namespace):
+            continue
         if namespace in namespaces and namespaces[namespace] is not step:
             yield step, namespaces[namespace]
 

@@ -43,7 +43,10 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
     "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "cpu": Any, "memory": Any,
-    "disk": Any,
+    "disk": Any, "clusters": TextSet, "admin_roles": TextSet, "service_url": str, "service_url_tls": str,
+    "broker_service_url": str, "broker_service_url_tls": str, "publish_rate": Any, "dispatch_rate": Any,
+    "brokers": TextSet, "namespaces": TextSet, "primary": TextSet, "secondary": TextSet, "min_available": StrictInt,
+    "usage_threshold": StrictInt,
 }  # fmt: skip
 
 
@@ -174,7 +177,19 @@ def describe(resource: Resource) -> str:
     it has none.
     """
     document = resource_to_json(resource)
-    hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies", "namespace", "database"}
+    hidden = {
+        "kind",
+        "name",
+        "topic",
+        "target",
+        "role",
+        "start",
+        "managed",
+        "policies",
+        "namespace",
+        "database",
+        "home",
+    }
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
     shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"

@@ -19,9 +19,9 @@ from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
+    PlatformResource,
     PublicationResource,
     SubscriptionResource,
-    TenantResource,
     TopicResource,
     database_of,
     is_function,
@@ -43,12 +43,14 @@ class Stale:
 
 def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
     """Yields each object that the plan changes and that changed since the plan was made. A Pulsar tenant to be created
-    is not compared, nor a publication that is given up because it is gone, or somebody else's.
+    for a namespace of the plan is not compared, nor a publication that is given up because it is gone, or somebody
+    else's.
     """
     seen: set[Address] = set()
+    needed = {f"tenant.{namespace.tenant}" for namespace in plan.namespaces}
     for change in plan.changes:
         address = change.address
-        if isinstance(change, Create) and isinstance(change.after, TenantResource):
+        if isinstance(change, Create) and address in needed:
             continue  # create-if-absent, made before the lease can be taken: somebody else's will do
         if database_of(address) is not None and not looked_at([change]):
             continue  # given up without a look at it
@@ -66,10 +68,12 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
-        kinds = TopicResource | SubscriptionResource | PublicationResource | FunctionResource
+        kinds = TopicResource | SubscriptionResource | PublicationResource | FunctionResource | PlatformResource
         if found is None or not isinstance(found.resource, kinds):
             continue
         owner = claim(change.address, found, live).owner
+        if namespace_of(found.resource) is None:
+            continue  # a Pulsar tenant that is only created if it is absent
         if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
             taken.setdefault(owner, []).append(change.address)
     for owner, addresses in taken.items():

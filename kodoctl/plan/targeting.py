@@ -20,8 +20,10 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     SchemaResource,
     SubscriptionResource,
+    TenantResource,
     TopicResource,
     slot_of,
     topic_address,
@@ -191,8 +193,13 @@ class _Needs:
             return
         wanted = self._desired.objects.get(address)
         match wanted.resource if wanted else None:
-            case NamespaceResource(name=name):
+            case NamespaceResource(name=name, policies=policies):
                 yield from self._if_absent(f"tenant.{name.tenant}")
+                yield from self._if_absent(f"resource_group.{policies.get('resource_group')}")
+            case resource if isinstance(resource, PlatformResource):
+                yield from self._if_absent(f"namespace.{resource.home}")
+                for cluster in sorted(resource.clusters) if isinstance(resource, TenantResource) else ():
+                    yield from self._if_absent(f"cluster.{cluster}")
             case TopicResource() as topic:
                 yield from self._if_absent(f"namespace.{topic.name.namespace}")
                 if self._leans(topic):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan.changes import (
@@ -24,7 +24,7 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.field_diff import function_fields, is_equal, normalize
+from kodoctl.plan.field_diff import PLATFORM_FIELDS, function_fields, is_equal, normalize, platform_fields
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
@@ -34,9 +34,11 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
+    ClusterResource,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     Resource,
     SchemaResource,
@@ -113,7 +115,7 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
 def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
     found = way.live.objects.get(after.address)
     match after:
-        case TenantResource() | NamespaceResource() | SchemaResource():
+        case TenantResource(home=None) | NamespaceResource() | SchemaResource():
             way.stays(after.address, "it was made and stays: others may need it by now")
         case _ if found is None:
             pass  # gone already
@@ -124,6 +126,9 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
         case FunctionResource() if isinstance(found.resource, FunctionResource) and (
             fields := function_fields(after, found.resource)
         ):
+            names = ", ".join(one.label for one in fields)
+            way.since(after.address, f"somebody changed it after it was made: {names}")
+        case _ if isinstance(after, PlatformResource) and (fields := platform_fields(after, found.resource)):
             names = ", ".join(one.label for one in fields)
             way.since(after.address, f"somebody changed it after it was made: {names}")
         case GrantResource(actions=actions) if found.resource != after:
@@ -200,7 +205,7 @@ def _unchange(way: _Backwards, change: Update) -> None:
 
 
 def _revertible(one: FieldUpdate) -> bool:
-    return isinstance(one, PolicyChange) or one.name == "actions"
+    return isinstance(one, PolicyChange) or one.name == "actions" or one.name in PLATFORM_FIELDS
 
 
 def _back(one: FieldUpdate) -> FieldUpdate:
@@ -214,6 +219,8 @@ def _is_unchanged(resource: Resource, one: FieldUpdate) -> bool:
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
         return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
+    if isinstance(resource, PlatformResource):
+        return bool(getattr(resource, one.name) == one.before)
     assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
     return resource.actions == frozenset(one.before)
 
@@ -223,6 +230,9 @@ def _with(resource: Resource, fields: tuple[FieldUpdate, ...]) -> Resource:
         [actions] = fields
         assert isinstance(actions, FieldChange)
         return replace(resource, actions=actions.after)
+    if isinstance(resource, PlatformResource):
+        values: dict[str, Any] = {one.name: one.after for one in fields}
+        return replace(resource, **values)
     assert isinstance(resource, TopicResource | NamespaceResource)
     policies = with_changes(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
     return replace(resource, policies=policies)
@@ -238,6 +248,8 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
     if isinstance(before, FunctionResource) and not before.package:
         way.stays(before.address, "where its package was, is not known: declare it")
         return
+    if isinstance(before, ClusterResource):
+        way.stays(before.address, "it is made again with its addresses: its authentication is to be set by hand")
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")
     way.changes.append(Create(without_gaps(before), way.about(change)))

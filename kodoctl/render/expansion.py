@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from kodoctl.text.formatting import many
+from kodoctl.render.plan_words import count_of_kind, platform_settings
+from kodoctl.text.formatting import many, value_text
 from kodoctl.topology.resources import FUNCTION_KINDS, kind_label
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
+_OF_CLUSTER: Final = ("cluster", "resource_group", "failure_domain", "isolation_policy")
+_KINDS: Final = (
+    "tenant", *_OF_CLUSTER, "namespace", "topic", "subscription", "grant", "schema", "publication", "slot", *FUNCTION_KINDS,
+)  # fmt: skip
 WIDTH: Final = 80  # where lines are folded when nobody says otherwise
 
 
@@ -54,21 +59,11 @@ def totals(document: Json) -> str:
     """Text with the number of objects of each kind, on one line."""
     entries = list(document["resources"].values())
     parts = []
-    for kind in (
-        "tenant",
-        "namespace",
-        "topic",
-        "subscription",
-        "grant",
-        "schema",
-        "publication",
-        "slot",
-        *FUNCTION_KINDS,
-    ):
+    for kind in _KINDS:
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
             inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
-            parts.append(f"{many(len(found), kind_label(kind))}{inside}")
+            parts.append(f"{count_of_kind(len(found), kind)}{inside}")
     return f"{', '.join(parts)}." if parts else "Nothing."
 
 
@@ -135,7 +130,7 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
 
 
 def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
-    """Tenant, namespace, and roles on anything but the topics of this file."""
+    """Tenants, other objects of the whole cluster, namespace, and roles on anything but the topics of this file."""
     own = {entry["name"] for entry in mine if entry["kind"] == "topic"}
     for entry in mine:
         if entry["kind"] == "tenant":
@@ -144,6 +139,9 @@ def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
                 ("admin roles", ", ".join(entry["admin_roles"]), ""),
             ]
             yield f"tenant {entry['name']}", _facts(facts, width - 6)
+        if entry["kind"] in _OF_CLUSTER:
+            settings = [(name, value_text(value), "") for name, value in platform_settings(entry)]
+            yield f"{kind_label(entry['kind'])} {entry['name']}", _facts(settings, width - 6)
         if entry["kind"] == "namespace":
             yield f"namespace {entry['name']}", _facts(policy_facts(entry), width - 6)
     elsewhere = [entry for entry in mine if entry["kind"] == "grant" and entry["target"] not in own]

@@ -33,6 +33,8 @@ _REMEDIES = {  # flag -> the sentence above it, and how people write it with its
     ),
     "--allow-share": ("If so large a share is meant to go:", "{}={}"),
 }
+_ABOUT: Final = ("kind", "name", "home", "topology", "where")  # members of an object that are no settings
+_WRITING: Final = ("create", "update", "delete")
 _WAITING_SUFFIXES: Final = tuple(state.suffix for state in WAITING_STATES)
 _DEDUPLICATES: Final = (
     "Waiting lanes get deduplication: what `kodoctl waiting` and `kodoctl recall` send there arrives once. Stored messages"
@@ -100,6 +102,12 @@ def left_out(document: PlanDocument) -> int:
     return sum(document["part"]["left_out"].values()) if document["part"] else 0
 
 
+def count_of_kind(count: int, kind: str) -> str:
+    """A number of objects of one kind: `2 isolation policies`."""
+    words = kind_label(kind)
+    return many(count, words, f"{words[:-1]}ies" if words.endswith("y") else "")
+
+
 def part_line(document: PlanDocument) -> str:
     """Flags that chose a part of the plan, for its head; "" for a whole plan."""
     part = document["part"]
@@ -129,7 +137,7 @@ def not_compared(document: PlanDocument) -> str:
     """Text about the objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
-    kinds = ", ".join(many(count, kind_label(kind)) for kind, count in document["part"]["left_out"].items())
+    kinds = ", ".join(count_of_kind(count, kind) for kind, count in document["part"]["left_out"].items())
     if not kinds:
         return "Nothing is left out: these flags name all there is."
     return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."
@@ -221,7 +229,7 @@ def _in_order_of(member: Json, others: list[Json]) -> Json:
 def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
     if name == "definition":
         return "a version" if value else "none"
-    if name in ("package", "output") and value == "":
+    if value == "":
         return "unknown" if name == "package" else "none"
     if name in ("memory", "disk") and isinstance(value, int):
         return size_text(value)
@@ -273,9 +281,18 @@ def created_text(resource: Json | None) -> str:
         case "function" | "sink" | "io_source":
             return _function_text(resource)
         case "tenant":
-            return f"clusters {', '.join(resource['clusters'])}"
+            roles = f"; admin roles {', '.join(resource['admin_roles'])}" if resource["admin_roles"] else ""
+            return f"clusters {', '.join(resource['clusters'])}{roles}"
+        case "cluster" | "resource_group" | "failure_domain" | "isolation_policy":
+            return "; ".join(f"{name} {value_text(value)}" for name, value in platform_settings(resource))
         case _:
             return str(resource.get("type", ""))
+
+
+def platform_settings(resource: Json) -> Iterator[tuple[str, Any]]:
+    """Yields (name, value) of the settings of an object of the whole cluster, without empty ones."""
+    settings = ((name, value) for name, value in resource.items() if name not in _ABOUT)
+    yield from ((name, value) for name, value in settings if value not in ("", [], {}, None))
 
 
 def _function_text(function: Json) -> str:
@@ -315,6 +332,8 @@ def rollout_notes(document: PlanDocument) -> list[str]:
         notes.append("New topics: first apply, then deploy consumers and producers that use them.")
     if any(map(_restarts, document["changes"])):
         notes.append("Functions that are updated, or get another owner: their instances restart.")
+    if any(one["address"].startswith("isolation_policy.") and one["action"] in _WRITING for one in document["changes"]):
+        notes.append("Isolation policies: the brokers unload the namespaces that they match, and clients reconnect.")
     if any(map(_begins_to_deduplicate, document["changes"])):
         notes.append(_DEDUPLICATES)
     return notes

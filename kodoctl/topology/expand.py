@@ -38,23 +38,29 @@ from kodoctl.topology.policy_layers import (
 from kodoctl.topology.resources import (
     FUNCTION_KINDS,
     Address,
+    ClusterResource,
     DatabaseResource,
+    FailureDomainResource,
     FunctionResource,
     GrantResource,
+    IsolationPolicyResource,
     NamespaceResource,
+    PlatformResource,
     PublicationResource,
     Resource,
+    ResourceGroupResource,
     SchemaResource,
     SlotResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
 )
-from kodoctl.topology.units import Duration
+from kodoctl.topology.units import UNLIMITED, Duration
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
     from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.model.policies import PublishRate
     from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 
 
@@ -105,9 +111,9 @@ class Expansion:
         return families
 
     @property
-    def frame(self) -> Iterator[TenantResource | NamespaceResource]:
-        """The Pulsar tenant and the namespace object, each only if the file declares it."""
-        return _tenant_and_namespace(self.topology, self.namespace)
+    def frame(self) -> Iterator[PlatformResource | NamespaceResource]:
+        """The Pulsar tenant, the namespace object and the objects of the whole cluster that the file declares."""
+        return chain(_tenant_and_namespace(self.topology, self.namespace), _platform(self.topology, self.namespace))
 
     @cached_property
     def resources(self) -> Mapping[Address, Resource]:
@@ -274,6 +280,43 @@ def _tenant_and_namespace(
         )
 
 
+def _platform(topology: LoadedTopology, home: NamespaceName) -> Iterator[PlatformResource]:
+    platform = topology.spec.platform
+    if platform is None:
+        return
+    for name, tenant in platform.tenants.items():
+        yield TenantResource(name, frozenset(tenant.clusters), frozenset(tenant.admin_roles), home)
+    for name, cluster in platform.clusters.items():
+        yield ClusterResource(
+            name,
+            cluster.service_url or "",
+            cluster.service_url_tls or "",
+            cluster.broker_service_url or "",
+            cluster.broker_service_url_tls or "",
+            home,
+        )
+    for name, group in platform.resource_groups.items():
+        yield ResourceGroupResource(name, _limits(group.publish_rate), _limits(group.dispatch_rate), home)
+    for name, domain in platform.failure_domains.items():
+        yield FailureDomainResource(name, frozenset(domain.brokers), home)
+    for name, policy in platform.isolation_policies.items():
+        yield IsolationPolicyResource(
+            name,
+            frozenset(policy.namespaces),
+            frozenset(policy.primary),
+            frozenset(policy.secondary),
+            policy.min_available,
+            policy.usage_threshold,
+            home,
+        )
+
+
+def _limits(rate: PublishRate | None) -> dict[str, str]:
+    """The limits of a rate as texts; {} if nothing is limited."""
+    values = {} if rate is None else {"messages": rate.messages, "size": rate.size}
+    return {name: str(value) for name, value in values.items() if value != UNLIMITED}
+
+
 def _schemas(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterator[SchemaResource]:
     for topic in topics:
         payload = topology.payloads.get(topic.ground)
@@ -395,8 +438,18 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("namespace_grants")
             case NamespaceResource():
                 yield address, topology.where_key("namespace_policies")
-            case TenantResource():
+            case TenantResource(home=None):
                 yield address, topology.where_key("create_tenant")
+            case TenantResource(name=name):
+                yield address, topology.where_key("platform", "tenants", name)
+            case ClusterResource(name=name):
+                yield address, topology.where_key("platform", "clusters", name)
+            case ResourceGroupResource(name=name):
+                yield address, topology.where_key("platform", "resource_groups", name)
+            case FailureDomainResource(name=name):
+                yield address, topology.where_key("platform", "failure_domains", name)
+            case IsolationPolicyResource(name=name):
+                yield address, topology.where_key("platform", "isolation_policies", name)
             case PublicationResource(name=name) | SlotResource(name=name):
                 yield address, topology.where_key("sources", of_slot[name])
             case FunctionResource(kind=kind, name=name):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 AUDIT: Final = "audit"  # stands where a topic's state would
-_OF_PLANS: Final = ("managed", "missing", "missing_on")  # fields of resources that a file does not give
+_OF_PLANS: Final = ("managed", "missing", "missing_on", "home")  # fields of resources that a file does not give
 Json = dict[str, Any]
 
 

@@ -29,17 +29,88 @@ FUNCTION_KINDS: Final[
 
 @dataclass(frozen=True)
 class TenantResource:
-    """A Pulsar tenant. An apply creates it if it is declared and absent, and never deletes it."""
+    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that declares
+    it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
+    """
 
     kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
     name: str
     clusters: TextSet
     admin_roles: TextSet
+    home: NamespaceText | None = field(default=None, compare=False)
 
     @property
     def address(self) -> Address:
         """Printed name of the resource, `tenant.NAME`."""
         return f"tenant.{self.name}"
+
+
+@dataclass(frozen=True)
+class ClusterResource:
+    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is."""
+
+    kind: Literal["cluster"] = field(default="cluster", kw_only=True, compare=False, repr=False)
+    name: str
+    service_url: str = ""
+    service_url_tls: str = ""
+    broker_service_url: str = ""
+    broker_service_url_tls: str = ""
+    home: NamespaceText | None = field(default=None, compare=False)
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `cluster.NAME`."""
+        return f"cluster.{self.name}"
+
+
+@dataclass(frozen=True)
+class ResourceGroupResource:
+    """Limits that namespaces share. A rate has `messages` and `size`, as texts; one without a limit is left out."""
+
+    kind: Literal["resource_group"] = field(default="resource_group", kw_only=True, compare=False, repr=False)
+    name: str
+    publish_rate: Mapping[str, str]
+    dispatch_rate: Mapping[str, str]
+    home: NamespaceText | None = field(default=None, compare=False)
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `resource_group.NAME`."""
+        return f"resource_group.{self.name}"
+
+
+@dataclass(frozen=True)
+class FailureDomainResource:
+    """Brokers that fail together, as HOST:PORT."""
+
+    kind: Literal["failure_domain"] = field(default="failure_domain", kw_only=True, compare=False, repr=False)
+    name: str
+    brokers: TextSet
+    home: NamespaceText | None = field(default=None, compare=False)
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `failure_domain.NAME`."""
+        return f"failure_domain.{self.name}"
+
+
+@dataclass(frozen=True)
+class IsolationPolicyResource:
+    """Brokers that are kept for namespaces; all are regular expressions. `usage_threshold`: percent."""
+
+    kind: Literal["isolation_policy"] = field(default="isolation_policy", kw_only=True, compare=False, repr=False)
+    name: str
+    namespaces: TextSet
+    primary: TextSet
+    secondary: TextSet
+    min_available: StrictInt
+    usage_threshold: StrictInt
+    home: NamespaceText | None = field(default=None, compare=False)
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `isolation_policy.NAME`."""
+        return f"isolation_policy.{self.name}"
 
 
 @dataclass(frozen=True)
@@ -215,8 +286,15 @@ class FunctionResource:
 
 
 DatabaseResource = PublicationResource | SlotResource
+PlatformResource = (
+    TenantResource | ClusterResource | ResourceGroupResource | FailureDomainResource | IsolationPolicyResource
+)
 Resource = (
     TenantResource
+    | ClusterResource
+    | ResourceGroupResource
+    | FailureDomainResource
+    | IsolationPolicyResource
     | NamespaceResource
     | TopicResource
     | SubscriptionResource
@@ -243,7 +321,7 @@ def database_of(address: Address) -> tuple[str, str] | None:
 
 def kind_label(kind: str) -> str:
     """The kind of a resource in messages."""
-    return "IO source" if kind == "io_source" else kind
+    return "IO source" if kind == "io_source" else kind.replace("_", " ")
 
 
 def is_function(address: Address) -> bool:
@@ -260,6 +338,11 @@ def slot_of(publication: Address) -> Address:
     """Address of the slot that goes with a publication; "" for the address of any other object."""
     name = publication.removeprefix("publication.")
     return f"slot.{name}" if name != publication else ""
+
+
+def is_of_platform(address: Address) -> bool:
+    """True for the address of an object of the whole cluster, such as a Pulsar tenant, which is in no namespace."""
+    return address.partition(".")[0] in ("tenant", "cluster", "resource_group", "failure_domain", "isolation_policy")
 
 
 def namespace_of_address(address: Address) -> NamespaceName:

@@ -67,6 +67,25 @@ def test_only_a_super_user_makes_a_tenant_and_others_are_told_so(guarded: Guarde
     guarded.assert_settled(str(path))
 
 
+def test_only_a_super_user_reads_and_changes_objects_of_the_whole_cluster(guarded: Guarded) -> None:
+    guarded.tenant_with("planner")
+    name = f"{guarded.tenant}-new"
+    text = f"version: 1\nname: estate\ntenant: {guarded.tenant}\nnamespace: estate\n"
+    text += f"platform: {{resource_groups: {{{name}: {{publish_rate: {{messages: 5/s}}}}}}}}\ntopics: {{}}\n"
+    path = str(guarded.write(text, "estate.yaml"))
+    guarded.as_("planner")
+    plan = words(guarded.plan(path).out)
+    assert "K456 warning" in plan or "[K456]" in plan
+    assert "a super-user (`superUserRoles` of the brokers)" in plan
+    refused = guarded.run("apply", path, "--auto-approve", code=1)
+    assert f"reading resource_group.{name}" in words(refused.err)
+    assert "a super-user (`superUserRoles` of the brokers)" in words(refused.err)
+    guarded.as_("applier").apply(path)
+    guarded.assert_settled(path)
+    guarded.write(text.replace("platform:", "description: '' #"), "estate.yaml")
+    guarded.run("apply", path, "--auto-approve", "--allow-destroy", f"resource_group.{name}")
+
+
 def test_a_grant_that_is_taken_away_names_who_is_connected_with_it(guarded: Guarded) -> None:
     guarded.topology("J: {partitions: 2, producers: [planner], subscriptions: {s: {workers: [consumer]}}}")
     guarded.apply()

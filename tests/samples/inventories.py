@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
 from kodoctl.plan.inventory import Desired, desired_inventory
-from kodoctl.plan.ledger_plan import HELD, LedgerPlan, ledger_after
+from kodoctl.plan.ledger_plan import LedgerPlan, is_held, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.targeting import choose
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, Source
@@ -91,9 +91,7 @@ def _as_live(resource: Any) -> Any:
 def ledger_of(owner: LedgerPlan, side: Desired) -> Ledger:
     """The entry an apply leaves behind."""
     owned = {
-        a: OwnershipKind.CREATED
-        for a, one in side.objects.items()
-        if one.owner == owner.name and isinstance(one.resource, HELD)
+        a: OwnershipKind.CREATED for a, one in side.objects.items() if one.owner == owner.name and is_held(one.resource)
     }
     return ledger_after(owner, owned)
 

@@ -35,7 +35,9 @@ def forget(
     namespace: Annotated[
         list[str] | None,
         typer.Option(
-            "--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).", metavar="TENANT/NAMESPACE"
+            "--namespace",
+            help="TENANT/NAMESPACE to look in, with --name or objects of the whole cluster (repeatable).",
+            metavar="TENANT/NAMESPACE",
         ),
     ] = None,
     *,
@@ -65,9 +67,12 @@ def forget(
 
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> ReadScope:
     from kodoctl.pulsar.inventory.live_inventory import ReadScope
+    from kodoctl.topology.resources import is_of_platform
 
     spaces = {command_target.parse_namespace(text) for text in namespaces}
     for address in addresses:
+        if is_of_platform(address):
+            continue  # it is in no namespace: --namespace names its home
         place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
         if "/" not in place:
             detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
@@ -75,5 +80,9 @@ def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str])
         spaces.add(command_target.parse_namespace(place))
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
+        if addresses:
+            detail = (
+                f"{addresses[0]}: name the namespace of the topology that owns it with --namespace TENANT/NAMESPACE"
+            )
         raise UsageError(error("K508", "nothing named", detail))
     return ReadScope(tuple(sorted(spaces)), names=frozenset(names), everything=True)

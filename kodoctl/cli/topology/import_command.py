@@ -52,17 +52,29 @@ def import_(
             metavar="FILE|FOLDER",
         ),
     ] = None,
+    *,
+    platform: Annotated[
+        bool, typer.Option("--platform", help="Import the objects of the whole cluster, for one namespace.")
+    ] = False,
 ) -> None:
     """Write topology files for live objects that nobody owns.
+
+    With --platform one file for the tenants, clusters, resource groups, failure domains and isolation policies of the
+    whole cluster; the namespace, which need not exist, will have the record of what is owned.
 
     An apply of the files adopts the objects, and changes none of them. No file is overwritten.
     """
     from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 
     several = len(places) > 1 or "/" not in places[0]
+    if platform and several:
+        raise UsageError(error("K507", "not a namespace", "--platform takes one TENANT/NAMESPACE"))
     _check_options(several, name, out)
     with target.session() as session:
         spaces = _find_namespaces(session, places)
+        if platform:
+            _write_found(_import_platform(session, spaces[0], name or spaces[0].namespace), out)
+            return
         files = {} if out is None else _files(spaces, out, several=several)
         live = read_live(session.admin, session.client, ReadScope(tuple(spaces), everything=True))
         _check_there(session, spaces, live)
@@ -125,7 +137,23 @@ def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) 
 def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:
     from kodoctl.plan.importing.import_planner import import_namespace
 
-    found = import_namespace(live, space, name)
+    _write_found(import_namespace(live, space, name), out)
+
+
+def _import_platform(session: Session, home: NamespaceName, name: str) -> Import:
+    from kodoctl.plan.importing.platform_import import import_platform
+    from kodoctl.pulsar.admin.broker_info import read_server
+    from kodoctl.pulsar.control.control_namespace import read_control_namespace
+    from kodoctl.pulsar.inventory.platform_objects import list_platform_objects, read_owners
+
+    cluster = read_server(session.admin).cluster
+    index = read_control_namespace(session.admin, home.tenant).index
+    known = read_owners(session.admin, {home, *(place for places in index.values() for place in places)})
+    owners = {address: f"{found.owner} in {found.home}" for address, found in known.items()}
+    return import_platform(list_platform_objects(session.admin, cluster, home), owners, cluster, home, name)
+
+
+def _write_found(found: Import, out: str | None) -> None:
     if out is None:
         say(found.text.rstrip("\n"))
     else:

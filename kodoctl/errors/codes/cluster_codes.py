@@ -89,6 +89,12 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Look at the error that it names and at the worker's log; start it (`pulsar-admin functions start`, or `sinks`, `sources`) if somebody stopped it."),
         "K453": Code("a package that does not exist",
                      "Upload it (`pulsar-admin packages upload`), install the connector on the workers, or correct the name."),
+        "K454": Code("an object of the cluster in use",
+                     "End the use that it names, then plan again; `docs/how-to/cluster-objects.md` has the steps."),
+        "K455": Code("an object of the cluster by a record that a tenant may write",
+                     "Keep the record in a Pulsar tenant without admin roles, or allow the deletion by name."),
+        "K456": Code("objects of the cluster could not be read",
+                     "Plan as a super-user (`superUserRoles` of the brokers); until then none of them is changed."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -86,6 +86,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K112": Code("a function or connector that cannot work", "As the detail says; `docs/how-to/functions.md` has the form."),
         "K113": Code("a secret in the settings of a function or connector",
                      "Name it in `secrets`, by the place from which the worker's secrets provider reads it; allow it if it is only a name."),
+        "K114": Code("an object of the cluster that cannot be", "As the detail says; `docs/how-to/cluster-objects.md` has the form."),
     },
     "Keeping messages": {
         "K201": Code("dead letters that would not be kept", "Take out the expiry, or make it at least 7 days."),

@@ -16,12 +16,12 @@ from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.functions import deletion_stake
 from kodoctl.plan.danger.grants import changed_grant, takes_away
+from kodoctl.plan.danger.platform_objects import platform_dangers, untrusted_record
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import (
     FunctionFacts,
     Live,
-    PublicationFacts,
     SlotFacts,
     SubscriptionFacts,
     TopicFacts,
@@ -33,6 +33,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     SlotResource,
     SubscriptionResource,
     TopicResource,
@@ -50,11 +51,12 @@ K441 = "unread messages would expire earlier"
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
     """Facts about all changes of a plan: the objects that it deletes, and (topic, policy) of each policy that it
-    changes on a topic itself.
+    changes on a topic itself; all changes by address.
     """
 
     gone: frozenset[Address]
     own: frozenset[tuple[Address, str]]
+    changes: Mapping[Address, Change]
 
 
 def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
@@ -62,6 +64,7 @@ def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
     return OtherDeletions(
         frozenset(change.address for change in changes if isinstance(change, Delete)),
         frozenset((update.address, one.policy) for update in updates for one in update.policy_changes),
+        {change.address: change for change in changes},
     )
 
 
@@ -96,6 +99,12 @@ class DangerRules:
                 dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
                 dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
+            case Delete(before=before) | Update(before=before) if isinstance(before, PlatformResource):
+                found = self.evidence.get(change.address, Evidence())
+                dangers += platform_dangers(change, found, rest.changes, self.allowed)
+                if isinstance(change, Delete):
+                    dangers += untrusted_record(before, self.live, self.allowed)
+                return with_context(change, dangers=tuple(dangers)) if dangers else change
             case Update():
                 dangers += (*self._update_dangers(change, rest), *durability_warnings(change))
             case _:
@@ -143,7 +152,7 @@ class DangerRules:
 
     def _deletion_dangers(self, address: Address) -> Iterator[Diagnostic]:
         facts = self.live.objects[address].facts
-        assert not isinstance(facts, SlotFacts | PublicationFacts | FunctionFacts)
+        assert facts is None or isinstance(facts, TopicFacts | SubscriptionFacts)
         found = self.evidence.get(address, Evidence())
         stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
         if stake:

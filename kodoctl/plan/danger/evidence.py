@@ -6,14 +6,23 @@ from collections.abc import Iterable, Iterator
 
 from kodoctl.plan.changes import Change, Delete, Update
 from kodoctl.pulsar.values.live_objects import Live, SubscriptionFacts, TopicFacts
-from kodoctl.topology.resources import Address, FunctionResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    FunctionResource,
+    NamespaceResource,
+    PlatformResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
 
 DAY_MS = 86_400_000
 _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age of what is stored
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Yields the addresses whose evidence the danger rules need: deleted functions; deleted topics and subscriptions, and
+    """Yields the addresses whose evidence the danger rules need: deleted functions and objects of the whole cluster;
+    tenants that lose a cluster; deleted topics and subscriptions, and
     topics whose retention, TTL or backlog quota changes, if `holds_something` is true for them.
     """
     for change in changes:
@@ -21,6 +30,12 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
             case Delete(before=TopicResource() | SubscriptionResource()) if holds_something(change.address, live):
                 yield change.address
             case Delete(before=FunctionResource()) if change.address in live.objects:
+                yield change.address
+            case Delete(before=before) if isinstance(before, PlatformResource) and change.address in live.objects:
+                yield change.address
+            case Update(before=TenantResource() as before, after=TenantResource() as after) if (
+                before.clusters - after.clusters and change.address in live.objects
+            ):
                 yield change.address
             case Update(before=TopicResource()) if any(one.policy in _KEEPING for one in change.policy_changes):
                 if holds_something(change.address, live):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.plan.policy_levels import levels_of, namespace_changes
-from kodoctl.topology.resources import NamespaceResource, Resource, TenantResource, TopicResource
+from kodoctl.topology.resources import ClusterResource, NamespaceResource, Resource, TenantResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
@@ -33,13 +33,14 @@ def _unknown_clusters(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagn
         one.resource.name: one.resource for one in live.objects.values() if isinstance(one.resource, TenantResource)
     }
     tenants |= {after.name: after for after in _written_resources(changes) if isinstance(after, TenantResource)}
+    known = live.clusters | {one.name for one in _written_resources(changes) if isinstance(one, ClusterResource)}
     for change in changes:
         after = change.after if isinstance(change, Create | Update) else None
         names = _clusters(after)
         if not names or not live.clusters:
             continue
         where, address = change.about.where, change.address
-        if unknown := sorted(names - live.clusters):
+        if unknown := sorted(names - known):
             detail = f"{address}: {', '.join(unknown)}; the cluster knows {', '.join(sorted(live.clusters))}"
             yield error("K432", "cluster not found", detail, where)
         elif isinstance(after, NamespaceResource | TopicResource):

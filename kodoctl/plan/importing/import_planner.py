@@ -82,7 +82,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     while True:
         seen = _unowned_objects(live, namespace, excluded)
         families = recognise_families(seen)
-        expansions, findings = _load(render(document(name, seen, families), {}))
+        expansions, findings = load_import(render(document(name, seen, families), {}))
         changes = diff(desired_inventory(expansions, None), live).changes
         wrong = dict(_not_adopted(changes))
         new = {topic.local: (topic, reason) for topic, reason in wrong.items() if topic.local not in excluded}
@@ -106,7 +106,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     return Import(text, tuple(sorted(left_out.items())), len(families), adopted, created)
 
 
-def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
+def load_import(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
     """The expansion of the file's text, and line -> codes of the lint findings there, which comments of the file will
     allow. Raises KodoctlError if the file is invalid.
     """
@@ -236,7 +236,7 @@ def _why_not_role(role: str) -> str | None:
         return None
     head = {"version": 1, "name": "t", "tenant": "t", "namespace": "t"}
     try:
-        [expansion], _ = _load(render({**head, "namespace_grants": {role: ["consume"]}, "topics": {}}, {}))
+        [expansion], _ = load_import(render({**head, "namespace_grants": {role: ["consume"]}, "topics": {}}, {}))
     except KodoctlError as problem:
         return problem.diagnostics[0].summary
     kept = GrantResource(NamespaceName("t", "t"), role, frozenset()).address in expansion.resources

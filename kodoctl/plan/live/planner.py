@@ -30,6 +30,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PlatformResource,
     Resource,
     SchemaResource,
     SubscriptionResource,
@@ -86,7 +87,8 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         namespaces=tuple(sorted(own)),
         names=frozenset(names),
         schemas=frozenset(r for r in found if isinstance(r, SchemaResource)),
-        tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
+        tenants=frozenset(r.name for r in found if isinstance(r, TenantResource) and r.home is None),
+        platform={r.address: r.home for r in found if isinstance(r, PlatformResource) and r.home is not None},
         functions=frozenset(r for r in found if isinstance(r, FunctionResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
@@ -134,7 +136,7 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     read whole only if a change concerns all its topics, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
-    kinds = TenantResource | FunctionResource
+    kinds = PlatformResource | FunctionResource
     topics = [topic_of(one) for one in touched if not isinstance(one, kinds)]
     declared = frozenset(topic for topic in topics if topic is not None)
     only = None if None in topics else declared

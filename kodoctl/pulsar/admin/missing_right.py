@@ -33,6 +33,6 @@ def missing_right(method: str, path: str) -> str:
             named = "`workers`, `recall` or `producers` of the topic in its file"
             return f"consume on {'/'.join(parts[1:-1])} ({named}, or {_GRANT})"
     return (
-        f"{admin} (`admin_roles` of `create_tenant` in the file that creates it, or `pulsar-admin tenants update"
+        f"{admin} (`admin_roles` of `create_tenant` or of `platform` in the file that has it, or `pulsar-admin tenants update"
         f" {parts[1]} --admin-roles` with all of them)"
     )

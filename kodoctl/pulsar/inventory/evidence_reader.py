@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin.admin import Admin, must, partition_path, subscription_path
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats
+from kodoctl.pulsar.inventory.platform_objects import platform_users
 from kodoctl.pulsar.inventory.producer_marks import MANY, Backlog, read_backlog
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.topology.names import partition_number
-from kodoctl.topology.resources import Address, FunctionResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import Address, FunctionResource, PlatformResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of the topics, subscriptions and functions among `addresses`, in several threads. Each address
-    must be in `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request
-    per partition. Other resources, and objects that are gone, are absent from the result. Raises ClusterError.
+    """Reads the evidence of the topics, subscriptions, functions and objects of the whole cluster among `addresses`, in
+    several threads. Each address must be in `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers
+    are read as well, by one request per partition. Other resources, and objects that are gone, are absent from the
+    result. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -44,6 +46,8 @@ def _read_evidence(admin: Admin, live: Live, address: Address, *, ledgers: bool)
             return None if stats is None else _of_subscription(admin, topic, name, stats)
         case FunctionResource() as function:
             return function_evidence(admin, function)
+        case resource if isinstance(resource, PlatformResource):
+            return Evidence(users=platform_users(admin, live.identity.cluster, resource))
         case _:
             return None
 

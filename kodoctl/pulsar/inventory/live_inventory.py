@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
@@ -26,6 +25,7 @@ from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
+from kodoctl.pulsar.inventory.platform_objects import read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
@@ -35,7 +35,7 @@ from kodoctl.pulsar.inventory.undeclarable import (
     termination,
     topic_states,
 )
-from kodoctl.pulsar.values import ledger as ledgers
+from kodoctl.pulsar.values.ledger import read_ledgers
 from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
@@ -50,6 +50,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    is_of_platform,
     namespace_of_address,
     topic_address,
     topic_of_address,
@@ -83,6 +84,9 @@ class ReadScope:
     declared: frozenset[TopicName] = frozenset()
     schemas: frozenset[SchemaResource] = frozenset()
     tenants: frozenset[str] = frozenset()
+    platform: Mapping[Address, NamespaceName] = field(
+        default_factory=dict
+    )  # objects of the whole cluster -> their home
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
@@ -111,6 +115,7 @@ class _Reading:
     undeclarable: dict[str, str] = field(default_factory=dict)
     unread_functions: dict[Address, str] = field(default_factory=dict)
     missing_packages: dict[Address, str] = field(default_factory=dict)
+    unread_platform: dict[Address, str] = field(default_factory=dict)
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -121,9 +126,11 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     reading = _Reading()
     with _pool() as pool:
         namespaces = set(scope.namespaces)
+        elsewhere: set[NamespaceName] = set()
         for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
             index = _read_tenant(admin, tenant, scope, reading)
             namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
+            elsewhere.update(namespace for places in index.values() for namespace in places)
         for namespace in sorted(namespaces):
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
@@ -133,6 +140,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             _add(reading, found)
             reading.unread_functions |= unread
         reading.missing_packages = missing_packages(admin, _with_new_packages(reading, scope))
+        _read_platform(_Reader(admin, client, server, pool), elsewhere - namespaces, scope, reading)
         _read_declared_schemas(admin, pool, scope, reading)
         if scope.everything:
             _list_schemas(admin, pool, reading)
@@ -157,8 +165,34 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         undeclarable=reading.undeclarable,
         unread_functions=reading.unread_functions,
         missing_packages=reading.missing_packages,
+        unread_platform=reading.unread_platform,
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
+
+
+def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
+    """Reads the objects of the whole cluster that the scope names, or that our ledgers list; for an import those of all
+    ledgers. In a reduced read, those that this role may not read are noted. `elsewhere`: other namespaces with
+    topologies, which may own one of them.
+    """
+    every = [entry for entries in reading.ledgers.values() for entry in entries.values()]
+    entries = [entry for entry in every if scope.everything or entry.name in scope.names]
+    listed = {address: entry.namespace for entry in entries for address in entry.owned if is_of_platform(address)}
+    homes = sorted({**listed, **scope.platform}.items())
+
+    owners = read_owners(reader.admin, elsewhere) if homes else {}
+
+    def read(one: tuple[Address, NamespaceName]) -> LiveObject | None:
+        try:
+            found = read_platform_object(reader.admin, reader.server.cluster, *one)
+        except AdminError as problem:
+            if not scope.reduced or not problem.reply.forbidden:
+                raise
+            reading.unread_platform[one[0]] = problem.diagnostics[0].detail
+            return None
+        return LiveObject(found, facts=owners.get(one[0])) if found is not None else None
+
+    _add(reading, (found for found in reader.pool.map(read, homes) if found is not None))
 
 
 def _read_declared_schemas(admin: Admin, pool: ThreadPoolExecutor, scope: ReadScope, reading: _Reading) -> None:
@@ -349,17 +383,6 @@ def _read_apart(admin: Admin, namespace: NamespaceName, scope: ReadScope, readin
                 raise
             reading.undeclarable[f"namespace.{namespace} {name}"] = f"it cannot be read: {problem.reply}"
     return found
-
-
-def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
-    """Decodes the ownership ledgers in the JSON of a namespace, by name of the topology. Raises ClusterError if one is
-    damaged.
-    """
-    return {
-        key.removeprefix(LEDGER_PREFIX): ledgers.decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
-        for key, text in (dump.get("properties") or {}).items()
-        if key.startswith(LEDGER_PREFIX)
-    }
 
 
 def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:

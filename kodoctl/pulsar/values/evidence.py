@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class PlatformUser:
+    """A user of an object of the whole cluster: the address of a namespace or a tenant, or words for brokers. `clusters`:
+    those that a namespace of a tenant uses.
+    """
+
+    address: str
+    clusters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Live figures of a topic or subscription. Times are ms since the epoch.
 
@@ -31,3 +41,4 @@ class Evidence:
     last_publish: int = 0
     ledgers: tuple[tuple[int, int], ...] = ()
     unread: str = ""
+    users: tuple[PlatformUser, ...] = ()  # of an object of the whole cluster

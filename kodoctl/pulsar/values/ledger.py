@@ -16,9 +16,11 @@ from pydantic import Field
 
 from kodoctl.documents.json_form import DigestOrNone
 from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.values.packed_text import pack, unpack
 from kodoctl.topology.json_forms import Listed, NamespaceText, TextSet, TextSets
-from kodoctl.topology.resources import Address, namespace_of_address
+from kodoctl.topology.names import why_not_pulsar_name
+from kodoctl.topology.resources import Address, is_of_platform, namespace_of_address
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
@@ -100,6 +102,17 @@ def encode(ledger: Ledger) -> str:
     return f"{FORMAT_VERSION}:{packed}"
 
 
+def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
+    """Decodes the ownership ledgers in the JSON of a namespace, by name of the topology. Raises ClusterError if one is
+    damaged.
+    """
+    return {
+        key.removeprefix(LEDGER_PREFIX): decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
+        for key, text in (dump.get("properties") or {}).items()
+        if key.startswith(LEDGER_PREFIX)
+    }
+
+
 def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
     """Decodes the property of the topology `name`. Raises ClusterError if this kodoctl cannot read it: a guess about
     owners could delete objects.
@@ -133,9 +146,14 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
 
 
 def _check(found: Ledger) -> None:
-    """Raises ValueError for an entry with invalid addresses, or, apart from grants, with those of another namespace."""
+    """Raises ValueError for an entry with invalid addresses, or with those of another namespace, apart from grants and
+    objects of the whole cluster.
+    """
     for address in found.owned:
-        if namespace_of_address(address) != found.namespace:
+        if is_of_platform(address):
+            if reason := why_not_pulsar_name(address.partition(".")[2]):
+                raise ValueError(f"{address}: {reason}")
+        elif namespace_of_address(address) != found.namespace:
             raise ValueError(f"{address} is not in {found.namespace}")
     for address in found.grants:
         if not address.startswith("grant."):

@@ -124,6 +124,14 @@ class FunctionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PlatformFacts:
+    """Owner of an object of the whole cluster, if it is a topology of another namespace of the same Pulsar tenant."""
+
+    owner: str
+    home: NamespaceName
+
+
+@dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
     None without one; a publication's also has the place of an owner elsewhere; `facts`: figures about its use.
@@ -131,13 +139,17 @@ class LiveObject:
 
     resource: Resource
     marker: str | None = None
-    facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | FunctionFacts | None = None
+    facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | FunctionFacts | PlatformFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
 
     @property
     def is_foreign(self) -> bool:
-        """True for a publication whose marker names a topology of another namespace or cluster."""
-        return isinstance(self.facts, PublicationFacts) and self.facts.foreign
+        """True for a publication whose marker names a topology of another namespace or cluster, and for an object of the
+        whole cluster that a topology of another namespace owns.
+        """
+        return isinstance(self.facts, PlatformFacts) or (
+            isinstance(self.facts, PublicationFacts) and self.facts.foreign
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +181,7 @@ class Live:
     # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
     unread_functions: Mapping[Address, str] = field(default_factory=dict)
     missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files
+    unread_platform: Mapping[Address, str] = field(default_factory=dict)  # why these objects could not be read
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
 
@@ -183,9 +196,12 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
-        """True for a publication or a slot in a database that was not read, or could not be, and for a function or
-        connector that could not be read, or whose namespace's could not be listed: nobody can tell how it is.
+        """True for a publication or a slot in a database that was not read, or could not be, for a function or connector
+        that could not be read, or whose namespace's could not be listed, and for an object of the whole cluster that
+        this role may not read: nobody can tell how it is.
         """
+        if address in self.unread_platform:
+            return True
         if is_function(address):
             return self.why_unread(address) is not None
         place = database_of(address)

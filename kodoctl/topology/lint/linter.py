@@ -19,6 +19,7 @@ from kodoctl.topology.lint.rules import (
     lanes,
     naming,
     payloads,
+    platform,
     retention,
     routes,
 )
@@ -41,6 +42,7 @@ _LOADED = (
     exclusivity,
     change_data,
     functions,
+    platform,
 )  # imported, they register
 
 

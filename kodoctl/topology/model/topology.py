@@ -29,6 +29,7 @@ from kodoctl.topology.model.field_types import (
     wrong_value,
 )
 from kodoctl.topology.model.function import Function, IoSource, Sink
+from kodoctl.topology.model.platform import Platform
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.source import Source
 from kodoctl.topology.model.subscription import (
@@ -404,6 +405,10 @@ class Topology(FileModel):
         default_factory=dict, examples=[{"uploads": {"package": "builtin://file", "output": "orders"}}]
     )
     """Sources of Pulsar IO, which write what other systems have to topics, by name; run by the function worker. (`sources` are databases that kodoctl reads itself.)"""
+    platform: Platform | None = optional_like(
+        {"tenants": {"shop": {"clusters": ["standalone"], "admin_roles": ["shop-admins"]}}}
+    )
+    """Objects of the whole cluster that this file owns: Pulsar tenants, clusters, resource groups, isolation of brokers."""
     environments: dict[Text, dict[str, Any]] = Field(
         default_factory=dict, examples=[{"prod": {"production": True, "defaults": {"partitions": 16}}}]
     )

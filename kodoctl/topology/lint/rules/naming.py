@@ -100,7 +100,7 @@ def _across(scope: LintScope) -> Iterator[RuleMatch]:
     for expansion in scope.expansions:
         for resource in chain(expansion.frame, (topic.resource for topic in expansion.topics)):
             first, same = seen.setdefault(resource.address, (expansion, resource))
-            if first.name == expansion.name or (isinstance(resource, TenantResource) and same == resource):
+            if first.name == expansion.name or _may_repeat(resource, same):
                 continue
             places = (expansion.places[resource.address], first.places[resource.address])
             found.setdefault(places, []).append(resource.address)
@@ -108,6 +108,16 @@ def _across(scope: LintScope) -> Iterator[RuleMatch]:
         more = f", with {many(len(addresses) - 1, 'other object')}" if len(addresses) > 1 else ""
         way = ": one file of a namespace has `namespace_policies`" if addresses[0].startswith("namespace.") else ""
         yield RuleMatch(where, f"{min(addresses, key=len)} is declared at {before} already{more}{way}")
+
+
+def _may_repeat(resource: object, same: object) -> bool:
+    """True for a tenant with the same values in two files, of which one owns it at most."""
+    return (
+        isinstance(resource, TenantResource)
+        and isinstance(same, TenantResource)
+        and same == resource
+        and None in (same.home, resource.home)
+    )
 
 
 @rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")

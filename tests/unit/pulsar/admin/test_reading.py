@@ -32,11 +32,10 @@ from kodoctl.pulsar.inventory.live_inventory import (
     ReadScope,
     grants_of,
     list_topics,
-    read_ledgers,
     read_live,
     read_schema,
 )
-from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode
+from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode, read_ledgers
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import PLAIN, NamespaceName, TopicName

@@ -130,7 +130,8 @@ def _entry(**changes: object) -> str:
     [
         {"owned": {"created": ["topic.persistent://bank/payments/t"]}},
         {"owned": {"created": ["namespace.bank/payments"]}},
-        {"owned": {"created": ["tenant.acme"]}},
+        {"owned": {"created": ["tenant.a/b"]}},
+        {"owned": {"created": ["cluster."]}},
         {"owned": {"created": ["topic.x"]}},
         {"owned": {"created": ["topic.persistent://acme/../ns/x"]}},
         {"owned": {"created": [5]}},

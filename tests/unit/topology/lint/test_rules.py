@@ -285,6 +285,15 @@ CASES = [
     ("K112", function("inputs: [orders], runtime: go, package: §builtin://x"), "a builtin function is Java, this one is go", function("inputs: [orders], runtime: go, package: 'file:///x'")),
     ("K112", function("inputs: [kodo/trade/orders], subscription: §billing"), "workers read kodo/trade/orders by 'billing'", function("inputs: [kodo/trade/orders], subscription: enrich")),
     ("K112", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [kodo/trade/orders], subscription: §e}}\n", "function.kodo/trade/enrich reads persistent://kodo/trade/orders by 'e', too", f"{function('inputs: [orders], subscription: e')}  other: {{package: 'builtin://x', inputs: [orders], subscription: f}}\n"),
+    # K114
+    ("K114", "topics: {}\nplatform: {tenants: {§a b: {clusters: [s]}}}\n", "'a b': it holds ' '", "topics: {}\nplatform: {tenants: {a.b: {clusters: [s]}}}\n"),
+    ("K114", "create_tenant: {clusters: [t]}\ntopics: {}\nplatform: {tenants: {§kodo: {clusters: [s]}}}\n", "`create_tenant` declares 'kodo' with other values", "create_tenant: {clusters: [s]}\ntopics: {}\nplatform: {tenants: {kodo: {clusters: [s]}}}\n"),
+    ("K114", "topics: {}\nplatform: {failure_domains: {a: {brokers: ['b:1']}, c: {brokers: ['d:1', §'b:1']}}}\n", "b:1 is in the failure domain 'a' already", "topics: {}\nplatform: {failure_domains: {a: {brokers: ['b:1']}, c: {brokers: ['d:1']}}}\n"),
+    # K004: values of the objects of the whole cluster
+    ("K004", "topics: {}\nplatform: {isolation_policies: {a: {namespaces: [a], primary: [§'(']}}}\n", "'(' is no regular expression", "topics: {}\nplatform: {isolation_policies: {a: {namespaces: [a], primary: ['()']}}}\n"),
+    ("K004", "topics: {}\nplatform: {clusters: {a: {service_url: §'http://user:pw@a', broker_service_url: 'pulsar://a'}}}\n", "should be http://HOST:PORT", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: 'pulsar://a'}}}\n"),
+    ("K004", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: §'http://a'}}}\n", "should be pulsar://HOST:PORT", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: 'pulsar+ssl://a'}}}\n"),
+    ("K004", "topics: {}\nplatform: {clusters: {a: §{service_url: 'http://a'}}}\n", "needs a `service_url` and a `broker_service_url`", "topics: {}\nplatform: {clusters: {a: {service_url_tls: 'https://a', broker_service_url_tls: 'pulsar+ssl://a'}}}\n"),
     # K113
     ("K112", connector("inputs: [§order]"), "'order' is no topic of this file; did you mean 'orders'?", connector("inputs: [orders]")),
     ("K112", connector("inputs: [orders], subscription: §billing"), "workers read orders by 'billing', and the sink would take", connector("inputs: [orders], subscription: keep")),
@@ -406,6 +415,13 @@ def test_two_files_cannot_declare_the_same_function() -> None:
 def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:
     tenant = "create_tenant: {clusters: [a]}\n"
     assert not codes_in(tenant + SET + "{}\ntopics: {orders: {}}", SECOND + tenant + "topics: {shipments: {}}")
+
+
+def test_one_file_owns_a_tenant_and_others_may_create_it() -> None:
+    owned = "platform: {tenants: {kodo: {clusters: [a]}}}\n"
+    created = "create_tenant: {clusters: [a]}\n"
+    assert not codes_in(f"{owned}topics: {{}}", f"{SECOND}{created}topics: {{}}")
+    assert codes_in(f"{owned}topics: {{}}", f"{SECOND}{owned}topics: {{}}") == ["K102"]
 
 
 def test_flows_and_effective_policies_cross_files() -> None:

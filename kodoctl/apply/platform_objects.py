@@ -1,0 +1,115 @@
+"""Writes to objects of the whole cluster: create, update and delete one. Each reads the object first, and again until it
+shows the effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from kodoctl.plan.danger.platform_objects import users_text
+from kodoctl.plan.field_diff import platform_fields
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.inventory.platform_objects import (
+    parse,
+    platform_path,
+    platform_users,
+    read_document,
+    request_document,
+    without_addresses,
+)
+from kodoctl.text.formatting import value_text
+from kodoctl.topology.resources import (
+    ClusterResource,
+    FailureDomainResource,
+    IsolationPolicyResource,
+    PlatformResource,
+    ResourceGroupResource,
+    TenantResource,
+)
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Delete, FieldChange, Update
+    from kodoctl.pulsar.admin.admin import Admin
+
+_ANSWERED = frozenset({404, 412, 500})  # statuses of a DELETE that another try would not change: 500 if a group is gone
+
+
+def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource) -> None:
+    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created another one since the plan, or
+    if the broker does not show it as written.
+    """
+    document = read_document(admin, cluster, resource.address)
+    if document is None:
+        _write(admin, cluster, resource, request_document(resource, {}), is_new=True)
+    elif platform_fields(resource, parse(resource.address, resource.home, document)):
+        raise WriteFailedError("somebody created it since the plan: plan again")
+
+
+def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
+    """Updates the changed fields of an object of the whole cluster; its other settings stay as they are. Raises
+    WriteFailedError if a field changed since the plan, or if the broker does not show the new values.
+    """
+    after = change.after
+    assert isinstance(after, PlatformResource)
+    fields = cast("tuple[FieldChange, ...]", change.fields)
+    document = read_document(admin, cluster, after.address)
+    if document is None:
+        raise WriteFailedError("it is gone since the plan: plan again")
+    now = parse(after.address, after.home, document)
+    if moved := [one.name for one in fields if getattr(now, one.name) not in (one.before, one.after)]:
+        raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
+    if isinstance(after, FailureDomainResource) and isinstance(now, FailureDomainResource):
+        left = replace(after, brokers=now.brokers & after.brokers)
+        if left.brokers not in (now.brokers, after.brokers):  # another domain can have them only once this one has not
+            _write(admin, cluster, left, request_document(left, document), is_new=False)
+    kept = without_addresses(document, [one.name for one in fields if one.after == ""])
+    _write(admin, cluster, after, request_document(after, kept), is_new=False)
+
+
+def _write(admin: Admin, cluster: str, resource: PlatformResource, body: Mapping[str, Any], *, is_new: bool) -> None:
+    def shown() -> str:
+        """Text of the fields that the broker does not show as written; "" for none."""
+        document = read_document(admin, cluster, resource.address)
+        if document is None:
+            return "it does not exist"
+        wrong = platform_fields(resource, parse(resource.address, resource.home, document))
+        return ", ".join(f"{one.name} {_text(one.before)}" for one in wrong)
+
+    creates = isinstance(resource, ResourceGroupResource) or (
+        is_new and isinstance(resource, TenantResource | ClusterResource)
+    )
+    path = platform_path(resource.address, cluster)
+    write_confirmed(admin, "PUT" if creates else "POST", path, body, done=lambda: not shown())
+    if not poll_until(lambda: not shown()):
+        raise WriteFailedError(f"written, and the broker shows: {shown()}")
+
+
+def _text(value: object) -> str:
+    return value_text(sorted(value) if isinstance(value, frozenset) else value)
+
+
+def delete_platform_object(admin: Admin, cluster: str, change: Delete, *, allowed: bool) -> None:
+    """Deletes an object of the whole cluster; one that no longer exists is no error. `allowed`: a user allowed that brokers
+    or namespaces lose their isolation. Raises WriteFailedError if it changed since the plan, or if something uses it.
+    """
+    resource = change.before
+    assert isinstance(resource, PlatformResource)
+
+    def look() -> Mapping[str, str] | None:
+        document = read_document(admin, cluster, resource.address)
+        if document is None:
+            return None
+        if parse(resource.address, resource.home, document) != resource:
+            raise WriteFailedError("somebody changed it since the plan: plan again")
+        may_be_used = allowed and isinstance(resource, FailureDomainResource | IsolationPolicyResource)
+        if not may_be_used and (users := platform_users(admin, cluster, resource)):
+            raise WriteFailedError(f"{users_text(resource, users)}: plan again")
+        return {}
+
+    path = platform_path(resource.address, cluster)
+    reply = delete(admin, path, look, final=_ANSWERED)
+    if not poll_until(lambda: read_document(admin, cluster, resource.address) is None):
+        answer = f"; it said: {reply.reason}" if reply is not None and reply.reason else ""
+        raise WriteFailedError(f"the broker did not delete it{answer}")

@@ -1,0 +1,144 @@
+# pure: every branch is tested
+"""Findings about objects of the whole cluster: those that something uses (K454), those of doubtful ownership (K455), and
+those that could not be read (K456).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
+from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.text.formatting import many
+from kodoctl.topology.names import RESERVED_NAMESPACE
+from kodoctl.topology.resources import (
+    Address,
+    ClusterResource,
+    FailureDomainResource,
+    IsolationPolicyResource,
+    NamespaceResource,
+    PlatformResource,
+    ResourceGroupResource,
+    TenantResource,
+)
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.values.evidence import Evidence, PlatformUser
+    from kodoctl.pulsar.values.live_objects import Live
+
+K456: Final = "objects of the cluster could not be read"
+K454: Final = "an object of the cluster in use"
+K455: Final = "an object of the cluster by a record that a tenant may write"
+_SHOWN: Final = 3
+
+
+def platform_dangers(
+    change: Delete | Update, evidence: Evidence, changes: Mapping[Address, Change], allowed: frozenset[Address]
+) -> Iterator[Diagnostic]:
+    """Yields a refusal (K454) for the deletion of an object that something uses, and for a tenant that loses a cluster
+    which its namespaces use. `changes`: all changes of the plan by address, because they may end the use. Only the loss
+    of an isolation can be allowed (`allowed`): nothing else works without what it uses.
+    """
+    resource = change.before
+    assert isinstance(resource, PlatformResource)
+    address = change.address
+    users = evidence.users
+    if isinstance(change, Update):
+        if not isinstance(resource, TenantResource) or not isinstance(change.after, TenantResource):
+            return
+        lost = resource.clusters - change.after.clusters
+        users = tuple(user for user in users if user.clusters & lost)
+    users = tuple(user for user in users if _goes_on(resource, changes.get(user.address)))
+    if not users:
+        return
+    if isinstance(change, Update):
+        detail = f"{address}: cluster {', '.join(sorted(lost))} is used by {_named(users)}"
+        advice = "take it out of their `replication` and `allowed_clusters` first, then plan again"
+        yield error("K454", K454, f"{detail}\n{advice}", change.about.where)
+    elif not isinstance(resource, FailureDomainResource | IsolationPolicyResource):
+        yield error("K454", K454, f"{address}: {users_text(resource, users)}", change.about.where)
+    elif address in allowed:
+        yield warning("K454", K454, f"{address}: {users_text(resource, users)}; allowed by name")
+    else:
+        flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+        detail = f"{address}: {users_text(resource, users)}"
+        yield error_with_remedy("K454", K454, detail, Remedy("--allow-destroy", address), flags)
+
+
+def untrusted_record(resource: PlatformResource, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
+    """Yields a refusal (K455) for the deletion of an object of the whole cluster if the Pulsar tenant of its home has
+    administrators: they can write the ledger that says that it is ours.
+    """
+    home = live.objects.get(f"tenant.{resource.home.tenant}") if resource.home else None
+    roles = home.resource.admin_roles if home and isinstance(home.resource, TenantResource) else frozenset()
+    if not roles or home is None:
+        return
+    address = resource.address
+    names = ", ".join(sorted(roles))
+    detail = f"{address}: the record in {resource.home} says that it is ours, and {names} may write that record"
+    if address in allowed:
+        yield warning("K455", K455, f"{detail}; allowed by name")
+    else:
+        flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+        yield error_with_remedy("K455", K455, detail, Remedy("--allow-destroy", address), flags)
+
+
+def _goes_on(resource: PlatformResource, change: Change | None) -> bool:
+    """False if a change of the same plan ends the use of an object."""
+    match change:
+        case Delete():
+            return False
+        case Update(after=NamespaceResource() as after) if isinstance(resource, ResourceGroupResource):
+            return after.policies.get("resource_group") == resource.name
+        case Update(after=TenantResource() as after) if isinstance(resource, ClusterResource):
+            return resource.name in after.clusters
+        case _:
+            return True
+
+
+def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str:
+    """Text about the users of an object, and the way out."""
+    found = tuple(users)
+    match resource:
+        case TenantResource(name=name):
+            own = f"namespace.{name}/{RESERVED_NAMESPACE}"
+            ways = "delete them first"
+            if any(user.address == own for user in found):
+                ways = (
+                    f"delete them first; {name}/{RESERVED_NAMESPACE} has the history of kodoctl's applies, and"
+                    f" `pulsar-admin namespaces delete {name}/{RESERVED_NAMESPACE} --force` deletes it"
+                )
+            return f"it has {_named(found)}: {ways}"
+        case ClusterResource():
+            return f"it is used by {_named(found)}, and Pulsar would delete it all the same: take it out there first"
+        case ResourceGroupResource():
+            return f"it is used by {_named(found)}: take it out of their `resource_group` first"
+        case FailureDomainResource():
+            return f"it has {_named(found)}, which would be in none"
+        case _:
+            return f"{_named(found)} would get any brokers, and their clients reconnect"
+
+
+def _named(users: Iterable[PlatformUser]) -> str:
+    names = [
+        user.address.replace(".", " ", 1) if user.address.startswith("namespace.") else user.address for user in users
+    ]
+    more = f" and {many(len(names) - _SHOWN, 'more', 'more')}" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def unread_platform(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields one warning (K456) about the objects of the whole cluster that this role may not read; nothing if there is
+    none.
+    """
+    if not live.unread_platform:
+        return
+    addresses = sorted(live.unread_platform)
+    wanted = desired.objects.get(addresses[0])
+    names = (
+        f"{', '.join(addresses[:_SHOWN])}{f' and {len(addresses) - _SHOWN} more' if len(addresses) > _SHOWN else ''}"
+    )
+    detail = f"{names}: {live.unread_platform[addresses[0]]}\nthey are left alone, and an apply by this role is refused"
+    yield warning("K456", K456, detail, wanted.where if wanted else None)

@@ -1,0 +1,110 @@
+"""Objects of the whole cluster that something uses: neither deleted nor taken from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, PolicyChange, Update
+from kodoctl.plan.danger.data_loss import DangerRules
+from kodoctl.plan.danger.evidence import evidence_wanted
+from kodoctl.plan.danger.platform_objects import unread_platform, untrusted_record, users_text
+from kodoctl.pulsar.values.evidence import Evidence, PlatformUser
+from kodoctl.pulsar.values.live_objects import LiveObject
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import NamespaceResource, PlatformResource, TenantResource
+from tests.samples.inventories import NOW, changed, empty, wanted
+from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, PLAIN, RACK, SHOP, declared
+
+ABOUT = ChangeContext("trade")
+TRADE = NamespaceName("shop", "trade")
+USER = PlatformUser(f"namespace.{TRADE}", frozenset({"standalone", "east"}))
+
+
+def dangers(change: Change, *users: PlatformUser, more: tuple[Change, ...] = (), allowed: str = "") -> list[str]:
+    """The dangers of a change, as SEVERITY: DETAIL."""
+    evidence = {change.address: Evidence(users=users)}
+    live = changed(empty(), *(LiveObject(one) for one in ALL))
+    rules = DangerRules(frozenset(), live, evidence, frozenset([allowed]), NOW)
+    return [f"{one.severity.value}: {one.detail}" for one in rules.judge([change, *more])[0].about.dangers]
+
+
+@pytest.mark.parametrize(
+    ("resource", "users", "says"),
+    [
+        (SHOP, [USER], "it has namespace shop/trade: delete them first"),
+        (SHOP, [PlatformUser("namespace.shop/kodoctl")], "`pulsar-admin namespaces delete shop/kodoctl --force` deletes it"),
+        (EAST, [PlatformUser("tenant.shop")], "it is used by tenant.shop, and Pulsar would delete it all the same"),
+        (BATCH, [USER], "it is used by namespace shop/trade: take it out of their `resource_group` first"),
+        (RACK, [PlatformUser("broker b1:8080")], "it has broker b1:8080, which would be in none"),
+        (GOLD, [USER], "namespace shop/trade would get any brokers, and their clients reconnect"),
+        (BATCH, [PlatformUser(f"namespace.a/{n}") for n in range(5)], "namespace a/0, namespace a/1, namespace a/2 and 2 more"),
+    ],
+)  # fmt: skip
+def test_an_object_in_use_is_not_deleted(resource: PlatformResource, users: list[PlatformUser], says: str) -> None:
+    assert says in users_text(resource, users)
+    (danger,) = dangers(Delete(resource, ABOUT), *users)
+    assert danger.startswith(f"error: {resource.address}: ")
+    assert says in danger
+    may_be_allowed = resource in (RACK, GOLD)
+    assert ("--allow-destroy" in danger) == may_be_allowed
+    (danger,) = dangers(Delete(resource, ABOUT), *users, allowed=resource.address)
+    assert danger.startswith("warning: " if may_be_allowed else "error: ")
+    assert not dangers(Delete(resource, ABOUT))
+
+
+def test_a_use_that_the_same_plan_ends_is_none() -> None:
+    space = NamespaceResource(TRADE, {"resource_group": "batch"})
+    leaving = Update(space, NamespaceResource(TRADE, {}), (PolicyChange("resource_group", "batch", None),), ABOUT)
+    assert not dangers(Delete(BATCH, ABOUT), USER, more=(leaving,))
+    assert dangers(Delete(BATCH, ABOUT), USER, more=(replace(leaving, after=space),))
+    assert not dangers(Delete(SHOP, ABOUT), USER, more=(Delete(space, ABOUT),))
+    assert dangers(Delete(SHOP, ABOUT), USER, more=(leaving,))
+    tenant = replace(SHOP, clusters=frozenset({"standalone", "east"}))
+    fields = (FieldChange("clusters", tenant.clusters, SHOP.clusters),)
+    assert not dangers(Delete(EAST, ABOUT), PlatformUser(SHOP.address), more=(Update(tenant, SHOP, fields, ABOUT),))
+
+
+def test_a_tenant_keeps_the_clusters_that_its_namespaces_use() -> None:
+    tenant = replace(SHOP, clusters=frozenset({"standalone", "east", "west"}))
+    losing = Update(tenant, SHOP, (FieldChange("clusters", tenant.clusters, SHOP.clusters),), ABOUT)
+    (danger,) = dangers(losing, USER)
+    assert "cluster east, west is used by namespace shop/trade" in danger
+    assert "take it out of their `replication`" in danger
+    assert not dangers(losing, PlatformUser(USER.address, frozenset({"standalone"})))
+    assert not dangers(Update(BATCH, replace(BATCH, publish_rate={}), (), ABOUT), USER)
+
+
+def test_users_are_read_where_they_matter() -> None:
+    live = changed(empty(), *(LiveObject(one) for one in ALL))
+    assert list(evidence_wanted([Delete(one, ABOUT) for one in ALL], live)) == [one.address for one in ALL]
+    assert not list(evidence_wanted([Delete(SHOP, ABOUT)], empty()))
+    losing = Update(replace(SHOP, clusters=frozenset({"standalone", "east"})), SHOP, (), ABOUT)
+    assert list(evidence_wanted([losing, Update(SHOP, SHOP, (), ABOUT)], live)) == [SHOP.address]
+
+
+def test_objects_that_a_role_may_not_read_are_one_warning() -> None:
+    assert not list(unread_platform(declared(), empty()))
+    unread = replace(empty(), unread_platform={one.address: "401" for one in ALL})
+    (finding,) = unread_platform(declared(), unread)
+    assert finding.severity is Severity.WARNING
+    assert finding.detail.startswith("cluster.east, failure_domain.rack, isolation_policy.gold and 2 more: 401\n")
+    assert finding.where is not None
+    (other,) = unread_platform(wanted(PLAIN), replace(empty(), unread_platform={SHOP.address: "401"}))
+    assert other.where is None
+
+
+def test_a_record_that_administrators_may_write_deletes_nothing_by_itself() -> None:
+    home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna", "ben"})))
+    live = changed(empty(), LiveObject(SHOP), home)
+    (refused,) = untrusted_record(SHOP, live, frozenset())
+    assert (refused.code, refused.severity) == ("K455", Severity.ERROR)
+    assert "the record in acme/ns says that it is ours, and anna, ben may write that record" in refused.detail
+    (warned,) = untrusted_record(SHOP, live, frozenset({SHOP.address}))
+    assert warned.severity is Severity.WARNING
+    assert not list(untrusted_record(SHOP, changed(live, without=["tenant.acme"]), frozenset()))
+    assert not list(untrusted_record(replace(SHOP, home=None), live, frozenset()))
+    rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
+    assert [one.code for one in rules.judge([Delete(SHOP, ABOUT)])[0].about.dangers] == ["K455"]

@@ -1,0 +1,51 @@
+"""Objects of the whole cluster as Pulsar stores them, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kodoctl.pulsar.inventory.platform_objects import parse, platform_path, request_document, without_addresses
+from kodoctl.topology.resources import PlatformResource, ResourceGroupResource
+from tests.samples.inventories import HERE
+from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, SHOP
+
+
+@pytest.mark.parametrize("resource", ALL)
+def test_what_is_sent_is_what_is_read(resource: PlatformResource) -> None:
+    assert parse(resource.address, HERE, request_document(resource, {})) == resource
+
+
+def test_members_that_no_file_declares_stay() -> None:
+    stored = {"serviceUrl": "http://far", "authenticationPlugin": "p", "serviceUrlTls": "https://far"}
+    sent = request_document(EAST, stored)
+    assert sent["authenticationPlugin"] == "p"
+    assert (sent["serviceUrl"], sent["serviceUrlTls"]) == ("http://east:8080", "https://far")
+    assert "serviceUrlTls" not in without_addresses(sent, ["service_url_tls"])
+
+
+@pytest.mark.parametrize(
+    ("stored", "limits"),
+    [
+        ({"publishRateInMsgs": -1, "publishRateInBytes": -1}, {}),
+        ({}, {}),
+        ({"publishRateInMsgs": 5, "publishRateInBytes": 1 << 20}, {"messages": "5/s", "size": "1MiB/s"}),
+        ({"publishRateInBytes": 1000}, {"size": "1000B/s"}),
+    ],
+)
+def test_rates_of_a_group(stored: dict[str, Any], limits: dict[str, str]) -> None:
+    found = parse(BATCH.address, HERE, stored)
+    assert isinstance(found, ResourceGroupResource)
+    assert found.publish_rate == limits
+
+
+def test_a_policy_without_numbers_has_pulsars() -> None:
+    found = parse(GOLD.address, HERE, {"namespaces": ["a"], "primary": ["b"]})
+    assert (found.min_available, found.usage_threshold) == (1, 100)  # type: ignore[union-attr]
+
+
+def test_names_are_one_part_of_a_path() -> None:
+    assert platform_path("tenant.a/b", "c") == "tenants/a%2Fb"
+    assert platform_path(GOLD.address, "my cluster") == "clusters/my%20cluster/namespaceIsolationPolicies/gold"
+    assert platform_path(SHOP.address, "c") == "tenants/shop"
