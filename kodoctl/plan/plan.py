@@ -140,10 +140,8 @@ def make_plan(  # the parts of a plan are what they are
             *stopped_clients(live, changes),
             *active_override_notes(live, now),
             *change_data_findings(part, live, changes),
-            *unread_functions(part, live),
+            *_unfit_functions(part, live),
             *unread_platform(part, live),
-            *stopped_functions(part, live),
-            *missing_packages(part, live),
             *taken_subscriptions(desired, live, changes),
         ),
         unchanged=difference.unchanged,
@@ -214,6 +212,13 @@ def fingerprint(address: Address, live: Live) -> str:
         "stalls": found.stalls_delivery,
     }
     return digest(document)
+
+
+def _unfit_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """Yields the findings about functions and connectors that could not be read, do not run, or have no package."""
+    yield from unread_functions(desired, live)
+    yield from stopped_functions(desired, live)
+    yield from missing_packages(desired, live)
 
 
 def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:
