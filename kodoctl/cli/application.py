@@ -37,7 +37,7 @@ class Commands(LazyGroup):
         LazyCommand("show", "kodoctl.cli.plan.plan_views:show", "Show a plan file again, in any view."),
         LazyCommand("import", "kodoctl.cli.topology.import_command:import_", "Write topology files for live objects that nobody owns."),
         LazyCommand("forget", "kodoctl.cli.apply.ownership_commands:forget", "Give up ownership of live objects, which stay as they are."),
-        LazyCommand("history", "kodoctl.cli.apply.history_commands:history", "Show the applies of a namespace: changes, time and user."),
+        LazyCommand("history", "kodoctl.cli.apply.history_commands:history", "Show the applies, recalls and live orders of a namespace."),
         LazyCommand("undo", "kodoctl.cli.apply.history_commands:undo", "Take an apply back: plan it backwards, show, ask, carry out."),
         LazyCommand("unlock", "kodoctl.cli.apply.history_commands:unlock", "Take the lease of a namespace from an apply that hangs."),
         LazyCommand("status", "kodoctl.cli.status.status_command:status", "Show levels and states and their waiting messages."),

@@ -1,10 +1,12 @@
-"""The applies of a namespace that `kodoctl history` draws as text and writes as JSON."""
+"""The history of a namespace, which `kodoctl history` draws as text and writes as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import RecallRunRow
+    from kodoctl.documents.replay_document import ReplayRow
     from kodoctl.plan.change_document import ChangeRow
 
 
@@ -33,8 +35,31 @@ class ApplyRow(TypedDict):
     broken: list[BrokenChange]
 
 
+class OrderRow(TypedDict):
+    """A live order that was given or, if `back`, taken back before its end. `topic`: ground topic; `at`, `until`: ms since
+    the epoch; `who`: "" if unknown; `order`: text about it.
+    """
+
+    topic: str
+    subscription: str
+    at: int
+    who: str
+    back: bool
+    order: str
+    until: int
+    why: str
+
+
 class HistoryDocument(TypedDict):
-    """Applies, oldest first."""
+    """Applies, replays, recalls (releases, moves and discards included) and live orders, each oldest first. With --id it
+    has the one apply alone. `ledger`: location of the recall ledger; `unknown`: sentences about records that could not
+    be read, or that are not kept.
+    """
 
     namespace: str
     applies: list[ApplyRow]
+    replays: NotRequired[list[ReplayRow]]
+    recalls: NotRequired[list[RecallRunRow]]
+    orders: NotRequired[list[OrderRow]]
+    ledger: NotRequired[str]
+    unknown: NotRequired[list[str]]

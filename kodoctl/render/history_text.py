@@ -1,31 +1,45 @@
-"""History of the applies in a namespace, as text from its JSON form."""
+"""History of a namespace, as text from its JSON form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kodoctl.render.plan_text import change_lines
 from kodoctl.render.plan_words import with_dangers
+from kodoctl.render.recall import recall_counts, recall_style
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, time_text
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
-    from kodoctl.plan.history_document import ApplyRow
+    from kodoctl.documents.recall_document import RecallRunRow
+    from kodoctl.documents.replay_document import ReplayRow
+    from kodoctl.plan.history_document import ApplyRow, HistoryDocument, OrderRow
 
 _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
-def history_lines(applies: list[ApplyRow], namespace: str) -> Iterator[Line]:
-    """Two lines for each apply, in the given order: id, time, result and number of changes; then user and commit."""
-    if not applies:
-        yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
-    for one in applies:
-        yield from _head(one)
+def history_lines(document: HistoryDocument) -> Iterator[Line]:
+    """Two lines for each apply, replay, recall and live order, oldest first: id or kind, time and result; then the user.
+    A line for each record that is not known.
+    """
+    records = merge(
+        ((one["began"], apply_head(one)) for one in document["applies"]),
+        ((one["began"], _replay(one)) for one in document.get("replays", ())),
+        ((one["began"], _recall(one)) for one in document.get("recalls", ())),
+        ((one["at"], _order(one)) for one in document.get("orders", ())),
+        key=itemgetter(0),
+    )
+    lines = [line for _, record in records for line in record]
+    yield from lines or [Line(f"Nothing was done in {one_line(document['namespace'])} yet.")]
+    yield from (Line(f"Not known: {one_line(one, 300)}", "yellow", 2) for one in document.get("unknown", ()))
 
 
-def _head(one: ApplyRow) -> Iterator[Line]:
+def apply_head(one: ApplyRow) -> Iterator[Line]:
+    """Two lines: id, time, result and number of changes of an apply; then user and commit."""
     began = time_text(one["began"])
     counted = f"{len(one['done'])} of {many(one['changes'], 'change')} done"
     yield Line(f"{one['id']}  {began}  {one['verb']}: {one['state']}, {counted}", _STYLES[one["state"]])
@@ -33,9 +47,35 @@ def _head(one: ApplyRow) -> Iterator[Line]:
     yield Line(f"          by {one_line(one['who'])}{commit}", "dim", 10)
 
 
+def _replay(one: ReplayRow) -> Iterator[Line]:
+    where = f"{one_line(one['topic'])} / {one_line(one['subscription'])}"
+    head = f"{one['run']}  {time_text(one['began'])}  replay of {where}: {many(one['messages'], 'message')}, {one['state']}"
+    yield Line(head, "green" if one["state"] == "complete" else "yellow", 10)
+    yield _by(one["who"], one["because"])
+
+
+def _recall(one: RecallRunRow) -> Iterator[Line]:
+    head = f"{one_line(one['run'])}  {time_text(one['began'])}  messages of {one_line(one['source'])}: {recall_counts(one)}"
+    yield Line(head, recall_style(one), 10)
+    yield _by(one["who"])
+
+
+def _order(one: OrderRow) -> Iterator[Line]:
+    where = f"{one_line(one['topic'])} / {one_line(one['subscription'])}"
+    what = "taken back: " if one["back"] else ""
+    until = "" if one["back"] else f" until {time_text(one['until'])}"
+    yield Line(f"order     {time_text(one['at'])}  {where}: {what}{one_line(one['order'])}{until}", hang=10)
+    yield _by(one["who"], "" if one["back"] else one["why"])
+
+
+def _by(who: str, why: str = "") -> Line:
+    because = f": {one_line(why)}" if why else ""
+    return Line(f"          by {one_line(who) or 'an unknown person'}{because}", "dim", 10)
+
+
 def apply_lines(one: ApplyRow) -> Iterator[Line]:
     """Lines of one apply with its changes, and with changes that failed or whose result is unknown."""
-    yield from _head(one)
+    yield from apply_head(one)
     yield Line()
     for change in one["done"]:
         yield from change_lines(with_dangers(change, []))

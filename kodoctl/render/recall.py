@@ -286,9 +286,8 @@ def recall_list_lines(rows: Sequence[RecallRunRow], namespace: str, ledger: str)
     if not rows:
         yield Line(f"The ledger {one_line(ledger)} has no recall, release or discard in {one_line(namespace)}.")
     for row in rows:
-        style = "yellow" if row["open"] or row["unclear"] or row["refused"] else "green"
         head = f"{one_line(row['run'])}  {time_text(row['began'])}  {one_line(row['source'])}: {recall_counts(row)}"
-        yield Line(head, style, hang=2)
+        yield Line(head, recall_style(row), hang=2)
         yield Line(f"  by {one_line(row['who'])}", "dim", hang=4)
 
 
@@ -299,3 +298,8 @@ def recall_counts(row: RecallRunRow) -> str:
         "begun and not ended": row["open"],
     }  # fmt: skip
     return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count)
+
+
+def recall_style(row: RecallRunRow) -> str:
+    """Style of a run's line: yellow if something of it was not sent, or may not have been."""
+    return "yellow" if row["open"] or row["unclear"] or row["refused"] else "green"

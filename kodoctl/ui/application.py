@@ -196,10 +196,12 @@ class _Pages:
         topology = given.get("topology", "") or next(iter(words.files), "")
         drift = self._data.plans.read_drift() if given.get("drift") == "read" else self._data.plans.last_drift()
         found = self._data.plans.history(topology)
+        document = found.document
+        stopped = stopped_apply(topology, document["namespace"], document["applies"], found.holder)
         values = {
-            "chosen": topology, "found": found, "applies": apply_views(found), "drift": drift, "now": _now(),
-            "stopped": stopped_apply(topology, found), "age": age_text, "counts": recall_counts,
-            "commands": [words.line_of_cluster("kodoctl history", found.namespace), words.line_of_files("kodoctl drift")],
+            "chosen": topology, "found": found, "document": document, "applies": apply_views(document["applies"]),
+            "drift": drift, "now": _now(), "stopped": stopped, "age": age_text, "counts": recall_counts,
+            "drift_line": words.line_of_files("kodoctl drift"),
             "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
         }  # fmt: skip
         return self.show("plans.html.j2", values)

@@ -176,12 +176,25 @@ def test_history_orders_drift_and_a_stopped_apply_are_shown(
     steering = Steering(workspace, monkeypatch, capsys)
     steering.file = file
     steering.run("pause", "--lane", "L1/retrying", "--for", "1h", "--why", "bank")
+    steering.run("resume", "--lane", "L1/retrying")
+    steering.run("pause", "--lane", "L1/retrying", "--for", "1h", "--why", "bank")
+    history = workspace.run("history", workspace.namespace, "--format", "json").json()
+    assert [(one["subscription"], one["order"], one["back"], one["why"]) for one in history["orders"]] == [
+        ("billing", "lane L1/retrying paused", back, "bank") for back in (False, True, False)
+    ]
+    assert history["recalls"] == []
+    assert [one.split(":")[0] for one in history["unknown"]] == ["recalls, releases and discards"]
+    shown = workspace.run("history", workspace.namespace)
+    assert re.search(
+        r" order 20\S+ \S+ UTC orders / billing: taken back: lane L1/retrying paused by ", " ".join(shown.out.split())
+    )
+    assert shown.out.endswith(".kodoctl/recall\n  here; --ledger names another\n")
     workspace.admin("DELETE", f"{workspace.path('orders-billing-RETRYING')}/partitions", force="true")
     with console(workspace) as ui:
         assert "lane L1/retrying paused until" in ui.get("/")
         page = ui.get("/plans")
         assert re.search(r"[0-9a-f]+ \S+ \S+ UTC apply: complete, (\d+) of \1 changes done", page)
-        assert re.search(r"orders / billing \S+ \S+ UTC: lane L1/retrying paused until .*: bank", page)
+        assert re.search(r"orders / billing lane L1/retrying paused until .*: bank", page)
         assert "Nobody has asked for it" in page
         drift = ui.get("/plans", drift="read")
         assert "Changed by hand (the next apply puts it back):" in drift

@@ -100,7 +100,7 @@ def test_readers_show_each_cluster_and_one_that_is_away_hides_no_other(workspace
 
     _reach(workspace, "eu", "us")
     shown = workspace.run("history", workspace.namespace).out.splitlines()
-    assert (shown[0], shown[3], shown[1][8:]) == ("--- eu", "--- us", shown[4][8:])
+    assert (shown[0], shown[5], shown[1][8:]) == ("--- eu", "--- us", shown[6][8:])
     first = history[0]["history"]["applies"][0]["id"]
     one = workspace.run("history", workspace.namespace, "--id", first, code=64)
     assert "--- us: not read\nError: apply not found [K424]" in one.err

@@ -54,6 +54,12 @@ def test_a_plan_carried_out_twice_and_a_second_plan_of_the_same_letters_send_not
     third = recalls.plan("payload.n < 12")
     assert third["letters"] == []
     assert recalls.arrived() == Counter(range(12))
+    workspace = recalls.workspace
+    history = workspace.run("history", workspace.namespace, "--ledger", ".kodoctl/recall", "--format", "json").json()
+    assert [one["sent"] for one in history["recalls"]] == [8, 4]
+    assert (history["ledger"], history["unknown"]) == (".kodoctl/recall", [])
+    shown = " ".join(workspace.run("history", workspace.namespace).out.split())
+    assert [f"messages of {DLQ}: {count} sent by" in shown for count in (8, 4)] == [True, True]
 
 
 def test_without_the_ledger_of_who_sent_them_letters_that_were_acknowledged_stay_sent(recalls: Recalls) -> None:

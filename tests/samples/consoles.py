@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.plan.changes import ChangeContext, Create
-from kodoctl.plan.history_document import ApplyRow
+from kodoctl.plan.history_document import ApplyRow, HistoryDocument
 from kodoctl.plan.serialization import change_to_json
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_rows import encoder_of
@@ -196,16 +196,22 @@ class SamplePlans:
         }  # fmt: skip
         replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
         replays: Any = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
-        orders = [(self.text or "orders / billing", self.text or "2026-01-01: lane L1/ready paused, by root: bank")]
+        place = dict.fromkeys(("topic", "subscription"), self.text or "orders")
+        order: Any = {
+            **place, "at": NOW, "who": self.text or "root", "back": False, "until": NOW + 3_600_000,
+            "order": self.text or "lane L1/ready paused", "why": self.text or "bank",
+        }  # fmt: skip
         older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
-        foreign = [self.text] if self.text else []
         run: Any = dict.fromkeys(("run", "who", "source"), self.text or "orders-billing-DLQ") | {
             "began": NOW, "sent": 3, "discarded": 0, "refused": 0, "unclear": 1, "open": 0,
         }  # fmt: skip
-        return NamespaceHistory(
-            self.text or "kodo/trade", [older, apply], replays, orders, foreign, "", [run], self.text,
-            self.text or "kodoctl recall list kodo/trade",
-        )  # fmt: skip
+        taken_back: Any = {**order, "back": True}
+        document: HistoryDocument = {
+            "namespace": self.text or "kodo/trade", "applies": [older, apply], "replays": replays, "recalls": [run],
+            "orders": [order, taken_back], "ledger": self.text or ".kodoctl/recall",
+            "unknown": [self.text] if self.text else [],
+        }  # fmt: skip
+        return NamespaceHistory(document, self.text or "kodoctl history kodo/trade --context prod")
 
     def read_drift(self) -> DriftReading:
         self.drifts += 1

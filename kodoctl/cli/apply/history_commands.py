@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,24 +26,15 @@ from kodoctl.cli.common.cluster_results import (
     show_results,
 )
 from kodoctl.cli.common.command_target import TargetClusters, TargetOptions, connects, reaches
-from kodoctl.cli.common.console import command, one_line, reading, say, tell
+from kodoctl.cli.common.console import command, reading, say, tell
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.plan.planning_flow import plan_each
-from kodoctl.errors import KodoctlError
-from kodoctl.host.private_files import LEDGER
-from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kodoctl.plan.history import History
     from kodoctl.plan.history_document import HistoryDocument
-    from kodoctl.pulsar.admin.admin import Admin
-    from kodoctl.pulsar.binary.client import BrokerClient
-    from kodoctl.recall.plan.replay_history import ReplayRecord
-    from kodoctl.topology.names import NamespaceName
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -59,12 +48,15 @@ def history(
         str | None,
         typer.Option("--id", help="Show the changes of this apply; `last` is the latest.", metavar="ID"),
     ] = None,
+    ledger: LedgerOption = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
-    """Show the applies of a namespace: changes, time and user.
+    """Show the applies, recalls and live orders of a namespace.
 
-    Says at which commit, and how each apply ended. Oldest first.
+    Says when, by whom, at which commit, and how each ended, oldest first. Also shows replays, and releases, moves and
+    discards of the ledger. Names what it cannot know: other ledgers, and orders before the last 20 of a subscription.
     """
+    from kodoctl.cli.apply.namespace_history import journal_history, namespace_history
     from kodoctl.plan.history import find_apply, to_json
 
     space = command_target.parse_namespace(namespace)
@@ -72,22 +64,16 @@ def history(
 
         def read(name: str) -> HistoryDocument:
             session = sessions[name]
-            found, replays = journal_history(session.admin, session.client, space)
-            if replays:
-                where = f"{name}: " if name else ""
-                tell(f"Note: {where}{many(len(replays), 'replay')} of handled messages: kodoctl replay list {space}")
-            if not found.applies:  # the journal of one that was destroyed is there
+            if apply_id:
+                found, _ = journal_history(session.admin, session.client, space)
+                one = find_apply(found.applies, apply_id, str(space))
+                return {"namespace": str(space), "applies": [to_json(one)]}
+            document = namespace_history(session.admin, session.client, space, ledger_named(ledger))
+            if not document["applies"]:  # the journal of one that was destroyed is there
                 command_target.check_namespaces(session, [space])
-            for one in found.foreign:
-                tell(f"Note: {f'{name}: ' if name else ''}{one_line(one, 300)}")
-            applies = [find_apply(found.applies, apply_id, str(space))] if apply_id else found.applies
-            return {"namespace": str(space), "applies": [to_json(one) for one in applies]}
+            return document
 
         results = read_each(sessions, read)
-    if runs := _recall_runs(space):
-        tell(
-            f"Note: {many(runs, 'recall, release or discard', 'recalls, releases and discards')}: kodoctl recall list {space}"
-        )
     if output is Format.JSON:
         say(json.dumps(results_json(results, "history", dict), indent=2))
     else:
@@ -95,35 +81,11 @@ def history(
     finish_problems(results)
 
 
-def _recall_runs(space: NamespaceName) -> int:
-    """Number of runs in the recall ledger of the working folder; 0 also if it cannot be read."""
-    if not Path(LEDGER).exists():
-        return 0
-    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
-
-    with suppress(KodoctlError):
-        return len(DeltaLedger(LEDGER).runs(str(space)))
-    return 0
-
-
-def journal_history(
-    admin: Admin, client: BrokerClient, space: NamespaceName
-) -> tuple[History, Mapping[str, ReplayRecord]]:
-    """(applies, replays by their run) in the journal of a namespace. Raises ClusterError."""
-    from kodoctl.plan.history import parse, read_history
-    from kodoctl.pulsar.control.journal import read_journal
-    from kodoctl.recall.plan.replay_history import read_replays
-
-    entries = [parse(one) for one in read_journal(admin, client, space)]
-    return read_history(entries), read_replays(entries, str(space))
-
-
 def _show(document: HistoryDocument, *, whole: bool) -> None:
-    """Prints the applies; `whole`: the only one, with its changes."""
+    """Prints the history; `whole`: one apply, with its changes."""
     from kodoctl.render.history_text import apply_lines, history_lines
 
-    applies = document["applies"]
-    show_lines(apply_lines(applies[0]) if whole else history_lines(applies, document["namespace"]))
+    show_lines(apply_lines(document["applies"][0]) if whole else history_lines(document))
 
 
 @applying

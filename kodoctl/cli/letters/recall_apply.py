@@ -17,6 +17,7 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.common.extension_points import LOST_MESSAGES, load
+from kodoctl.cli.common.ledger_option import ledger_named
 from kodoctl.cli.common.options import Format, bundles, parse_duration, parse_rate
 from kodoctl.cli.common.plan_files import read_plan_text
 from kodoctl.cli.common.terminal import interruptible, show_lines
@@ -26,7 +27,6 @@ from kodoctl.cli.letters.recall_options import (
     Output,
     declared_schema,
     file_with,
-    ledger_named,
     signing_keys,
 )
 from kodoctl.documents.recall_document import AnyRecallPlan, SendReport

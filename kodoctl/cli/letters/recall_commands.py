@@ -20,13 +20,13 @@ from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, command, reading, report, say, tell
 from kodoctl.cli.common.extension_points import DONE_STORE, load
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import keep_scratch, scratch_file, write_plan_text
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.letters.recall_options import (
     Because,
     File,
-    LedgerOption,
     Limit,
     Out,
     Output,
@@ -36,7 +36,6 @@ from kodoctl.cli.letters.recall_options import (
     Where_,
     declared_schema,
     family_in,
-    ledger_named,
 )
 from kodoctl.errors import Diagnostic, UsageError, Where, error, warning
 from kodoctl.host.extras import needs_extra

@@ -10,11 +10,10 @@ import typer
 
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.console import Environment
+from kodoctl.cli.common.ledger_option import LedgerOption
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.protected_contexts import Confirm
 from kodoctl.errors import InvalidFileError, UsageError, error
-from kodoctl.host.host_facts import absolute_uri
-from kodoctl.host.private_files import LANDING, LEDGER
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection.secret import Secret
@@ -49,15 +48,6 @@ Store = Annotated[
     str | None,
     typer.Option(
         "--store", help="The workers' store (else KODO_CONSUMER_STORE): leave out what is done.", metavar="URL"
-    ),
-]
-LedgerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ledger",
-        help="Recall ledger: a Delta table in a folder or an object store.",
-        show_default="`recall` beside the landing; .kodoctl/recall",
-        metavar="PATH",
     ),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
@@ -133,20 +123,6 @@ class WaitingApplyFlags(ApplyFlags):
     plan: WaitingPlanFile
     max_age: MaxAge = "1d"
     wait: Wait = "1m"
-
-
-def ledger_named(given: str | None, landing: str = "") -> str:
-    """Location of the recall ledger: `given`, which is the value of --ledger; else the folder `recall` next to the
-    landing (`.recall` in it, if it is a whole bucket); else LEDGER, if there is no landing or it is the default one.
-    """
-    if given is not None:
-        return given
-    if landing in ("", LANDING):
-        return LEDGER
-    uri = absolute_uri(landing)
-    scheme, separator, path = uri.rpartition("://")
-    folder, _, name = path.rpartition("/")
-    return f"{scheme}{separator}{folder}/recall" if folder or (name and not separator) else f"{uri}/.recall"
 
 
 def signing_keys() -> Secret | None:

@@ -14,19 +14,18 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, command, reading, say
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.cli.letters.recall_commands import show_plan
 from kodoctl.cli.letters.recall_options import (
     Because,
     File,
-    LedgerOption,
     Limit,
     Output,
     Topic,
     Where_,
     file_with,
-    ledger_named,
 )
 from kodoctl.cli.letters.waiting_planning import aimed_lane, plan_lane
 from kodoctl.documents.waiting_document import WaitingListDocument

@@ -21,6 +21,7 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, command, finish, say, tell
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.protected_contexts import Confirm
@@ -30,13 +31,11 @@ from kodoctl.cli.letters.recall_options import (
     ApplyFlags,
     Because,
     File,
-    LedgerOption,
     Output,
     RateOption,
     Topic,
     Wait,
     file_with,
-    ledger_named,
 )
 from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import plan_lane

@@ -45,7 +45,7 @@ def console_data(
     """Functions that read a cluster for the topologies of the command."""
     context = connection.context
     messages = MessageReading(connection, admin, desired)
-    plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger)
+    plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger, words)
     return ConsoleData(
         target=shown_target(connection),
         production=context is not None and context.protected,

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.common.command_target import TargetOptions, shown_target
+from kodoctl.cli.common.ledger_option import ledger_named
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.letters.console_plans import PLANS, forget_plan, store_plan, unfinished_plans
 from kodoctl.cli.letters.recall_apply import Background, approved_plan, confirm_plan
 from kodoctl.cli.letters.recall_commands import prepare_plan
-from kodoctl.cli.letters.recall_options import ApplyFlags, RecallFlags, family_in, file_with, ledger_named
+from kodoctl.cli.letters.recall_options import ApplyFlags, RecallFlags, family_in, file_with
 from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import aimed_lane, plan_lane
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger

@@ -1,4 +1,4 @@
-"""Reading of plans and history for the console, by the same functions as `history`, `drift` and `steer --history`."""
+"""Reading of plans and history for the console, by the same functions as `history` and `drift`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kodoctl.cli.apply.history_commands import journal_history
+from kodoctl.cli.apply.namespace_history import journal_history, namespace_history
 from kodoctl.cli.common.command_target import shown_target
 from kodoctl.cli.plan.drift_command import drift_document
 from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
@@ -23,21 +21,15 @@ from kodoctl.plan.history import to_json
 from kodoctl.plan.live.planner import Tolerance
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.control.lease import held_by
-from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.ledger.delta_ledger import DeltaLedger
-from kodoctl.text.escaping import shell_line
 from kodoctl.ui.plan_views import DriftReading, NamespaceHistory, stopped_apply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kodoctl.documents.recall_document import RecallRunRow
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.connection.connection import Connection
-    from kodoctl.topology.expand import Expansion
-    from kodoctl.ui.first_screen import DriftNews, StoppedApply
+    from kodoctl.topology.names import NamespaceName
+    from kodoctl.ui.first_screen import CommandWords, DriftNews, StoppedApply
 
 
 class PlanReading:
@@ -53,65 +45,37 @@ class PlanReading:
         paths: list[str] | None,
         env: str | None,
         ledger: str,
+        words: CommandWords,
     ) -> None:
         self._connection, self._admin, self._paths, self._env = connection, admin, paths, env
-        self._ledger = ledger
+        self._ledger, self._words = ledger, words
         self._expansions = {one.name: one for one in desired.expansions}
         self._lock = threading.Lock()
         self._drift: DriftReading | None = None
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads the journal of a topology's namespace, the last changes of its live orders, and the recall ledger.
-        Raises KodoctlError, but not for the ledger: `unread` has the reason then.
-        """
-        expansion = of_topology(self._expansions, topology)
+        """Reads everything that was done in a topology's namespace. Raises KodoctlError."""
+        space = of_topology(self._expansions, topology).namespace
+        book = ("--ledger", self._ledger) if self._ledger != LEDGER else ()
+        command = self._words.line_of_cluster("kodoctl history", str(space), *book)
         with BrokerClient(self._connection) as client:
-            found = self._history(client, expansion, list(self._orders(expansion)))
-        book = ["--ledger", self._ledger] if self._ledger != LEDGER else []
-        command = shell_line(["kodoctl", "recall", "list", found.namespace, *book])
-        found = replace(found, recall_list=command, ledger=self._ledger)
-        try:
-            return replace(found, recalls=self._recalls(found.namespace))
-        except KodoctlError as problem:
-            return replace(found, unread=str(problem.diagnostics[0].detail))
-
-    def _recalls(self, namespace: str) -> list[RecallRunRow]:
-        """Runs in the recall ledger; none, also without the extra `recall`, if the ledger's folder does not exist.
-        Raises KodoctlError.
-        """
-        if "://" not in self._ledger and not Path(self._ledger).exists():
-            return []
-        return DeltaLedger(self._ledger).runs(namespace)
+            document = namespace_history(self._admin, client, space, self._ledger)
+            return NamespaceHistory(document, command, self._holder(space))
 
     def stopped(self) -> tuple[StoppedApply, ...]:
         """Reads the journals of all topologies for applies that stopped. One that cannot be read counts as none."""
-        by_namespace = {one.namespace: one for one in reversed(self._expansions.values())}
+        names = {one.namespace: one.name for one in reversed(self._expansions.values())}
         found: list[StoppedApply] = []
         with BrokerClient(self._connection) as client:
-            for expansion in by_namespace.values():
+            for space, name in names.items():
                 with suppress(KodoctlError):
-                    stopped = stopped_apply(expansion.name, self._history(client, expansion, []))
+                    applies = [to_json(one) for one in journal_history(self._admin, client, space)[0].applies]
+                    stopped = stopped_apply(name, str(space), applies, self._holder(space))
                     found += [stopped] if stopped is not None else []
         return tuple(found)
 
-    def _history(self, client: BrokerClient, expansion: Expansion, orders: list[tuple[str, str]]) -> NamespaceHistory:
-        found, replays = journal_history(self._admin, client, expansion.namespace)
-        applies = [to_json(one) for one in found.applies]
-        holder = held_by(self._admin, expansion.namespace)
-        rows = [one.row() for one in replays.values()]
-        return NamespaceHistory(str(expansion.namespace), applies, rows, orders, found.foreign, str(holder or ""))
-
-    def _orders(self, expansion: Expansion) -> Iterator[tuple[str, str]]:
-        """(subscription, text) of the last orders that people gave or took back, the newest first."""
-        grounds = {one.ground: one.name.full for one in expansion.topics if one.name.local == one.ground}
-        for ground, topic in grounds.items():
-            for name in expansion.topology.spec.topics[ground].subscriptions:
-                try:
-                    changes = OverrideStore(self._admin, topic, name).history()
-                except KodoctlError as problem:
-                    yield f"{ground} / {name}", f"cannot be read: {problem.diagnostics[0].detail}"
-                else:
-                    yield from ((f"{ground} / {name}", str(one)) for one in reversed(changes))
+    def _holder(self, space: NamespaceName) -> str:
+        return str(held_by(self._admin, space) or "")
 
     def read_drift(self) -> DriftReading:
         """Compares the files, as they are now, with the cluster. Raises KodoctlError."""

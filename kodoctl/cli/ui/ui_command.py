@@ -16,7 +16,7 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, defect, end_process, say, tell
-from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.errors import ExitCode
 from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.host.extras import needs_extra

@@ -24,9 +24,10 @@ from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, say, tell_wait
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import signing_keys
 from kodoctl.host.private_files import LEDGER
 
 Full = Annotated[bool, typer.Option("--full", help="Judge all that landed, also what earlier audits have settled.")]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kodo_pipeline.landing.command_options import LandedFlags, lightly, new_run
 from kodo_pipeline.spark.spark_progress import Bar, tell_folded
 from kodoctl.cli.common.console import say, tell_wait
+from kodoctl.cli.common.ledger_option import ledger_named
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.letters.recall_commands import prepare_plan, show_plan
-from kodoctl.cli.letters.recall_options import file_with, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import file_with, signing_keys
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import columns, command, say, tell_wait, write_file
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import check_replaceable
-from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import signing_keys
 from kodoctl.errors import UsageError, error
 from kodoctl.host.private_files import LANDING, LEDGER
 

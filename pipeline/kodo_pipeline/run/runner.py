@@ -29,9 +29,9 @@ from kodo_pipeline.rollup.rollup_command import Window
 from kodo_pipeline.spark.spark_progress import Bar
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.console import Environment, defect, replace_file, report, say
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.host.private_files import LANDING, LEDGER
 from kodoctl.text.formatting import many, time_text

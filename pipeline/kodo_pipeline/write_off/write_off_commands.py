@@ -18,10 +18,11 @@ from kodoctl.cli.apply.apply_flow import ask
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import command, is_terminal, say, tell_wait
+from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.common.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.common.terminal import say_folded
-from kodoctl.cli.letters.recall_options import LedgerOption, ledger_named, signing_keys
+from kodoctl.cli.letters.recall_options import signing_keys
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.host.host_facts import user_name
 from kodoctl.text.formatting import many

@@ -256,10 +256,10 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert "Nobody has asked for it" in page
     assert "4f2a 2026-01-01 11:40 UTC apply: cut off, 1 of 9 changes done by root@vm pid 7, commit c0ffeec0ffee" in page
     assert page.index("4f2a 2026") < page.index("1b0c 2026"), "the newest first"
-    assert "orders / billing 2026-01-01: lane L1/ready paused, by root: bank" in page
+    assert "orders / orders lane L1/ready paused until 2026-01-01 12:55:00 UTC root: bank" in page
+    assert "orders / orders taken back lane L1/ready paused root" in page
     assert "kodoctl history kodo/trade --context prod" in page
     assert "3 sent, 1 unclear of orders-billing-DLQ" in page
-    assert "kodoctl recall list kodo/trade" in page
     assert "Drift: 0 objects; not applied yet: trade." in read
     assert "Read 0 s ago" in read
     assert "Drift: 0 objects" in again, "the last one stays"
@@ -271,10 +271,11 @@ def test_a_ledger_without_runs_is_named() -> None:
 
     class NoRuns(SamplePlans):
         def history(self, topology: str) -> NamespaceHistory:
-            return replace(super().history(topology), recalls=(), ledger=".kodoctl/recall")
+            found = super().history(topology)
+            return replace(found, document={**found.document, "recalls": []})
 
     with served(data_of(plans=NoRuns())) as console:
-        assert "The ledger .kodoctl/recall has none." in words(console.ask("/plans?topology=trade").text)
+        assert "None in the ledger .kodoctl/recall." in words(console.ask("/plans?topology=trade").text)
 
 
 def test_pages_that_wait_do_not_stop_the_others() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.cli.letters.recall_options import declared_schema, ledger_named
+from kodoctl.cli.common.ledger_option import ledger_named
+from kodoctl.cli.letters.recall_options import declared_schema
 from kodoctl.errors import InvalidFileError
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.loaded_topology import LoadedTopology
