@@ -295,8 +295,8 @@ class PeekDocument(TypedDict):
     without payload by which a producer reports its last sequence number.
 
     `read_all`: no message is left unread; `complete`: `read_all`, and `messages` has every match. `by_cause`: cause ->
-    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the largest first; `unread`: one
-    text for each entry that could not be read.
+    number of matches, absent if no match has a cause; `groups`: by cause and tenant, the 2,000 largest, the largest
+    first; `left_out`: number of matches in further groups; `unread`: one text for each entry that could not be read.
     """
 
     format_version: int
@@ -308,4 +308,5 @@ class PeekDocument(TypedDict):
     messages: list[PeekedMessage]
     by_cause: NotRequired[dict[str, int]]
     groups: NotRequired[list[FailureGroup]]
+    left_out: NotRequired[int]
     unread: NotRequired[list[str]]

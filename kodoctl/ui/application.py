@@ -67,7 +67,9 @@ class MessageLookup(Protocol):
         """Searches the lanes of a topology, "" for all, for messages that `text` names."""
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message, and as `stored` the message itself, None for none."""
+        """The document of `kodo-consumer why` about a message; as `stored` the message itself, None for none; and as
+        `longest_wait` the longest wait that the file declares, in ms.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class _Pages:
             found = self._data.messages.lane(question)
         except UsageError as problem:  # a condition, mostly: its form stays
             problems = problem.diagnostics
-        views = [message_view(one, _now()) for one in found.document["messages"]] if found else []
+        views = [message_view(one, _now(), found.longest_wait) for one in found.document["messages"]] if found else []
         commands = lane_commands(self._data.words, question, found) if found else []
         name = lane_text(found.level, found.state) if found else ""
         values = {
@@ -172,7 +174,7 @@ class _Pages:
         given = request.query_params
         q, span, topology = given.get("q", ""), given.get("span", "24h"), given.get("topology", "")
         found = self._data.messages.find(q, span, topology)
-        hits = [(hit, message_view(hit.message, _now())) for hit in found.hits]
+        hits = [(hit, message_view(hit.message, _now(), hit.longest_wait)) for hit in found.hits]
         return self.show("find.html.j2", {"q": q, "span": span, "topology": topology, "found": found, "hits": hits})
 
     def message(self, request: Request) -> Response:
@@ -183,7 +185,8 @@ class _Pages:
             "kodo-consumer why", question.topology, question.message, "--topic", question.ground,
             "--subscription", question.subscription,
         )  # fmt: skip
-        stored = message_view(document["stored"], _now()) if document["stored"] is not None else None
+        copy = document["stored"]
+        stored = message_view(copy, _now(), document["longest_wait"]) if copy is not None else None
         values = {
             "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
             "now": _now(), "age": age_text,

@@ -35,13 +35,14 @@ class AuditStep:
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """The sentence at the top. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit; `unjudged`: topologies
-    that no audit judged; `steps`: steps that lead to a verdict.
+    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict.
     """
 
     style: str
     text: str
     is_judged: bool = False
     unjudged: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     steps: tuple[AuditStep, ...] = ()
 
 
@@ -57,27 +58,59 @@ class AuditedTopology:
     unrecorded: Sequence[tuple[str, str]] = ()
 
 
-def audit_sentence(documents: Iterable[Mapping[str, Any]], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
-    """Sentence about the last audits, documents of `kodoctl pipeline audit`: the worst verdict counts, then the oldest.
-    `now`: ms since the epoch. No loss is good news only if audits judged all these topologies, and read them within two
-    days. Raises KeyError, TypeError, ValueError or AttributeError for another document.
+@dataclass(frozen=True, slots=True)
+class AuditVerdict:
+    """The verdict of an audit. `file`: its document; `verdict`: key of _VERDICTS; `reason`: text of the first reason, "" for
+    none; `read_at`: when its topics were read, in ms since the epoch, 0 if unknown; `topics`: full names of these.
     """
-    order, found = [*_VERDICTS], list(documents)
-    judged = {one["topic"] for document in found for one in document["coverage"]}
-    missing = tuple(sorted(one.name for one in topologies if judged.isdisjoint(one.topics)))
+
+    file: str
+    verdict: str
+    reason: str
+    read_at: int
+    topics: frozenset[str]
+
+    def is_of(self, topology: AuditedTopology) -> bool:
+        """True if it judged a topic of the topology."""
+        return not self.topics.isdisjoint(topology.topics)
+
+
+def audit_verdict(file: str, document: Mapping[str, Any]) -> AuditVerdict:
+    """The verdict in a document of `kodoctl pipeline audit`. Raises KeyError, TypeError, ValueError or AttributeError for
+    another document.
+    """
+    verdict, read_at = document["verdict"], document.get("read_at", 0)
+    if verdict not in _VERDICTS or not isinstance(read_at, int):
+        raise ValueError(f"verdict {verdict!r:.40}, read at {read_at!r:.40}")
+    reasons = [str(one["text"]) for one in document["reasons"]]
+    return AuditVerdict(
+        file, verdict, (reasons or [""])[0], read_at, frozenset(one["topic"] for one in document["coverage"])
+    )
+
+
+def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
+    """Sentence about the last audits: the worst verdict counts, then the oldest. `now`: ms since the epoch. No loss is
+    good news only if audits judged all these topologies, and read them within two days. An audit of none of these
+    topologies is named, and does not count.
+    """
+    order, every, wanted = [*_VERDICTS], list(verdicts), list(topologies)
+    found = [one for one in every if any(map(one.is_of, wanted))]
+    missing = tuple(sorted(one.name for one in wanted if not any(verdict.is_of(one) for verdict in found)))
+    strange = [one.file for one in every if one not in found]
+    notes = "".join(f"; {one_line(file, 120)} judges none of these topologies" for file in strange)
     if not found:
-        return Sentence("open", "Not judged whether a message was lost", unjudged=missing)
-    worst = max(found, key=lambda one: (order.index(one["verdict"]), -one.get("read_at", 0)))
-    style, text = _VERDICTS[worst["verdict"]]
-    age = now - worst.get("read_at", 0)
-    text += f", as read {age_text(max(0, age))} ago" if age < now else ", as read at an unknown time"
-    text += "".join(f": {one['text']}" for one in worst["reasons"][:1])
+        return Sentence("open", f"Not judged whether a message was lost{notes}", unjudged=missing)
+    worst = max(found, key=lambda one: (order.index(one.verdict), -one.read_at))
+    style, text = _VERDICTS[worst.verdict]
+    age = now - worst.read_at
+    text += f", as read {age_text(max(0, age))} ago" if worst.read_at else ", as read at an unknown time"
+    text += f": {worst.reason}" if worst.reason else ""
     if missing:
         text += f"; not judged: {one_line(', '.join(missing), 120)}"
-    ages = [now - one.get("read_at", 0) for one in found]
+    ages = [now - one.read_at for one in found]
     if style == "good" and (missing or not all(-_CLOCKS <= one <= _OLD for one in ages)):
         style = "open"
-    return Sentence(style, text, is_judged=True, unjudged=missing)
+    return Sentence(style, text + notes, is_judged=True, unjudged=missing, files=tuple(one.file for one in found))
 
 
 def audit_steps(

@@ -36,13 +36,15 @@ class CauseCount(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LetterCauses:
     """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: the most
-    frequent first; `tenants`: (tenant, letters) of all causes likewise.
+    frequent first; `tenants`: (tenant, letters) of all causes likewise; `unlisted`: letters in groups that the document
+    leaves out, mostly of further tenants.
     """
 
     read: int
     complete: bool
     causes: tuple[CauseCount, ...]
     tenants: tuple[tuple[str, int], ...] = ()
+    unlisted: int = 0
 
 
 def letter_causes(document: PeekDocument, *, ended: bool) -> LetterCauses:
@@ -61,7 +63,9 @@ def letter_causes(document: PeekDocument, *, ended: bool) -> LetterCauses:
             causes[cause] = count  # the document leaves out groups if there are many tenants
     counts = (CauseCount(cause, count, tuple(of_cause[cause].most_common())) for cause, count in causes.most_common())
     whole = document["read_all"] and not ended and not document["unread"]
-    return LetterCauses(document["read"], whole, tuple(counts), tuple(tenants.most_common()))
+    return LetterCauses(
+        document["read"], whole, tuple(counts), tuple(tenants.most_common()), document.get("left_out", 0)
+    )
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
@@ -73,6 +77,8 @@ def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
     rest = found.causes[NAMED:]
     if rest:
         lines.append((f"{sum(one.letters for one in rest):,} × {many(len(rest), 'other cause')}", ""))
+    if found.unlisted:
+        lines.append((f"{found.unlisted:,} of these are of tenants with fewer letters, who are not listed", ""))
     if not found.complete:
         lines.append((f"of the first {many(found.read, 'letter')} that were read", ""))
     return lines
@@ -96,7 +102,7 @@ def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
     """(tenant, letters) of the tenant with half of the letters or more. None: there is none, or there are few letters."""
     if not found.tenants:
         return None
-    total = sum(letters for _, letters in found.tenants)
+    total = sum(letters for _, letters in found.tenants) + found.unlisted
     tenant, count = found.tenants[0]
     enough = _FEW if len(found.tenants) > 1 else _FEWEST
     return (tenant, count) if total >= enough and count >= total * _MOST else None

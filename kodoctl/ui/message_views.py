@@ -23,6 +23,7 @@ SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7
 """Ages of messages that a search reads, in ms; None: all that are stored."""
 LONGEST: Final = 500  # characters of a text that is searched
 _TENANTS: Final = 6  # that are named with a cause
+_CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ, jitter included
 _LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
 
 
@@ -51,7 +52,7 @@ class MessageQuestion:
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
     `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
-    `ended`: the time for reading was over.
+    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares.
     """
 
     topic: str
@@ -61,17 +62,20 @@ class LaneMessages:
     reader: str
     document: PeekDocument
     ended: bool
+    longest_wait: int
 
 
 @dataclass(slots=True)
 class SearchHit:
     """A message that a search has. `message`: its newest stored copy; `topics`: every topic that has one, in the order
-    of the topology; `subscriptions`: those whose topics its history may be read from.
+    of the topology; `subscriptions`: those whose topics its history may be read from; `longest_wait`: ms, the longest
+    that the file declares.
     """
 
     topology: str
     ground: str
     message: PeekedMessage
+    longest_wait: int
     topics: list[str] = field(default_factory=list)
     subscriptions: list[str] = field(default_factory=list)
 
@@ -123,8 +127,8 @@ class MessageView:
     broken: str
 
 
-def message_view(message: PeekedMessage, now: int) -> MessageView:
-    """Makes the view of a message at `now` (ms since the epoch)."""
+def message_view(message: PeekedMessage, now: int, longest_wait: int) -> MessageView:
+    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file declares."""
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]
     sent = properties.first_sent(control.get(properties.ORIGIN_TIME), published)
@@ -135,7 +139,7 @@ def message_view(message: PeekedMessage, now: int) -> MessageView:
         published,
         age_text(max(0, now - sent)),
         age_text(max(0, now - published)) if sent < published else "",
-        _due_text(control.get(properties.DUE, ""), now),
+        _due_text(control.get(properties.DUE, ""), now, published + longest_wait),
         message["key"],
         control.get(properties.REASON, ""),
         control.get(properties.ERROR, ""),
@@ -151,13 +155,19 @@ def message_view(message: PeekedMessage, now: int) -> MessageView:
     )
 
 
-def _due_text(due: str, now: int) -> str:
-    """Sentence about the next attempt by the value of `kodo-due`; "" if that is no time."""
+def _due_text(due: str, now: int, latest: int) -> str:
+    """Sentence about the next attempt by the value of `kodo-due`; "" if that is no time. `latest`: time in ms since the
+    epoch when the longest declared wait has ended. Workers do not wait longer, because anybody can write the property.
+    """
     if not (due.isascii() and due.isdigit() and len(due) <= 15):
         return ""
-    left = int(due) - now
-    at = time_text(int(due), seconds=True)
-    return f"Tried again in {age_text(left)}, at {at}." if left > 0 else f"Due since {at}: the next worker tries it."
+    forged = int(due) > latest + _CLOCKS
+    moment = latest if forged else int(due)
+    at = time_text(moment, seconds=True)
+    note = " Its kodo-due is later than any wait that the file declares, and does not count." if forged else ""
+    if moment > now:
+        return f"Tried again in {age_text(moment - now)}, at {at}.{note}"
+    return f"Due since {at}: the next worker tries it.{note}"
 
 
 def _shortened(text: str) -> Iterator[str]:
@@ -171,7 +181,7 @@ def _shortened(text: str) -> Iterator[str]:
 class CauseGroup:
     """Messages that failed in one way. `where`: condition that chooses them of those that are shown, "" for a rest of
     several causes; `tenants`: (name, messages, condition) of those with most of them; `others`: number of further
-    tenants.
+    tenants; `unlisted`: messages of tenants that the document leaves out.
     """
 
     cause: str
@@ -179,6 +189,7 @@ class CauseGroup:
     where: str
     tenants: tuple[tuple[str, int, str], ...]
     others: int
+    unlisted: int = 0
 
 
 def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGroup]:
@@ -195,7 +206,8 @@ def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGr
         where = where if where == question.where else given + where
         members = [one for one in by_cause[cause] if one[0] != NOBODY]
         tenants = tuple((name, count, f"{where} AND tenant = {literal(name)}") for name, count in members[:_TENANTS])
-        return CauseGroup(cause, messages, where, tenants, len(members) - len(tenants))
+        unlisted = messages - sum(count for _, count in by_cause[cause]) if document.get("left_out") else 0
+        return CauseGroup(cause, messages, where, tenants, len(members) - len(tenants), unlisted)
 
     return [group(cause, messages) for cause, messages in document["by_cause"].items()]
 

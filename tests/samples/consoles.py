@@ -114,7 +114,7 @@ class SampleMessages:
             "unread": [self.text] if self.text else [],
         }  # fmt: skip
         topic, ground = self.text or peeked()["topic"], self.text or "orders"
-        return LaneMessages(topic, ground, None, "dead", "kodo-hold", document, ended=False)
+        return LaneMessages(topic, ground, None, "dead", "kodo-hold", document, ended=False, longest_wait=86_400_000)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
         self.asked.append((question.where, suffix))
@@ -133,7 +133,7 @@ class SampleMessages:
         self.asked.append((text, span, topology))
         search_condition(text, [])
         name = self.text or "trade"
-        hit = SearchHit(name, self.text or "orders", peeked(self.text))
+        hit = SearchHit(name, self.text or "orders", peeked(self.text), 86_400_000)
         hit.add(hit.message, [self.text or "billing"])
         more = (self.text,) if self.text else ()
         return SearchResult((hit,) if text != "none" else (), 3, not self.text, more, more)
@@ -160,7 +160,7 @@ class SampleMessages:
         move = dict.fromkeys(("tenant", "to", "who", "why"), self.text)
         return {
             "also": [self.text] if self.text else [], "sent": NOW - 3_600_000, "hops": [hop, here] if question.message != "none" else [],
-            "stored": peeked(self.text) if question.message != "none" else None,
+            "longest_wait": 0, "stored": peeked(self.text) if question.message != "none" else None,
             "looked_at": 3, "searched": ["orders"], "missing": [self.text] if self.text else [], "unread": [self.text] if self.text else [],
             "levels": {"moves": [{**move, "until": NOW}] if self.text else []},
         }  # fmt: skip

@@ -49,7 +49,7 @@ class HistoryReader:
         """
         policy = policy_of(topology, topic, subscription)
         places = _places(policy)
-        search, missing = Search(message, places), list[UsageError]()
+        search, missing = Search(message, places, lambda sent: policy.latest(sent, sent)), list[UsageError]()
         there = [place for place in places if self._is_there(place, missing)]
         if not there:
             raise UsageError(*(one for problem in missing for one in problem.diagnostics))

@@ -82,14 +82,18 @@ class Search:
     """Search for one message among the messages and the records that the caller passes in.
 
     `names`: identities of the message, which grow during the search: while `grew` is set, the caller has to reset it
-    and pass everything in again. `looked_at`: number of messages passed in.
+    and pass everything in again. `looked_at`: number of messages passed in. `latest`: returns the latest time at
+    which a message of a publish time can be due, both in ms since the epoch, because senders can write any time; the
+    default believes all.
     """
 
-    def __init__(self, name: str, places: Iterable[SearchedTopic]) -> None:
+    def __init__(
+        self, name: str, places: Iterable[SearchedTopic], latest: Callable[[int], int] = lambda _: 10**15
+    ) -> None:
         self.names = {name}
         self.looked_at = 0
         self.grew = False
-        self._places = {place.topic: place.name for place in places}
+        self._places, self._latest = {place.topic: place.name for place in places}, latest
         self._found: dict[tuple[str, str], FoundMessage] = {}
         self._records: dict[tuple[str, int], Record] = {}
 
@@ -189,6 +193,7 @@ class Search:
     def _hop_of_message(self, seen: FoundMessage, end: Record | None) -> Hop:
         properties = seen.properties
         counts = {state: _number(properties.get(name)) for state, name in _ATTEMPTS.items()}
+        due = _number(properties.get(names.DUE))
         return Hop(
             place=self._places[seen.topic],
             topic=seen.topic,
@@ -201,7 +206,7 @@ class Search:
             error_stack=properties.get(names.ERROR_STACK, "")[: names.MAX_ERROR],
             attempts={state: count for state, count in counts.items() if count},
             postponed=_number(properties.get(names.POSTPONED)) or 0,
-            due=_number(properties.get(names.DUE)),
+            due=None if due is None else min(due, self._latest(seen.publish_time)),
             recall=properties.get(names.RECALL, "")[:200],
             acknowledged=seen.acknowledged,
             **self._end(end),

@@ -231,7 +231,8 @@ def look(
             if (cause := letter.cause) is not None:
                 causes[cause if cause in causes or len(causes) < _MOST_CAUSES else _OTHERS] += 1
                 group = cause, letter.tenant
-                groups[group if group in groups or len(groups) < _MOST_CAUSES else (_OTHERS, _OTHERS)] += 1
+                if group in groups or len(groups) < _MOST_CAUSES:
+                    groups[group] += 1
             if mark and not marks_too:
                 continue
             if len(shown) < limit:
@@ -251,6 +252,7 @@ def look(
             {"cause": cause, "tenant": tenant, "messages": count}
             for (cause, tenant), count in groups.most_common(_MOST_GROUPS)
         ],
+        "left_out": causes.total() - sum(count for _, count in groups.most_common(_MOST_GROUPS)),
     }
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.host.programs import find_program
 from kodoctl.text.escaping import shell_line
 from kodoctl.topology import defaults
-from kodoctl.ui.audit_sentence import AuditedTopology, Sentence, audit_sentence, audit_steps
+from kodoctl.ui.audit_sentence import (
+    AuditedTopology,
+    AuditVerdict,
+    Sentence,
+    audit_sentence,
+    audit_steps,
+    audit_verdict,
+)
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -25,49 +32,65 @@ _SPARK: Final = ("pyspark", "pyarrow", "pandas", "deltalake")
 
 
 class AuditReading:
-    """Reads the documents of the last audits. `files`: those that the user named; of each topology the document
-    `NAME-audit.json` of the working folder is read as well, if it is there.
+    """Reads the documents of the last audits. `files`: those that the user named; of each topology that none of these
+    judges, the document `NAME-audit.json` of the working folder is read, if it is there.
     """
 
     def __init__(self, files: Sequence[Path], words: CommandWords, desired: Desired) -> None:
-        self._words = words
-        own = [_document_of(one) for one in desired.expansions]
-        # as many files as topologies: the user names one for each, in their order
-        written = list(files) if len(files) == len(own) else own
-        self._files = list(dict.fromkeys([*files, *own]))
+        self._words, self._files = words, list(dict.fromkeys(files))
         self._topologies = [
-            AuditedTopology(
+            (_document_of(one), AuditedTopology(
                 one.name,
                 frozenset(str(topic.name) for topic in one.topics),
-                shell_line([str(file)]),
+                shell_line([str(_written_by(one, desired, self._files))]),
                 list(_unrecorded(one)),
-            )
-            for one, file in zip(desired.expansions, written, strict=True)
-        ]
+            ))
+            for one in desired.expansions
+        ]  # fmt: skip
 
     def __call__(self) -> Sentence:
         """Sentence about the last audits. Files are read each time, because a nightly run may replace them."""
         sentence = self._sentence()
         if sentence.style == "good":
             return sentence
-        chosen = [one for one in self._topologies if one.name in sentence.unjudged] or self._topologies
+        every = [one for _, one in self._topologies]
+        chosen = [one for one in every if one.name in sentence.unjudged] or every
         steps = audit_steps(self._words, chosen, lacks_spark=_lacks_spark(), lacks_java=_lacks_java())
         return replace(sentence, steps=steps)
 
     def _sentence(self) -> Sentence:
-        documents: list[Any] = []
-        for file in self._files:
-            try:
-                if file.exists():
-                    content = file.read_bytes()
-                    if not content:
-                        return Sentence("open", f"{file} is empty: an audit is at work, or could not begin")
-                    documents.append(json.loads(content))
-                    audit_sentence(documents[-1:], _now(), ())  # raises, so that the file can be named
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-                reason = f"{type(problem).__name__}: {problem}"
-                return Sentence("open", f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})")
-        return audit_sentence(documents, _now(), self._topologies)
+        verdicts: list[AuditVerdict] = []
+        try:
+            verdicts += _verdicts(self._files)
+            own = [file for file, one in self._topologies if not any(verdict.is_of(one) for verdict in verdicts)]
+            verdicts += _verdicts(file for file in own if file not in self._files)
+        except _NoAuditError as problem:
+            return Sentence("open", f"{problem}")
+        return audit_sentence(verdicts, _now(), [one for _, one in self._topologies])
+
+
+class _NoAuditError(Exception):
+    """A file is no audit. The text of the exception says which, and why."""
+
+
+def _verdicts(files: Iterable[Path]) -> Iterator[AuditVerdict]:
+    """Yields the verdicts of the files that exist. Raises _NoAuditError."""
+    for file in files:
+        try:
+            if file.exists():
+                if not (content := file.read_bytes()):
+                    raise _NoAuditError(f"{file} is empty: an audit is at work, or could not begin")
+                yield audit_verdict(str(file), json.loads(content))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            reason = f"{type(problem).__name__}: {problem}"
+            raise _NoAuditError(f"{file} is no document of `kodoctl pipeline audit --format json` ({reason})") from None
+
+
+def _written_by(expansion: Expansion, desired: Desired, files: Sequence[Path]) -> Path:
+    """File into which the audit of a topology is to be written: the only one that the user named, for the only topology;
+    else the one in the working folder.
+    """
+    return files[0] if len(files) == len(desired.expansions) == 1 else _document_of(expansion)
 
 
 def _document_of(expansion: Expansion) -> Path:
@@ -90,7 +113,9 @@ def _lacks_spark() -> bool:
 
 
 def _lacks_java() -> bool:
-    return not os.environ.get("JAVA_HOME") and find_program("java", os.environ) is None
+    """True if Spark would find no Java: it takes that of JAVA_HOME if the variable is set, and else looks into PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return find_program("java", {"PATH": str(Path(home) / "bin")} if home else os.environ) is None
 
 
 def _now() -> int:

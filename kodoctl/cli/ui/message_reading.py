@@ -30,6 +30,7 @@ from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
 from kodoctl.recall.message.message_rows import encoder_of
 from kodoctl.recall.message.stored_message import Position
+from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, State
 from kodoctl.ui.letter_causes import LetterCauses, letter_causes
 from kodoctl.ui.message_views import (
@@ -126,6 +127,13 @@ class _Reader:
         return None
 
 
+def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
+    """The longest wait, in ms, that the file declares for one of the subscriptions, of which it may lack some."""
+    topic = expansion.topology.spec.topics[ground]
+    declared = (topic.subscriptions[name] for name in subscriptions if name in topic.subscriptions)
+    return max((int(defaults.horizon(topic, one)) for one in declared), default=0)
+
+
 def lane_reader(topic: FamilyTopic, subscription: str) -> str:
     """Name on Pulsar of the subscription that keeps the messages of a lane."""
     return HOLDER if topic.state is State.DEAD else subscription
@@ -152,7 +160,10 @@ class MessageReading:
             looked = look(budget.take(letters), condition, _SHOWN, _MOST, {topic.name.full: form})
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         kept = lane_reader(topic, question.subscription)
-        return LaneMessages(str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended)
+        return LaneMessages(
+            str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended,
+            longest_wait(expansion, topic.ground, question.subscription),
+        )  # fmt: skip
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
         """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
@@ -232,13 +243,14 @@ class MessageReading:
             form = payload_form(self._admin, expansion, topic) if letters else None
             for letter in letters or ():
                 key, message = (expansion.name, topic.ground, letter.identity), as_json(letter, form)
-                hit = hits.setdefault(key, SearchHit(expansion.name, topic.ground, message))
-                hit.add(message, [topic.subscription] if topic.subscription else spec.subscriptions)
+                readers = [topic.subscription] if topic.subscription else [*spec.subscriptions]
+                wait = longest_wait(expansion, topic.ground, *readers)
+                hits.setdefault(key, SearchHit(expansion.name, topic.ground, message, wait)).add(message, readers)
         return SearchResult(tuple(hits.values())[:_SHOWN], budget.read, not budget.ended, tuple(missing), unread)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """The document of `kodo-consumer why`, and as `stored` the message at its last place, None if it is no longer
-        stored. Raises UsageError, ClusterError; also if time is over.
+        """The document of `kodo-consumer why`; as `stored` the message at its last place, None if it is no longer stored;
+        and as `longest_wait` the longest wait that the file declares, in ms. Raises UsageError, ClusterError; also if time is over.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:
@@ -246,7 +258,8 @@ class MessageReading:
             ground, subscription = question.ground, question.subscription
             found: dict[str, Any] = reader.read(expansion.topology, ground, subscription, question.message)
             hop = next((hop for hop in reversed(found["hops"]) if hop["stored"]), None)
-            return {**found, "stored": None if hop is None else one.message(expansion, hop["topic"], hop["id"])}
+            stored = None if hop is None else one.message(expansion, hop["topic"], hop["id"])
+            return {**found, "stored": stored, "longest_wait": longest_wait(expansion, ground, subscription)}
 
     @contextmanager
     def _reader(self) -> Iterator[_Reader]:

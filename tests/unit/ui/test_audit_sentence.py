@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from kodoctl.ui.audit_sentence import AuditedTopology, Sentence, audit_sentence, audit_steps
+from kodoctl.ui.audit_sentence import (
+    AuditedTopology,
+    AuditVerdict,
+    Sentence,
+    audit_sentence,
+    audit_steps,
+    audit_verdict,
+)
 from kodoctl.ui.first_screen import CommandWords
 from tests.samples.consoles import NOW, WORDS
 
@@ -15,11 +22,13 @@ TRADE = AuditedTopology("trade", {"persistent://kodo/trade/orders", "persistent:
 BANK = replace(TRADE, name="bank", topics={"persistent://kodo/bank/cards"}, document="b.json")
 
 
-def document(verdict: str = "no loss", age: int | None = 180_000, topic: str = "trade/orders", **values: Any) -> Any:
+def verdict_of(
+    verdict: str = "no loss", age: int | None = 180_000, topic: str = "trade/orders", **values: Any
+) -> AuditVerdict:
     """An audit of one topic; `age`: ms since its topics were read, None: unknown."""
     coverage = [{"topic": f"persistent://kodo/{topic}"}]
     made = {"verdict": verdict, "reasons": [], "coverage": coverage, **values}
-    return made if age is None else {**made, "read_at": NOW - age}
+    return audit_verdict(f"{topic[:5]}.json", made if age is None else {**made, "read_at": NOW - age})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +41,9 @@ def document(verdict: str = "no loss", age: int | None = 180_000, topic: str = "
 )
 def test_the_sentence_says_the_verdict_and_its_age(verdict: str, style: str, text: str) -> None:
     reasons = [] if verdict == "no loss" else [{"text": "2 messages of orders"}, {"text": "more"}]
-    assert audit_sentence([document(verdict, reasons=reasons)], NOW, [TRADE]) == Sentence(style, text, is_judged=True)
+    assert audit_sentence([verdict_of(verdict, reasons=reasons)], NOW, [TRADE]) == Sentence(
+        style, text, is_judged=True, files=("trade.json",)
+    )
 
 
 def test_without_an_audit_nothing_is_claimed() -> None:
@@ -43,10 +54,10 @@ def test_without_an_audit_nothing_is_claimed() -> None:
 @pytest.mark.parametrize(
     ("audit", "text"),
     [
-        (document(age=3 * 86_400_000), "as read 3 d ago"),
-        (document(age=-3_600_000), "as read 0 s ago"),
-        (document(age=None), "as read at an unknown time"),
-        (document(coverage=[]), "not judged: trade"),
+        (verdict_of(age=3 * 86_400_000), "as read 3 d ago"),
+        (verdict_of(age=-3_600_000), "as read 0 s ago"),
+        (verdict_of(age=None), "as read at an unknown time"),
+        (verdict_of(topic="trade/others"), "Not judged whether a message was lost; trade.json judges none of these"),
     ],
 )
 def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(audit: Any, text: str) -> None:
@@ -56,7 +67,7 @@ def test_an_audit_that_is_old_or_of_something_else_is_no_good_news(audit: Any, t
 
 
 def test_good_news_needs_an_audit_of_each_topology_whose_time_can_be_believed() -> None:
-    audits = [document(), document(topic="bank/cards", age=-3_600_000)]
+    audits = [verdict_of(), verdict_of(topic="bank/cards", age=-3_600_000)]
     assert audit_sentence(audits, NOW, [TRADE, BANK]).style == "open"
 
 
@@ -64,13 +75,17 @@ def test_of_several_audits_the_worst_counts_and_then_the_oldest() -> None:
     def sentence(*audits: Any) -> Sentence:
         return audit_sentence(audits, NOW, [TRADE, BANK])
 
-    good, bank = document(), document(age=3_600_000, topic="bank/cards")
+    good, bank = verdict_of(), verdict_of(age=3_600_000, topic="bank/cards")
     assert sentence(good, bank).text == "No message was lost, as read 1 h ago"
     assert sentence(good, bank).style == "good"
     assert sentence(good).unjudged == ("bank",)
-    assert sentence(bank, document("loss")).text == "Messages were lost, as read 3 min ago"
-    assert sentence(document("inconclusive"), bank).style == "open"
-    assert sentence(good, document(age=None, topic="bank/cards")).text.endswith("as read at an unknown time")
+    assert sentence(good).text == "No message was lost, as read 3 min ago; not judged: bank"
+    assert sentence(good, bank, verdict_of("loss", topic="other/x")).text.endswith(
+        "; other.json judges none of these topologies"
+    )
+    assert sentence(bank, verdict_of("loss")).text == "Messages were lost, as read 3 min ago"
+    assert sentence(verdict_of("inconclusive"), bank).style == "open"
+    assert sentence(good, verdict_of(age=None, topic="bank/cards")).text.endswith("as read at an unknown time")
 
 
 def test_steps_lead_to_a_verdict_in_their_order_with_names_that_can_be_pasted() -> None:

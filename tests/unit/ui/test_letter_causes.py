@@ -23,6 +23,11 @@ def test_groups_of_tenants_are_summed_by_cause_and_by_tenant() -> None:
     assert found == LetterCauses(10_000, True, by_cause, (("u1", 12),))
     (many,) = letter_causes(document(groups=groups[:1], by_cause={"a": 14, "(3 others)": 3}), ended=False).causes
     assert many == CauseCount("a", 14, (("u1", 5),)), "not all groups are in the document"
+    cut = letter_causes(document(groups=groups[:1], by_cause={"a": 14}, left_out=9), ended=False)
+    assert [text for text, _ in cause_lines(cut)] == [
+        "14 × a (u1 5)", "9 of these are of tenants with fewer letters, who are not listed",
+    ]  # fmt: skip
+    assert failing_tenant(cut) is None, "who is not listed may have as many"
     for partial in (document(read_all=False), document(unread=["x"])):
         assert not letter_causes(partial, ended=False).complete
     assert not letter_causes(document(), ended=True).complete

@@ -68,7 +68,10 @@ def test_an_empty_or_endless_text_is_refused(text: str) -> None:
 )
 def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str | None, commands: list[str]) -> None:
     question = LaneQuestion("trade", "orders-X", "billing", "key = 'a b'")
-    found = LaneMessages("persistent://kodo/trade/orders-X", "orders", level, state, "kept", {}, ended=False)  # type: ignore[typeddict-item]
+    nothing: Any = {}
+    found = LaneMessages(
+        "persistent://kodo/trade/orders-X", "orders", level, state, "kept", nothing, ended=False, longest_wait=0
+    )
     words = CommandWords(WORDS.files, WORDS.cluster, ["--env", "prod"])
     lines = lane_commands(words, question, found)
     assert [
@@ -84,14 +87,14 @@ def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str |
 
 def test_a_hit_shows_its_newest_copy_and_counts_topics_once() -> None:
     old, new = peeked(topic="a", published=1), peeked(topic="b", published=2)
-    hit = SearchHit("trade", "orders", old)
+    hit = SearchHit("trade", "orders", old, 0)
     for one in (old, new, peeked(topic="a", published=0)):
         hit.add(one, ["billing"])
     assert (hit.message, hit.topics, hit.subscriptions) == (new, ["a", "b"], ["billing"])
 
 
 def test_a_message_without_identity_is_named_by_its_position() -> None:
-    view = message_view(peeked(control=[]), NOW)
+    view = message_view(peeked(control=[]), NOW, 0)
     assert (view.name, view.age, view.reason, view.error) == ("7:1:0:-1", "1 min", "", "")
     assert view.facts == (("uid", "u13", ""),)
 
@@ -99,7 +102,7 @@ def test_a_message_without_identity_is_named_by_its_position() -> None:
 def test_a_message_is_as_old_as_when_it_was_first_sent() -> None:
     def view(**control: str) -> MessageView:
         marks = [{"name": f"kodo-{name}", "value": value, "means": ""} for name, value in control.items()]
-        return message_view(peeked(control=marks), NOW)
+        return message_view(peeked(control=marks), NOW, 3_600_000)
 
     moved = view(**{"origin-time": str(NOW - 3 * 3_600_000), "due": str(NOW + 180_000)})
     assert (moved.age, moved.here) == ("3 h", "1 min")
@@ -107,6 +110,8 @@ def test_a_message_is_as_old_as_when_it_was_first_sent() -> None:
     late = view(due=str(NOW - 1), **{"origin-time": "9" * 15})
     assert (late.age, late.here) == ("1 min", "")
     assert late.due == "Due since 2026-01-01 11:54:59 UTC: the next worker tries it."
+    forged = view(due="9" * 15).due
+    assert forged.startswith("Tried again in 59 min, at 2026-01-01 12:54:00 UTC. Its kodo-due is later than any wait")
     for wrong in ("", "-1", "soon", "9" * 16, "\u0661"):
         assert (view(due=wrong).due, view(**{"origin-time": wrong}).here) == ("", "")
 
@@ -121,7 +126,7 @@ def test_where_a_message_is_now() -> None:
 
 def test_a_long_payload_is_cut_and_says_so() -> None:
     text = "x" * 9_990 + "\nabcdefghij-----"
-    view = message_view(peeked(content={"kind": "text", "text": text, "note": "n"}), NOW)
+    view = message_view(peeked(content={"kind": "text", "text": text, "note": "n"}), NOW, 0)
     assert (view.payload[1:], view.kind, view.note) == (("abcdefghi", "… and 6 characters more"), "text", "n")
 
 
@@ -135,5 +140,8 @@ def test_failures_are_grouped_by_cause_and_tenant_within_the_choice() -> None:
     assert first.tenants[1] == ("u1", 8, f"{first.where} AND tenant = 'u1'")
     assert (second.tenants, second.others) == ((), 0)
     assert (rest.where, rest.messages) == ("", 5)
+    assert (first.unlisted, second.unlisted) == (0, 0)
+    document["left_out"] = 9
     (plain, *_) = cause_groups(LaneQuestion("trade", "orders", "billing"), document)
+    assert plain.unlisted == 44 - sum(range(2, 10)), "of tenants whose groups the document leaves out"
     assert plain.where == "cause = 'it\\'s'"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kodoctl.cli.letters.peek_command import look
@@ -31,6 +33,12 @@ def test_messages_are_counted_by_cause_and_those_without_one_are_left_out() -> N
     text = [line.text for line in peek_lines(found, 10)]  # type: ignore[arg-type]
     assert "    100  ConnectionError: bank # answered #" in text
     assert "    one of them: --where \"cause = '…'\"" in text
+
+
+def test_groups_of_many_tenants_that_are_left_out_are_counted() -> None:
+    letters = (replace(_letter(1), tenant=f"u{number}") for number in range(2_100))
+    found = look(letters, parse("true", 1), 0, 10_000)
+    assert (len(found["groups"]), found["left_out"], [*found["by_cause"].values()]) == (2_000, 100, [2_100])
 
 
 def test_where_every_message_is_shown_causes_are_not() -> None:

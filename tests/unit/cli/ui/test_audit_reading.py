@@ -98,11 +98,34 @@ def test_topologies_have_audits_of_their_own(folder: Path) -> None:
     assert (read().style, read().steps) == ("good", ())
 
 
+def test_audits_belong_to_the_topologies_that_they_judged_whatever_their_order(folder: Path) -> None:
+    read = reading("two.json", "one.json", names=("trade", "bank"))
+    assert [one.rpartition("> ")[2] for one in read().steps[-1].commands] == ["trade-audit.json", "bank-audit.json"]
+    write("one.json")
+    assert (read().files, read().unjudged) == (("one.json",), ("bank",))
+    write("two.json", topology="bank")
+    assert (read().style, read().files) == ("good", ("two.json", "one.json"))
+    write("trade-audit.json", "loss")
+    assert read().files == ("two.json", "one.json"), "an older one in the folder does not count beside a named one"
+    Path("one.json").unlink()
+    assert (read().style, read().files) == ("bad", ("two.json", "trade-audit.json"))
+
+
+def test_a_folder_without_java_is_no_java(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_reading, "_SPARK", ())
+    (folder / "bin").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(folder))
+    read = reading()
+    assert read().steps[0].text.startswith("Install Java 17 or 21")
+    (folder / "bin/java").touch(0o755)
+    assert not read().steps[0].text.startswith("Install Java")
+
+
 def test_subscriptions_whose_workers_record_too_little_are_named_with_their_places(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_reading, "_SPARK", ())
-    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    monkeypatch.setattr(audit_reading, "find_program", lambda *_: "/usr/bin/java")
     text = reading()().steps[0].text
     assert text.startswith(
         "Write audit: true below orders / mailing (trade.yaml:9:7), orders / search (trade.yaml:10:7). "

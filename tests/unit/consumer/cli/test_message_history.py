@@ -127,6 +127,14 @@ def test_a_message_with_one_name_is_known_by_no_other() -> None:
     assert list(lines(to_json("1:1:0:-1", search, []), str)) == ["7  L1/ready  1:1:0:-1 (is here now)"]
 
 
+def test_a_due_time_that_no_worker_believes_is_not_shown() -> None:
+    search = Search("order-1", [SearchedTopic("t", "L1/retrying")], lambda sent: sent + 60)
+    for number, due in enumerate(("9" * 15, "50")):
+        properties = {"kodo-id": "order-1", "kodo-due": due, "kodo-hop": str(number)}
+        search.message(FoundMessage("t", f"1:{number}:0:-1", b"", properties, 7, acknowledged=False))
+    assert [hop.due for hop in search.hops()] == [67, 50]
+
+
 def test_hostile_properties_and_records_end_no_search() -> None:
     search = Search("order-1", [SearchedTopic("t", "L1/ready")])
     hostile = {"kodo-id": "order-1", "kodo-hop": "x", "kodo-due": "9" * 40, "kodo-attempts-retrying": "-1"}
