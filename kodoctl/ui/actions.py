@@ -157,6 +157,17 @@ class PlannedAction:
             self.stage is ActionStage.ENDED and (self.result is None or not self.result.complete)
         )
 
+    @property
+    def next_command(self) -> str:
+        """Command line that comes next after the attempts so far; "" if there was none, or nothing is left to do. It
+        continues a plan of which a part was done, also an outdated one, and makes another one anew.
+        """
+        if self.plan is None or not self.attempt or not (self.is_open or self.is_void):
+            return ""
+        if self.plan.continuing and (self.has_begun or self.result is not None):
+            return self.plan.continuing
+        return ((self.result.commands if self.result is not None else ()) or self.plan.commands)[0]
+
 
 class ActionDesk:
     """All actions of a console. Methods may be called from any thread. `defect`: makes a finding of an unexpected
@@ -261,10 +272,9 @@ class ActionDesk:
         if running:
             for thread in threads:
                 thread.join()
-        for action in running:
-            if action.is_open and action.plan is not None:
-                commands = (action.result.commands if action.result else ()) or action.plan.commands
-                tell(f"Not complete: {action.title}. Next: {action.plan.continuing or commands[-1]}")
+        for action in reversed(self.actions()):
+            if not action.is_busy and (command := action.next_command):
+                tell(f"Not complete: {action.title}. Next: {command}")
 
     def _check_room(self) -> None:
         if self._closed:

@@ -23,7 +23,7 @@ def desk() -> ActionDesk:
 class SampleActions:
     """Plans of a cluster that does what it is told. `text`: every text of it, "" for those of a shop; `made`: runs when
     a plan is made; `sent`: carried out plans; `go_on`: they end when it is set, by `problem` unless it is None; `verb`:
-    text of their button, None: as `text`.
+    text of their button, None: as `text`; `steps`: done before they are refused.
     """
 
     def __init__(self, text: str = "", protected: str = "", made: Callable[[], object] = lambda: None) -> None:
@@ -34,6 +34,7 @@ class SampleActions:
         self.complete = True
         self.problem: KodoctlError | None = None
         self.verb: str | None = None
+        self.steps = 0
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         words = (LetterAction.SEND, LetterAction.DISCARD)
@@ -85,7 +86,8 @@ class SampleActions:
     def _carry_out(self, typed: Confirmation, watch: Watch) -> ActionResult:
         self.sent.append(typed)
         if isinstance(self.problem, RefusedError):
-            raise self.problem  # before anything is done
+            watch.progress(self.steps, 3)
+            raise self.problem
         watch.tell(self.text or "the lane is paused")
         watch.progress(1, 3)
         while not self.go_on.wait(0.02) and not watch.stop.is_set():

@@ -216,6 +216,21 @@ def test_the_end_of_the_console_ends_attempts_in_order_and_says_how_to_continue(
     assert told[1].endswith("Next: kodoctl recall apply own.json")
 
 
+@pytest.mark.parametrize(("steps", "command"), [(1, "kodoctl recall apply own.json"), (0, "3 letters to send")])
+def test_the_end_names_what_comes_next_for_plans_that_ended_outdated(steps: int, command: str) -> None:
+    maker, own = SampleActions(), desk()
+    maker.problem, maker.steps = RefusedError(error("K533", "the cluster changed since the plan")), steps
+    with served(data_of(), (maker, own)) as console:
+        it = Acting(console, maker)
+        it.plan(where="true")
+        page = it.plan()
+        it.confirm(page)
+        eventually(lambda: "K533" in console.ask(page).text)
+        told: list[str] = []
+        own.close(told.append)
+    assert [one.partition(". Next: ")[2] for one in told] == [command], "nothing of the plan without an attempt"
+
+
 def test_old_plans_are_forgotten() -> None:
     with acting() as it:
         first = it.plan()
