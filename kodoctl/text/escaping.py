@@ -13,6 +13,8 @@ _COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z].*?::)|##(?=\[)")
 """Command to the runner of a CI job, which reads the job's log: `::name::text` at the start of a line (where any word
 may be after folding), or `##[name]text` anywhere.
 """
+_MAYBE_COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z])|##(?=\[)")
+"""Begin of such a command in one of several words: its second `::` may be in a later word."""
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
 _UNQUOTED: Final = {"\\": r"\\", "'": r"\'"}  # characters that end or change a quoted text
@@ -44,10 +46,16 @@ def _code_point(character: str) -> str:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """The words quoted for a shell, on one line. A word with control characters is written `$'…'`, which bash and zsh
-    read.
+    """The words quoted for a shell, on one line that `printable` leaves as it is. A word with control characters or a
+    workflow command is written `$'…'`, which bash and zsh read.
     """
-    return " ".join(shlex.quote(word) if word.isprintable() else f"${quoted(word)}" for word in words)
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if word.isprintable() and not _MAYBE_COMMAND.search(word):
+        return shlex.quote(word)
+    return f"${_MAYBE_COMMAND.sub(_disarm, quoted(word))}"
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:

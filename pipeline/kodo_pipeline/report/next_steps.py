@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -176,7 +175,7 @@ def _add_ledger_option(commands: Iterable[str], words: Mapping[str, str]) -> tup
     """Returns the commands, with the option `--ledger` added to those that read the recall ledger. Without the ledger
     an audit would report recalled messages as lost, and a recall would send them again.
     """
-    book = f" {shlex.join(['--ledger', words['ledger']])}" if words["ledger"] else ""
+    book = f" {shell_line(['--ledger', words['ledger']])}" if words["ledger"] else ""
     return tuple(one + book if one.startswith(_READERS) else one for one in commands)
 
 
@@ -218,7 +217,7 @@ def _failing(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
             "of this customer is broken, not its messages one by one. See what fails, and repair that first; the messages "
             "are tried again until their attempts are used up."
         )
-        of = f"{words['file']} --topic {shlex.quote(one['topic'])}"
+        of = f"{words['file']} {shell_line(['--topic', one['topic']])}"
         where = f" --where {_quote(condition)}" if (condition := _condition_of(one["tenant"])) else ""
         commands = (f"kodoctl waiting list {of}{where} --by cause",)
         yield NextStep(f"Find out why every run of {name} fails", why, commands)
@@ -242,7 +241,7 @@ def _limited_lanes(document: ReportDocument, words: Mapping[str, str]) -> Iterat
             "themselves when the limit has room. If that is too late, raise the limit in the file and plan, or for a while "
             "with `kodo-consumer limit --release`."
         )
-        of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
+        of = f"{words['file']} {shell_line(['--topic', one['topic'], '--subscription', one['subscription']])}"
         commands = (f"kodoctl waiting list {of} --lane {one['level']}/{one['state']}", f"kodoctl plan {words['file']}")
         yield NextStep("Decide about messages that a limit holds back", why, commands)
 
@@ -262,7 +261,7 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
     """
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
-        of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
+        of = f"{words['file']} {shell_line(['--topic', one['topic'], '--subscription', one['subscription']])}"
         cause = _commonest_cause(document, one)
         where = _quote(f"cause = {literal(cause)}" if cause else "true")
         sending = (
@@ -310,7 +309,7 @@ def _quote(text: str) -> str:
     in double quotes, because the result is easier to read.
     """
     plain = "'" in text and not set(text) & set('"$`\\!')
-    return f'"{text}"' if plain else shlex.quote(text)
+    return f'"{text}"' if plain else shell_line([text])
 
 
 def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:

@@ -96,6 +96,7 @@ def test_escapes_are_told_as_escapes() -> None:
 
 def test_a_line_for_a_shell_is_one_line_and_means_the_same_words() -> None:
     words = ["kodo-consumer", "it's", "a b", "line\nbreak\r", "it's\\\n", "\x1b[31m", "\u202e"]
+    words += ["::error::x", "a ::b", "::stop", "c::", "##[group]c", "a ##[b]::", "::a\n::b's::"]
     line = shell_line(words)
     assert line.isprintable()
     said = subprocess.run(
@@ -103,3 +104,10 @@ def test_a_line_for_a_shell_is_one_line_and_means_the_same_words() -> None:
     )
     assert said.stdout.decode().split("\0")[:-1] == words
     assert shell_line(words[:3]) == shlex.join(words[:3])
+
+
+@given(st.lists(st.lists(st.sampled_from(["::", "##[", "error", " ", "'", "\n", ":", "\\", "#", "["])).map("".join)))
+def test_no_word_of_a_command_line_is_changed_where_it_is_shown(words: list[str]) -> None:
+    """A tenant may be called `::error::x`, which a page or a log must not show as another name."""
+    line = shell_line(words)
+    assert printable(line) == line

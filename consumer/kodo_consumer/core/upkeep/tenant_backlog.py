@@ -5,7 +5,6 @@ command that sets the tenant apart from the others.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kodo_consumer.core.upkeep.override_state import why_not_followed
 from kodo_consumer.core.values.limit_policy import NOBODY, Concurrency
 from kodoctl.protocol.overrides import Override, OverrideKind, why_invalid
-from kodoctl.text.escaping import one_line, printable
+from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.topology.names import Level
 
 if TYPE_CHECKING:
@@ -108,11 +107,11 @@ def _candidates(base: Override, policy: Policy) -> Iterator[tuple[Override, str]
 
 
 def _command(order: Override, policy: Policy) -> str:
-    """The command that gives an order, to be copied; a name that cannot be typed stands as NAME."""
+    """The command that gives an order, to be copied."""
     options = {"tenant": order.tenant, "kind": order.limit, "by": order.by, "in": order.within, "value": order.value}
     options["to"] = order.to
     words = ["kodo-consumer", str(order.what), "FILE", "--topic", policy.ground, "--subscription", policy.subscription]
     for name, value in options.items():
         if value:
-            words += [f"--{name}={value if printable(value) == value else 'NAME'}"]
-    return shlex.join(words)
+            words += [f"--{name}={value}"]
+    return shell_line(words)
