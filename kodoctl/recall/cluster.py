@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kodoctl.errors import KodoctlError, RefusedError, error
+from kodoctl.errors import RefusedError, error
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.binary.bundled_producer import dedup_producer
 from kodoctl.pulsar.binary.message_reader import (
@@ -22,7 +22,7 @@ from kodoctl.pulsar.binary.message_reader import (
     read_stored,
 )
 from kodoctl.pulsar.binary.recall_transport import DeadLetterConsumer, token_of
-from kodoctl.pulsar.control.control_namespace import read_control_namespace
+from kodoctl.pulsar.control.control_namespace import cluster_identity
 from kodoctl.recall.message.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
@@ -100,10 +100,7 @@ class RecallCluster:
 
     def identity(self, tenant: str) -> str | None:
         """Reads the UUID that the first apply stored in a Pulsar tenant; None: there is none, or it cannot be read."""
-        try:
-            return read_control_namespace(self._session.admin, tenant).uuid
-        except KodoctlError:
-            return None
+        return cluster_identity(self._session.admin, tenant)
 
     def check_identity(self, planned: str | None, tenant: str) -> None:
         """Raises RefusedError for a plan of another cluster, if both identities are known. `planned`: identity in the

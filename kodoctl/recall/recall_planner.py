@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kodoctl.documents.recall_document import MAX_LETTERS
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
+from kodoctl.recall.ledger.ledger_clusters import check_cluster
 from kodoctl.recall.ledger.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.plan.key_order import KeyOrder, leaving
 from kodoctl.recall.plan.recall_plan import RecallPlan
@@ -60,6 +61,9 @@ def prepare(
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
+    tenant = TopicName.parse(family.source_topic).namespace.tenant
+    identity = cluster.identity(tenant)
+    check_cluster(ledger, tenant, identity)
     request = replace(request, known=latest_status(ledger.entries(family.ledger_key)))
     selection = LetterSelection(request)
     if fill is not None:
@@ -77,7 +81,7 @@ def prepare(
         action=request.action,
         run=request.run,
         made_at=request.condition.now,
-        cluster=cluster.identity(TopicName.parse(family.source_topic).namespace.tenant),
+        cluster=identity,
         topology=family.name,
         path=request.path,
         environment=request.environment,

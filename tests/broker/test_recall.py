@@ -9,6 +9,8 @@ from collections import Counter
 
 import pytest
 
+from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.ledger_clusters import record_cluster
 from kodoctl.recall.plan import letter_table, selection
 from tests.broker.recalling import DLQ, RETRYING, Recalls
 from tests.brokers.workspace import Workspace
@@ -60,6 +62,25 @@ def test_a_plan_carried_out_twice_and_a_second_plan_of_the_same_letters_send_not
     assert (history["ledger"], history["unknown"]) == (".kodoctl/recall", [])
     shown = " ".join(workspace.run("history", workspace.namespace).out.split())
     assert [f"messages of {DLQ}: {count} sent by" in shown for count in (8, 4)] == [True, True]
+
+
+def test_the_ledger_of_another_cluster_is_refused(recalls: Recalls) -> None:
+    recalls.die(range(4))
+    recalls.plan("payload.n < 2")
+    assert recalls.apply()["sent"] == 2
+    workspace, tenant = recalls.workspace, recalls.workspace.tenant
+    recalls.plan("true", file="rest.json")
+    record_cluster(DeltaLedger("elsewhere"), tenant, "another-uuid", "ann", 1)
+    chosen = ("topologies/trade.yaml", "--topic", "orders", "--subscription", "billing", "--where", "true")
+    for command in (("plan", *chosen), ("apply", "rest.json")):
+        refused = workspace.run("recall", *command, "--ledger", "elsewhere", code=4)
+        assert f"it has recalls of {tenant} on another cluster (another-uuid), and this one is" in " ".join(
+            refused.text.split()
+        )
+    assert len(recalls.held()) == 2
+    history = workspace.run("history", workspace.namespace, "--ledger", "elsewhere", "--format", "json").json()
+    assert (history["recalls"], len(history["unknown"])) == ([], 1)
+    assert recalls.apply(file="rest.json")["sent"] == 2
 
 
 def test_without_the_ledger_of_who_sent_them_letters_that_were_acknowledged_stay_sent(recalls: Recalls) -> None:

@@ -13,8 +13,10 @@ from kodoctl.errors import KodoctlError
 from kodoctl.plan.history import parse, read_history, to_json
 from kodoctl.plan.history_document import HistoryDocument, OrderRow
 from kodoctl.pulsar.admin.admin import AdminError
+from kodoctl.pulsar.control.control_namespace import cluster_identity
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.order_history import OrderHistory, read_order_history
+from kodoctl.recall.ledger.ledger_clusters import check_cluster
 from kodoctl.recall.plan.replay_history import read_replays
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def namespace_history(admin: Admin, client: BrokerClient, space: NamespaceName, 
     """
     found, replays = journal_history(admin, client, space)
     books, unlisted = _orders(admin, space)
-    recalls, unread = _recalls(ledger, str(space))
+    recalls, unread = _recalls(admin, space, ledger)
     return HistoryDocument(
         namespace=str(space),
         applies=[to_json(one) for one in found.applies],
@@ -54,14 +56,16 @@ def namespace_history(admin: Admin, client: BrokerClient, space: NamespaceName, 
     )
 
 
-def _recalls(ledger: str, namespace: str) -> tuple[list[RecallRunRow], list[str]]:
+def _recalls(admin: Admin, space: NamespaceName, ledger: str) -> tuple[list[RecallRunRow], list[str]]:
     """(runs in the recall ledger, sentences about unknown records)."""
     if "://" not in ledger and not Path(ledger).exists():
         return [], [f"recalls, releases and discards: there is no ledger {ledger} here; --ledger names another"]
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
     try:
-        return DeltaLedger(ledger).runs(namespace), []
+        book = DeltaLedger(ledger)
+        check_cluster(book, space.tenant, cluster_identity(admin, space.tenant))
+        return book.runs(str(space)), []
     except KodoctlError as problem:
         return [], [f"recalls, releases and discards: {problem.diagnostics[0].detail}"]
 

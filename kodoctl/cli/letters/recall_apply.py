@@ -158,6 +158,8 @@ def approved_plan(
     False only others. Raises KodoctlError.
     """
     from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+    from kodoctl.recall.ledger.ledger_clusters import check_cluster, record_cluster
     from kodoctl.recall.plan import recall_plan_file
     from kodoctl.topology.names import TopicName
 
@@ -168,12 +170,16 @@ def approved_plan(
     form = recall_plan_file.to_json(plan)
     with target.session() as session:
         edit, largest, compression, source = _check_files(session, plan, asked.topology)
-        RecallCluster(session).check_identity(plan.cluster, TopicName.parse(plan.source_topic).namespace.tenant)
+        cluster, tenant = RecallCluster(session), TopicName.parse(plan.source_topic).namespace.tenant
+        cluster.check_identity(plan.cluster, tenant)
+        ledger = ledger_named(asked.ledger, plan.landing)
+        book, identity = DeltaLedger(ledger), cluster.identity(tenant)
+        check_cluster(book, tenant, identity)
         if output is Format.TEXT:
             _show(form, session)
         if not plan.empty:
             confirm_plan(session.connection, plan, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
-        ledger = ledger_named(asked.ledger, plan.landing)
+            record_cluster(book, tenant, identity, command_target.who(), time.time_ns() // 1_000_000)
         yield ApprovedPlan(session, plan, edit, ledger, per_second, signer, largest, compression, source)
 
 

@@ -1,4 +1,7 @@
-"""Reading of plans and history for the console, by the same functions as `history` and `drift`."""
+"""Reading of plans and history for the console, by the same functions as `history` and `drift`.
+
+These are imported by the first page that needs them: the first screen comes sooner.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kodoctl.cli.apply.namespace_history import journal_history, namespace_history
 from kodoctl.cli.common.command_target import shown_target
-from kodoctl.cli.plan.drift_command import drift_document
-from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
 from kodoctl.cli.ui.page_names import of_topology
 from kodoctl.errors import KodoctlError
 from kodoctl.host.private_files import LEDGER
-from kodoctl.plan.drift import split
-from kodoctl.plan.fleet import ONLY
-from kodoctl.plan.history import to_json
-from kodoctl.plan.live.planner import Tolerance
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.control.lease import held_by
 from kodoctl.pulsar.session import Session
@@ -55,6 +51,8 @@ class PlanReading:
 
     def history(self, topology: str) -> NamespaceHistory:
         """Reads everything that was done in a topology's namespace. Raises KodoctlError."""
+        from kodoctl.cli.apply.namespace_history import namespace_history
+
         space = of_topology(self._expansions, topology).namespace
         book = ("--ledger", self._ledger) if self._ledger != LEDGER else ()
         command = self._words.line_of_cluster("kodoctl history", str(space), *book)
@@ -64,6 +62,9 @@ class PlanReading:
 
     def stopped(self) -> tuple[StoppedApply, ...]:
         """Reads the journals of all topologies for applies that stopped. One that cannot be read counts as none."""
+        from kodoctl.cli.apply.namespace_history import journal_history
+        from kodoctl.plan.history import to_json
+
         names = {one.namespace: one.name for one in reversed(self._expansions.values())}
         found: list[StoppedApply] = []
         with BrokerClient(self._connection) as client:
@@ -79,6 +80,12 @@ class PlanReading:
 
     def read_drift(self) -> DriftReading:
         """Compares the files, as they are now, with the cluster. Raises KodoctlError."""
+        from kodoctl.cli.plan.drift_command import drift_document
+        from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
+        from kodoctl.plan.drift import split
+        from kodoctl.plan.fleet import ONLY
+        from kodoctl.plan.live.planner import Tolerance
+
         with self._lock, Session(self._connection, None, os.environ) as session:
             planned = plan_all(
                 {ONLY: session}, self._paths, self._env, PlanFlags(), verbose=False, tolerance=Tolerance.LEFT_OUT

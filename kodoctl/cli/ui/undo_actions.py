@@ -1,4 +1,6 @@
-"""Plans that take an apply back, for the console: made and carried out by the functions of `undo`."""
+"""Plans that take an apply back, for the console: made and carried out by the functions of `undo`, which
+the first of them imports: the first screen comes sooner.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kodoctl.cli.apply.apply_report import report_texts
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, shown_target
 from kodoctl.errors import Severity
-from kodoctl.plan import plan_file
-from kodoctl.plan.diff import Allowances
-from kodoctl.plan.fleet import ONLY
-from kodoctl.plan.history import parse, read_history, to_json
-from kodoctl.plan.live.undo_planner import prepare_undo
-from kodoctl.pulsar.control.journal import read_journal
-from kodoctl.render.plan_text import plan_lines
 from kodoctl.text.line import Line
 from kodoctl.topology.names import NamespaceName
 from kodoctl.ui.actions import ActionPlan, ActionResult, Confirmation, Watch
@@ -39,12 +33,20 @@ class UndoActions:
 
     def applies(self, space: NamespaceName) -> list[ApplyRow]:
         """Reads the applies of a namespace, oldest first. Raises KodoctlError."""
+        from kodoctl.cli.apply.namespace_history import journal_history
+        from kodoctl.plan.history import to_json
+
         with self._target.session() as session:
-            found = read_history(list(map(parse, read_journal(session.admin, session.client, space))))
+            found, _ = journal_history(session.admin, session.client, space)
         return [to_json(one) for one in found.applies]
 
     def plan(self, request: UndoRequest, space: NamespaceName) -> ActionPlan:
         """Plans to take an apply back, and writes nothing. Raises KodoctlError."""
+        from kodoctl.plan import plan_file
+        from kodoctl.plan.diff import Allowances
+        from kodoctl.plan.live.undo_planner import prepare_undo
+        from kodoctl.render.plan_text import plan_lines
+
         with self._target.session() as session:
             undoing = prepare_undo(session, space, request.apply_id, Allowances(destroy=frozenset(request.destroy)))
             target = shown_target(session.connection)
@@ -68,6 +70,8 @@ class UndoActions:
     def _carry_out(self, plan: Plan, space: NamespaceName, _: Confirmation, watch: Watch) -> ActionResult:
         from kodoctl.apply.fleet_run import Task, run_fleet
         from kodoctl.apply.run import RunOptions
+        from kodoctl.cli.apply.apply_report import report_texts
+        from kodoctl.plan.fleet import ONLY
 
         def listen(event: ApplyEvent) -> None:
             watch.progress(event.number, event.total)

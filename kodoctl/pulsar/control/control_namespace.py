@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.pulsar.admin.admin import NOT_SENT, Admin, Reply, must, namespace_path
 from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, poll_until, write_confirmed
@@ -46,6 +46,14 @@ class ControlNamespace:
     uuid: str | None = None
     index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
     listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
+
+
+def cluster_identity(admin: Admin, tenant: str) -> str | None:
+    """Reads the UUID that the first apply stored in a Pulsar tenant; None: there is none, or it cannot be read."""
+    try:
+        return read_control_namespace(admin, tenant).uuid
+    except KodoctlError:
+        return None
 
 
 def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:

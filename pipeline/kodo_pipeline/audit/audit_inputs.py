@@ -28,7 +28,9 @@ from kodo_pipeline.landing.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodo_pipeline.source.partition_stats import each_internal_stats
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pulsar.admin.topic_stats import read_stats
+from kodoctl.pulsar.control.control_namespace import cluster_identity
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
+from kodoctl.recall.ledger.ledger_clusters import check_cluster
 from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent, latest_status
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import ledger_key, lost_key
@@ -89,9 +91,11 @@ def load_inputs(
 ) -> AuditInputs:
     """Reads all inputs of an audit: from the landing, the recall ledger at `ledger`, and the cluster. `keys`: keys with
     which producers sign, None if none are known here. Raises KodoctlError: K589 if the landing was read from another
-    cluster, K573 if files of the landing are missing.
+    cluster, K557 if the recall ledger is of another one, K573 if files of the landing are missing.
     """
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
+    tenant = expansion.namespace.tenant
+    check_cluster(DeltaLedger(ledger), tenant, cluster_identity(admin, tenant))
     letters = tuple(_letters(expansion, ledger))
     inputs = landed_inputs(spark, landing, expansion, letters, stored_from, keys)
     bookings = replace(inputs.bookings, unbooked=unbooked_recalls(landing, inputs.snapshot, ledger))

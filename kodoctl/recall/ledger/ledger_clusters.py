@@ -1,0 +1,43 @@
+# pure: every branch is tested
+"""Clusters of a recall ledger: the identity of each Pulsar tenant whose recalls it has, as entries of its own.
+
+Topics of two clusters may have the same names. With the ledger of another cluster an audit would report recalled
+messages as lost, and a history would show recalls that were elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import RefusedError, error
+from kodoctl.recall.ledger.recall_ledger import RecallEntry, RecallEvent
+
+if TYPE_CHECKING:
+    from kodoctl.recall.ledger.recall_ledger import RecallLedger
+
+
+def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bool:
+    """True if the ledger has recalls of this cluster; False if it says nothing about the tenant, or `identity`, the UUID
+    of the tenant, is None: not known. Raises RefusedError (K557) for a ledger of another cluster, KodoctlError.
+    """
+    known = {one.recall_id for one in ledger.entries(_key(tenant))} if identity is not None else set()
+    if known and identity not in known:
+        detail = (
+            f"it has recalls of {tenant} on another cluster ({', '.join(sorted(known))}), and this one is {identity}: name"
+            " another with --ledger, also if the cluster was set up anew"
+        )
+        raise RefusedError(error("K557", "the ledger cannot be used", detail))
+    return bool(known)
+
+
+def record_cluster(ledger: RecallLedger, tenant: str, identity: str | None, who: str, at: int) -> None:
+    """Records that the ledger is of this cluster, unless that is known; nothing without an identity. `at`: now, in ms
+    since the epoch. Raises as `check_cluster`.
+    """
+    if not check_cluster(ledger, tenant, identity) and identity is not None:
+        ledger.append([RecallEntry("", RecallEvent.REFUSED, identity, _key(tenant), "", at, who=who)])
+
+
+def _key(tenant: str) -> str:
+    """Source of the entries about a tenant's cluster, which is the name of no topic."""
+    return f"cluster of {tenant}"
