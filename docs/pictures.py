@@ -80,7 +80,7 @@ def _draw_console(browser: Browser) -> None:
         for name, path in CONSOLE_PAGES.items():
             page.goto(server.address.partition("?")[0] + path)
             page.evaluate("document.querySelectorAll('.apply').forEach((one) => { one.open = true; })")
-            page.screenshot(path=str(HERE / f"console-{name}.png"))
+            page.screenshot(path=str(HERE / f"console-{name}.png"), full_page=name == "plans")
         page.close()
 
 

@@ -52,14 +52,14 @@ class OrderRow(TypedDict):
 
 class HistoryDocument(TypedDict):
     """Applies, replays, recalls (releases, moves and discards included) and live orders, each oldest first. With --id it
-    has the one apply alone. `ledger`: location of the recall ledger; `unknown`: sentences about records that could not
-    be read, or that are not kept.
+    has the one apply alone. `recalls`: null if the recall ledger could not be read; `ledger`: its location; `unknown`:
+    sentences about records that could not be read, or that are not kept.
     """
 
     namespace: str
     applies: list[ApplyRow]
     replays: NotRequired[list[ReplayRow]]
-    recalls: NotRequired[list[RecallRunRow]]
+    recalls: NotRequired[list[RecallRunRow] | None]
     orders: NotRequired[list[OrderRow]]
     ledger: NotRequired[str]
     unknown: NotRequired[list[str]]

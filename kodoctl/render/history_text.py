@@ -29,7 +29,7 @@ def history_lines(document: HistoryDocument) -> Iterator[Line]:
     records = merge(
         ((one["began"], apply_head(one)) for one in document["applies"]),
         ((one["began"], _replay(one)) for one in document.get("replays", ())),
-        ((one["began"], _recall(one)) for one in document.get("recalls", ())),
+        ((one["began"], _recall(one)) for one in document.get("recalls") or ()),
         ((one["at"], _order(one)) for one in document.get("orders", ())),
         key=itemgetter(0),
     )

@@ -182,7 +182,7 @@ def test_history_orders_drift_and_a_stopped_apply_are_shown(
     assert [(one["subscription"], one["order"], one["back"], one["why"]) for one in history["orders"]] == [
         ("billing", "lane L1/retrying paused", back, "bank") for back in (False, True, False)
     ]
-    assert history["recalls"] == []
+    assert history["recalls"] is None
     assert [one.split(":")[0] for one in history["unknown"]] == ["recalls, releases and discards"]
     shown = workspace.run("history", workspace.namespace)
     assert re.search(

@@ -194,18 +194,28 @@ class SamplePlans:
             "ended": None, "commit": self.text or "c0ffee" * 6, "plan": "d", "state": "cut off", "changes": 9,
             "done": [change], "broken": [{"change": change, "detail": self.text or "unknown: no end"}],
         }  # fmt: skip
-        replay: Any = dict.fromkeys(("run", "who", "topic", "subscription", "because"), self.text or "r1")
-        replays: Any = [{**replay, "began": NOW, "messages": 1_200, "state": "complete"}]
-        place = dict.fromkeys(("topic", "subscription"), self.text or "orders")
+        replay: Any = {
+            "run": "20260101-101500", "who": "root@vm", "topic": "orders", "subscription": "billing", "because": "bug 17",
+        } | dict.fromkeys(("run", "who", "topic", "subscription", "because") if self.text else (), self.text)  # fmt: skip
+        replays: Any = [{**replay, "began": NOW - 6_000_000, "messages": 1_200, "state": "complete"}]
+        place = {"topic": self.text or "orders", "subscription": self.text or "billing"}
         order: Any = {
-            **place, "at": NOW, "who": self.text or "root", "back": False, "until": NOW + 3_600_000,
+            **place, "at": NOW - 600_000, "who": self.text or "root", "back": False, "until": NOW + 3_600_000,
             "order": self.text or "lane L1/ready paused", "why": self.text or "bank",
         }  # fmt: skip
-        older: ApplyRow = {**apply, "id": self.text or "1b0c", "state": "complete", "ended": NOW, "broken": []}
-        run: Any = dict.fromkeys(("run", "who", "source"), self.text or "orders-billing-DLQ") | {
-            "began": NOW, "sent": 3, "discarded": 0, "refused": 0, "unclear": 1, "open": 0,
+        older: ApplyRow = {
+            **apply,
+            "id": self.text or "1b0c",
+            "state": "complete",
+            "ended": NOW,
+            "broken": [],
+            "changes": 1,
+        }
+        run: Any = {
+            "run": self.text or "20260101-110200", "who": self.text or "root@vm", "source": self.text or "orders-billing-DLQ",
+            "began": NOW - 3_000_000, "sent": 3, "discarded": 0, "refused": 0, "unclear": 1, "open": 0,
         }  # fmt: skip
-        taken_back: Any = {**order, "back": True}
+        taken_back: Any = {**order, "back": True, "at": NOW}
         document: HistoryDocument = {
             "namespace": self.text or "kodo/trade", "applies": [older, apply], "replays": replays, "recalls": [run],
             "orders": [order, taken_back], "ledger": self.text or ".kodoctl/recall",
@@ -254,7 +264,9 @@ def data_of(status: StatusReading = NIGHT, **values: Any) -> ConsoleData:
         production=True,
         words=WORDS,
         read_status=lambda: status,
-        read_audit=lambda: Sentence("good", "No message was lost, as read 3 min ago"),
+        read_audit=lambda: Sentence(
+            "good", "No message was lost, as read 3 min ago", is_judged=True, files=("trade-prod-audit.json",)
+        ),
         read_facts=lambda _: FACTS,
         messages=SampleMessages(),
         plans=SamplePlans(),
@@ -275,7 +287,7 @@ def evil_data() -> ConsoleData:
     status = StatusReading(NOW, (TopologyStatus(EVIL, EVIL, lanes, ()),), (UnreadTopic(EVIL, EVIL, EVIL, EVIL),))
     return data_of(
         status, target=EVIL, words=CommandWords({EVIL: EVIL}, [EVIL]), messages=SampleMessages(EVIL),
-        read_audit=lambda: Sentence("bad", EVIL, steps=(AuditStep(EVIL, (EVIL,)),)), plans=SamplePlans(EVIL),
+        read_audit=lambda: Sentence("bad", EVIL, files=(EVIL,), steps=(AuditStep(EVIL, (EVIL,)),)), plans=SamplePlans(EVIL),
         read_facts=lambda _: ScreenFacts(
             {(EVIL, EVIL, EVIL, EVIL): LetterCauses(20, False, (CauseCount(EVIL, 2, ((EVIL, 2),)),), ((EVIL, 15), ("b", 5)))},
             (StoppedApply(EVIL, EVIL, EVIL),), DriftNews(NOW, EVIL, drifted=True),

@@ -56,10 +56,10 @@ def namespace_history(admin: Admin, client: BrokerClient, space: NamespaceName, 
     )
 
 
-def _recalls(admin: Admin, space: NamespaceName, ledger: str) -> tuple[list[RecallRunRow], list[str]]:
-    """(runs in the recall ledger, sentences about unknown records)."""
+def _recalls(admin: Admin, space: NamespaceName, ledger: str) -> tuple[list[RecallRunRow] | None, list[str]]:
+    """(runs in the recall ledger, None: not known; sentences about unknown records)."""
     if "://" not in ledger and not Path(ledger).exists():
-        return [], [f"recalls, releases and discards: there is no ledger {ledger} here; --ledger names another"]
+        return None, [f"recalls, releases and discards: there is no ledger {ledger} here; --ledger names another"]
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 
     try:
@@ -67,7 +67,7 @@ def _recalls(admin: Admin, space: NamespaceName, ledger: str) -> tuple[list[Reca
         check_cluster(book, space.tenant, cluster_identity(admin, space.tenant))
         return book.runs(str(space)), []
     except KodoctlError as problem:
-        return [], [f"recalls, releases and discards: {problem.diagnostics[0].detail}"]
+        return None, [f"recalls, releases and discards: {problem.diagnostics[0].detail}"]
 
 
 def _orders(admin: Admin, space: NamespaceName) -> tuple[list[OrderHistory], list[str]]:

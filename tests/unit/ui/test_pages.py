@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from http.client import IncompleteRead
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -256,8 +256,8 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert "Nobody has asked for it" in page
     assert "4f2a 2026-01-01 11:40 UTC apply: cut off, 1 of 9 changes done by root@vm pid 7, commit c0ffeec0ffee" in page
     assert page.index("4f2a 2026") < page.index("1b0c 2026"), "the newest first"
-    assert "orders / orders lane L1/ready paused until 2026-01-01 12:55:00 UTC root: bank" in page
-    assert "orders / orders taken back lane L1/ready paused root" in page
+    assert "orders / billing lane L1/ready paused until 2026-01-01 12:55:00 UTC root: bank" in page
+    assert "orders / billing taken back lane L1/ready paused root" in page
     assert "kodoctl history kodo/trade --context prod" in page
     assert "3 sent, 1 unclear of orders-billing-DLQ" in page
     assert "Drift: 0 objects; not applied yet: trade." in read
@@ -266,16 +266,20 @@ def test_history_and_drift_are_shown_as_the_commands_print_them() -> None:
     assert unknown.status == 400
 
 
-def test_a_ledger_without_runs_is_named() -> None:
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [([], "None in the ledger .kodoctl/recall."), (None, "Recalls, releases, moves and discards Not known.")],
+)
+def test_a_ledger_without_runs_is_named(runs: list[Any] | None, text: str) -> None:
     """Another folder or --ledger may have some."""
 
     class NoRuns(SamplePlans):
         def history(self, topology: str) -> NamespaceHistory:
             found = super().history(topology)
-            return replace(found, document={**found.document, "recalls": []})
+            return replace(found, document={**found.document, "recalls": runs})
 
     with served(data_of(plans=NoRuns())) as console:
-        assert "None in the ledger .kodoctl/recall." in words(console.ask("/plans?topology=trade").text)
+        assert text in words(console.ask("/plans?topology=trade").text)
 
 
 def test_pages_that_wait_do_not_stop_the_others() -> None:
