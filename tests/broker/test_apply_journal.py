@@ -10,6 +10,9 @@ import pytest
 
 from kodoctl.cli.common import command_target
 from kodoctl.plan.history import pack, parse
+from kodoctl.protocol.override_history import OverrideChange, printed_history
+from kodoctl.protocol.overrides import Override, OverrideKind
+from kodoctl.protocol.properties import STEER_HISTORY_PROPERTY
 from kodoctl.pulsar.connection.connection import Flags, connect
 from kodoctl.pulsar.control.control_namespace import lease_topic
 from kodoctl.pulsar.control.journal import read_journal
@@ -71,6 +74,22 @@ def _assert_ids_are_completed(workspace: Workspace, ids: list[str]) -> None:
         asked = {"_KODOCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
         with mock.patch.dict(os.environ, asked):
             assert sorted(run_main().out.split()) == sorted([*ids, "last"]), line
+
+
+def test_history_names_orders_that_it_cannot_know(workspace: Workspace) -> None:
+    workspace.topology(f"J: {PLAIN}".replace("%s", "1d"))
+    workspace.apply()
+    order = Override(OverrideKind.PAUSE, 1, 2, "ann", "bank", tenant="::error::x")
+    every = printed_history((), [OverrideChange(number, "ann", order) for number in range(25)])
+    for text, shown, unknown in (
+        (every, 20, "live orders of J / s before the last 20: they are not kept"),
+        ("{", 0, "live orders of J / s: JSONDecodeError"),
+    ):
+        workspace.admin("PUT", f"{workspace.path('J')}/subscription/s/properties", {STEER_HISTORY_PROPERTY: text})
+        document = workspace.run("history", workspace.namespace, "--format", "json").json()
+        assert len(document["orders"]) == shown
+        assert document["unknown"][-1].startswith(unknown)
+    assert [one["state"] for one in document["applies"]] == ["complete"], "the other records are shown"
 
 
 def test_a_broker_without_the_journal_is_told_nothing_by_looking(workspace: Workspace) -> None:
