@@ -250,7 +250,8 @@ class MessageReading:
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
         """The document of `kodo-consumer why`; as `stored` the message at its last place, None if it is no longer stored;
-        and as `longest_wait` the longest wait that the file declares, in ms. Raises UsageError, ClusterError; also if time is over.
+        as `longest_wait` the longest wait that the file declares, in ms. Raises UsageError, ClusterError; also if time
+        is over.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:
