@@ -121,8 +121,8 @@ def ingest(
     while Spark reads a stream. The first batch may be one that a killed run had committed.
 
     Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
-    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised. `topics`:
-    the existing ones, in the order of `present`.
+    partitions may have been deleted unread, and the request does not accept holes, all other partitions are landed, and
+    then HolesError is raised. `topics`: the existing ones, in the order of `present`.
     """
     landing = request.landing
     with landing.alone() as alone:

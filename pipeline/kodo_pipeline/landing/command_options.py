@@ -91,8 +91,8 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
     """Opens the landing of a topology below the folder or object store `landing`. `typed`: arguments of the command,
     for hints.
 
-    Raises UsageError if no run has ended there by itself; with `messages`, a run that was interrupted is enough, if a
-    message has landed. Raises KodoctlError if the landing has topics of another namespace.
+    Raises UsageError if no ingest has ended there by itself; with `messages`, if no message has landed, whether or not
+    an ingest has ended. Raises KodoctlError (K590) if the landing has topics of another namespace.
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
 
@@ -124,13 +124,13 @@ def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
 
 
 def new_run() -> str:
-    """Makes the id of a run. Ids sort by the time (UTC, seconds) at which the runs began."""
+    """Makes the id of a run, such as `20260131-120000-1a2b3c4d`. Ids sort by the second (UTC) in which runs began."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
     """Expands the one topology that a file, or a folder with one file, declares. Prints the number of its warnings, if
-    any, on standard error. Raises UsageError, InvalidFileError.
+    any, on standard error. Raises UsageError if `path` declares none or several, InvalidFileError if it has errors.
     """
     expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
     if len(expansions) != 1:

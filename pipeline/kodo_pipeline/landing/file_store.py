@@ -225,9 +225,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Calls `read`, five times at most within two seconds if the store is busy, and returns its result. Other errors
-    are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer than the
-    few requested bytes: Amazon's library then reports that the caller could not take the answer.
+    """Calls `read`, up to five times (with pauses of 0.1 to 0.8 s) if the store is busy, and returns its result. Other
+    errors are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer
+    than the few requested bytes: Amazon's library then reports that the caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:

@@ -95,8 +95,9 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots, at most MORE times those of today, if all slots of the workers were in use and the
-    arrivals need more; else None. `after`: only windows that begin later than this (ms) count.
+    """Recommends more slots, at most MORE times those of today, if in three windows or more the slots were full (see
+    `SubscriptionSlots.is_full`), messages waited and the arrivals need more; else None. `after`: only windows that
+    begin later than this (ms) count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]

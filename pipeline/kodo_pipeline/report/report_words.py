@@ -185,8 +185,8 @@ def _noise(one: TopicFairness) -> str:
 
 
 def undrawn(document: ReportDocument) -> str:
-    """Text about messages that are in no window of the charts, because their publish time, which the sender chooses, is
-    impossible; "" if there are none.
+    """Text about messages and actions of workers that are in no window of the charts, because their time, such as a
+    publish time, which the sender chooses, is impossible; "" if there are none.
     """
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))

@@ -102,7 +102,7 @@ def _spare_collecting() -> None:
 
 def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) it yields none and only writes
-    the coverage record, because the planner accepted the hole.
+    the coverage record, if the options name a folder for it, because the planner accepted the hole.
     """
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 
@@ -198,7 +198,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
         """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason;
-        {} if there are none. Asks the cluster, unless the end of the stream is fixed.
+        {} if there are none. Asks the cluster; if the end of the stream is fixed, only for the metadata of such
+        partitions.
         """
         return self._gone_partitions(self._stored_partitions(), start)
 

@@ -55,8 +55,9 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Options:
-    """Parses the options of the source. `given`: text by name (case does not matter); `cores`: default of that option;
-    `native`: value of the variable NATIVE_VARIABLE, "" if not set. Raises UsageError with every finding.
+    """Parses the options of the source. `given`: text by name; case does not matter if the mapping ignores it, as
+    Spark's does; `cores`: default of that option; `native`: value of the variable NATIVE_VARIABLE, "" if not set.
+    Raises UsageError with every finding.
     """
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []

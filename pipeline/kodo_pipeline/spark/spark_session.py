@@ -180,8 +180,8 @@ def _store(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError that names every invalid key, without
-    values, which may be secrets.
+    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError that names every invalid key, and every
+    key that must stay as it is (such as the time zone), without values, which may be secrets.
     """
     split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
     wrong = [
