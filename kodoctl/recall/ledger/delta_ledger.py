@@ -30,8 +30,8 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 class DeltaLedger:
     """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. The first
-    append creates the table. Raises UsageError without the libraries, KodoctlError for a table that cannot be read or
-    written.
+    append creates the table. The constructor raises UsageError without the libraries, and opens nothing; the other
+    methods raise KodoctlError for a table that cannot be read or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -127,8 +127,8 @@ class DeltaLedger:
         return frozenset(found)
 
     def runs(self, namespace: str) -> list[RecallRunRow]:
-        """Every run on topics of a namespace (`tenant/namespace`), oldest first; none where there is no table yet.
-        Raises KodoctlError (K557).
+        """Runs on topics of a namespace (`tenant/namespace`), oldest first: a row for each run and source of letters,
+        with numbers of letters; none where there is no table yet. Raises KodoctlError (K557).
         """
         import pyarrow as pa
         import pyarrow.compute as pc

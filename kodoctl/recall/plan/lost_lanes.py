@@ -97,8 +97,8 @@ def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
     """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes, the lane's `own` is None
-    unless that topic stores each message exactly once. `deduplicates`: returns whether a topic drops repeated messages.
-    Raises UsageError.
+    unless that topic stores each message exactly once, and for a ready topic that checks Avro schemas. `deduplicates`:
+    returns whether a topic drops repeated messages. Raises UsageError.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

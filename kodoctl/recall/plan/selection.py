@@ -115,8 +115,8 @@ class LetterSelection:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
-        id and are not in the ledger need not be added.
+        """Adds a letter whose condition was evaluated elsewhere, as `chosen`; the caller counts it in `read`. Letters
+        that are not chosen, have no recall id and are not in the ledger need not be added.
         """
         if mark := letter.properties.get(self._asked.family.kind.mark):
             self._store.add_seen(mark)
