@@ -120,7 +120,9 @@ class ClusterEngine:
             self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)
 
     def stop_node(self, instance: Instance, node: ClusterNode, *, patience: float = PATIENCE) -> None:
-        """Ends one node in order. Raises KodoctlError (K620) if even force did not end it."""
+        """Ends one node in order, and by force after `patience` seconds. Raises KodoctlError (K620) if even force did
+        not end it.
+        """
         self._stop_nodes(instance, [node], patience)
 
     def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:

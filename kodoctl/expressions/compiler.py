@@ -130,7 +130,7 @@ def _step(tree: Any) -> str | int | None:
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
     """Kind in which both sides of a comparison are compared. An untyped side or a quoted text is compared in the kind
-    of the other side. None if both are untyped.
+    of the other side. If neither is so, and the kinds differ, it is that of the left side. None if both are untyped.
     """
     if left.kind is right.kind:
         return None if left.kind is ValueKind.UNTYPED else left.kind

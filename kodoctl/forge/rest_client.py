@@ -31,7 +31,8 @@ class RestClient:
     """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and
     nowhere else than to `root`. They fail after 30 s without data, and are tried up to 4 times with pauses if the
     network fails or the forge is busy: as long as its Retry-After says, if that is not more than a minute. A POST is
-    sent again only if the forge says that there were too many requests. Failures raise ClusterError (K546).
+    sent again only if the forge says that there were too many requests, or if the caller says that it may be
+    (`repeat`). Failures raise ClusterError (K546).
 
     Args:
         root: URL without a final slash.

@@ -38,8 +38,8 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Event(StrEnum):
-    """How a message ended in the lane it was in. After `moved` and `dead` the message continues in the target topic, after
-    `stored` in a database.
+    """Events by which a message ends in the lane it was in. After `moved` and `dead` the message continues in the
+    target topic, after `stored` in a database.
     """
 
     STORED = "stored"  # in the inbox of its subscription, from which it is handled: another record follows
