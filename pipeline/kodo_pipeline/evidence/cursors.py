@@ -38,7 +38,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     its last stored entry (subscription NAMELESS) and one for each declared subscription that it has.
 
     Audit topics are read last, because they have the records of everything that is acknowledged elsewhere. `now`: time
-    of the rows, ms since the epoch. Raises ClusterError.
+    of the rows, ms since the epoch. Raises ClusterError if the cluster does not answer.
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 

@@ -70,8 +70,8 @@ class IngestRequest:
 
 
 class HolesError(KodoctlError):
-    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches of all
-    other partitions; `holes`: the reason by full name of the partition.
+    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches that
+    the second attempt landed from all other partitions; `holes`: the reason by full name of the partition.
     """
 
     def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:

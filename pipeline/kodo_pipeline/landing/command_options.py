@@ -75,7 +75,9 @@ class LandedFlags:
 
     @property
     def typed(self) -> str:
-        """The topology file, `--env` and `--landing` as text for a shell, for hints that name another command."""
+        """The topology file, and `--env` and `--landing` if they differ from their defaults, as text for a shell, for
+        hints that name another command.
+        """
         return command_line(self.topology, self.env, self.landing)
 
     def settings(self) -> SparkSettings:
@@ -92,7 +94,8 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
     for hints.
 
     Raises UsageError if no ingest has ended there by itself; with `messages`, if no message has landed, whether or not
-    an ingest has ended. Raises KodoctlError (K590) if the landing has topics of another namespace.
+    an ingest has ended. Raises KodoctlError if the landing cannot be read (K573, K584) or has topics of another
+    namespace (K590).
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
 
@@ -165,7 +168,9 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
+        """Prints the first line of a command: the run's id, `what` it does, and for people how long Spark takes to
+        start. Call it before anything slow.
+        """
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

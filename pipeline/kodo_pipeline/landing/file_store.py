@@ -59,7 +59,9 @@ class Storage:
 
     @property
     def address(self) -> str:
-        """The URI in the form that Arrow and delta-rs take, with `s3://` for Spark's `s3a://`."""
+        """The URI in the form that Arrow and delta-rs take: `s3://` for `s3a://` and `s3n://`, `gs://` for `gcs://`;
+        else unchanged.
+        """
         return next(
             (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
         )

@@ -92,7 +92,9 @@ def _coverage(audit: AuditDocument) -> str:
 
 
 def waiting(document: ReportDocument) -> str:
-    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited."""
+    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited, and
+    how many dead letters there are.
+    """
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
     total = sum(one["messages"] for one in alive)

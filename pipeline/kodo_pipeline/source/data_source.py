@@ -74,12 +74,14 @@ class PulsarSource(DataSource):
         return read_options(self.options, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
 
     def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
-        """Returns the reader of `spark.read`: messages that are stored when the read is planned. Raises UsageError."""
+        """Returns the reader of `spark.read`: messages that are stored when the read is planned. Raises UsageError for
+        an invalid option.
+        """
         return PulsarReader(self._options())
 
     def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
         """Returns the reader of `spark.readStream`: all messages, from the beginning of each partition. Raises
-        UsageError.
+        UsageError for an invalid option.
         """
         return PulsarStream(self._options())
 

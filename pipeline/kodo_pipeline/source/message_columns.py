@@ -91,7 +91,7 @@ class Columns:
 
     @property
     def full(self) -> bool:
-        """True if there are enough messages for a batch."""
+        """True if there are enough messages, or enough bytes (BATCH_BYTES), for a batch."""
         return len(self._messages) >= self._most or self._size >= BATCH_BYTES
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:

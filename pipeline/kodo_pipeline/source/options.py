@@ -177,7 +177,9 @@ KNOWN: Final = (
 
 
 def unknown(given: Mapping[str, str]) -> list[str]:
-    """Sorted names that are no options of the source. The option `path`, which Spark itself adds, is ignored."""
+    """Sorted names that are no options of the source; case does not matter. The option `path`, which Spark itself adds,
+    is ignored.
+    """
     known = {name.lower() for name in KNOWN} | {"path"}
     return sorted(name for name in given if name.lower() not in known)
 
