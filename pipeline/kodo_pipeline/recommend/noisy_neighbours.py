@@ -118,7 +118,7 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )
-    return sorted({one.tenant for one in recommend_moves(free)} & case.fixed)
+    return sorted({one.tenant for one in recommend_moves(free) if one.action in _DOWN} & case.fixed)
 
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
