@@ -29,8 +29,8 @@ _MOST: Final = 4096  # columns: values come from anywhere
 
 
 class JavaClassMembers:
-    """A Java class that keeps each member once it is looked up, and what `col`, `lit` and `expr` return for a plain
-    value.
+    """A Java class that keeps each member once it is looked up, and the results of `col`, `lit` and `expr` for plain
+    values.
     """
 
     def __init__(self, found: Any) -> None:
