@@ -65,8 +65,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none in one commit. The commit has a number as an application's transaction, by
-        which it is recognised if its answer was lost. Raises KodoctlError (K557).
+        """Stores all entries or none in one commit; does nothing for no entries. The commit has a number as an
+        application's transaction, by which it is recognised if its answer was lost. Raises KodoctlError (K557).
         """
         import deltalake
         import pyarrow as pa
@@ -113,7 +113,7 @@ class DeltaLedger:
         return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """Does the same as `entries` for all letters of several sources."""
+        """Does the same as `entries` for all letters of several sources; [] for no sources."""
         return (
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type

@@ -51,8 +51,9 @@ def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
     """Headers of a released or moved message: its own, counters included, without those that make it wait. `due`: time
-    in a waiting lane that it is moved to, ms since the epoch, 0: none. A hop of 0 becomes 1, because routes would take
-    it for a new message. A limiter's reservation stays: a refusal before its time does not count as an attempt.
+    in a waiting lane that it is moved to, ms since the epoch, 0: none. On a `ready` topic they name the subscription
+    that must handle it. A hop of 0 becomes 1, because routes would take it for a new message. A limiter's reservation
+    stays: a refusal before its time does not count as an attempt.
     """
     kept = _with_origin(letter, _WAITED)
     kept[properties.RELEASE] = release_id

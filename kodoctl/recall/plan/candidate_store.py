@@ -116,7 +116,7 @@ class CandidateStore:
         return found
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Removes chosen letters with their copies."""
+        """Removes chosen letters, each number named once, with their copies."""
         for seq in numbers:
             self._base.execute("DELETE FROM letter WHERE seq = ?", (seq,))
             self.chosen -= 1

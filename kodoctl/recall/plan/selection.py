@@ -109,7 +109,7 @@ class LetterSelection:
 
     def count_entry(self, position: Position) -> None:
         """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
-        batch with others that are chosen.
+        batch with others that are chosen. Does nothing for a message that is alone in its entry.
         """
         if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
@@ -138,7 +138,7 @@ class LetterSelection:
                 self._take_those_not_done()
 
     def leave_out(self, reason: ExclusionReason, name: str) -> None:
-        """Counts a requested message that cannot be sent. Keeps the first MOST_SHOWN names of those not landed."""
+        """Counts a requested message that cannot be sent. Keeps the first 20 names (MOST_SHOWN) of those not landed."""
         self._left_out[reason] += 1
         if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
             self._not_landed.append(name)
@@ -353,7 +353,7 @@ def _sample(letter: DeadLetter) -> LetterSample:
 
 
 def age_of(age: int) -> str:
-    """Label of the group of ages that `age`, in ms, belongs to."""
+    """Label of the group that an age in ms belongs to: `under 1 h`, `1 h to 1 d`, `1 d to 7 d` or `over 7 d`."""
     return next((label for label, below in _AGES if age < below), OLDEST)
 
 
