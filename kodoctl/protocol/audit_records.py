@@ -108,8 +108,8 @@ class BrokenAuditError(ValueError):
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
     """Encodes at least one record as one Pulsar message. All records are of one run, with consecutive numbers.
-    Identities, reasons and tenants are cut to MAX_TEXT characters. A record may be a plain tuple of its fields in their
-    order, which is faster to make.
+    Identities, reasons and tenants are cut to 200 characters (MAX_TEXT). A record may be a plain tuple of its fields in
+    their order, which is faster to make.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
