@@ -76,8 +76,8 @@ class RestClient:
     def pages(
         self, path: str, convert: Callable[[Any], T], *, needs: str, key: str | None = None, **query: str
     ) -> Iterator[T]:
-        """Yields the converted rows of a list, page by page. `key`: key of the rows in the answer; None: the answer is
-        the list.
+        """Yields the converted rows of a list, page by page; raises ClusterError after 5,000 rows if there are more.
+        `key`: key of the rows in the answer; None: the answer is the list.
         """
         for page in range(1, MAX_PAGES + 1):
             numbers = {"per_page": str(PAGE), "page": str(page)}
@@ -158,8 +158,8 @@ class RestClient:
             raise self.request_error(method, path, self._masked(why)) from None
 
     def download(self, path: str, *, needs: str) -> bytes | None:
-        """Downloads a file, at most 64 MiB; None: there is none (404, 410). If it comes from another host, that host
-        does not get the token.
+        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger one.
+        A place that the forge redirects to does not get the token.
         """
         answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):
