@@ -8,6 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.protocol import properties
@@ -236,9 +237,11 @@ class LetterSelection:
     def _plan_rows(
         self, lanes: dict[PlannedPartition, int], counts: Counter[int], share: int | None = None
     ) -> Iterator[PlanRow]:
-        """Yields the plan's rows in order. Fills lanes in the order of their first letters, and counts by label."""
+        """Yields the plan's rows in the order in which they are sent: segment by segment, and partition by partition in
+        each. Fills lanes in the order of their first letters, and counts by label.
+        """
         known, numbers = list(self._lanes), Counter[int]()
-        for one in self._store.stored(share):
+        for one in _in_segments(self._store.stored(share)):
             ref = LetterRef(one.position, one.published)
             if one.kind != CHOSEN:
                 yield PlanRow(ref, first=None if one.first is None else _letter(one.first))
@@ -307,6 +310,14 @@ def _name(letter: DeadLetter) -> bytes:
 
 def _letter(one: StoredCandidate) -> PlannedLetter:
     return PlannedLetter(one.position, one.published, one.recall_id, one.digest)
+
+
+def _in_segments(rows: Iterator[StoredCandidate]) -> Iterator[StoredCandidate]:
+    """Yields the rows of each segment in the order of their positions. A sender carries out one partition of a segment
+    after the other, and brokers drop a number that is lower than the last one of its lane.
+    """
+    while segment := [*islice(rows, SEGMENT)]:
+        yield from sorted(segment, key=lambda one: one.position)
 
 
 def _in_memory(rows: Iterable[PlanRow]) -> tuple[tuple[PlannedLetter, ...], tuple[LetterRef, ...]]:
