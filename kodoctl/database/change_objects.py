@@ -111,7 +111,7 @@ def read_publication(connection: Any, wanted: PublicationResource, live: Live) -
 
 
 def read_slot(connection: Any, wanted: SlotResource) -> SlotFacts | None:
-    """Facts about the slot as it is now; None if it does not exist. Raises psycopg's errors."""
+    """Facts about the slot as it is now; None if the connected database has none. Raises psycopg's errors."""
     found = next(iter(_slots(connection, wanted.database, {wanted.name: {wanted.namespace}})), None)
     return found.facts if found and isinstance(found.facts, SlotFacts) else None
 

@@ -69,7 +69,9 @@ class BrokerEngine(Protocol):
         ...
 
     def follow(self, instance: Instance) -> Iterator[str]:
-        """Yields new lines of the broker's log as they are written; blocks between them."""
+        """Yields new lines of the broker's log as they are written, until the reader stops or a container ends; blocks
+        between them.
+        """
         ...
 
     def leftover(self, instance: Instance) -> str | None:

@@ -115,25 +115,29 @@ class ClusterEngine:
             self._start_all(instance, self._tools(instance, tell), tell)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends brokers, then bookies, then ZooKeeper. Raises KodoctlError (K620) if even force did not end a node."""
+        """Ends brokers, then bookies, then ZooKeeper, each kind by force after `patience` seconds. Raises KodoctlError
+        (K620) if even force did not end a node.
+        """
         for kind in reversed(NodeKind):
             self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)
 
     def stop_node(self, instance: Instance, node: ClusterNode, *, patience: float = PATIENCE) -> None:
-        """Ends one node in order. Raises KodoctlError (K620) if even force did not end it."""
+        """Ends one node in order, and by force after `patience` seconds. Raises KodoctlError (K620) if even force did
+        not end it.
+        """
         self._stop_nodes(instance, [node], patience)
 
     def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
         """Starts one node. Returns when ZooKeeper or a bookie listens on its port; for a broker returns at once. Raises
-        KodoctlError.
+        the same errors as a start.
         """
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
 
     def resume_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
         """Continues a paused node. A bookie whose ZooKeeper session ended during the pause ends by itself a second
-        later; in production a supervisor would start it again, and here this method does. Raises the same errors as a
-        start.
+        later; in production a supervisor would start it again, and here this method does, which waits for that end up
+        to 10 s. Raises the same errors as a start.
         """
         tell(ProgressStep(f"Resuming {node.name}"))
         paused = nodes.resume(self.folder(instance, node)) or 0.0
@@ -169,8 +173,8 @@ class ClusterEngine:
         return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
 
     def node_lines(self, instance: Instance, node: ClusterNode, count: int) -> list[str]:
-        """The last `count` lines of a node's log. If the node has ended, the lines that Java printed outside of the log
-        come last, because they may name the reason.
+        """The last lines of a node's log, `count` at most. If the node has ended, the lines that Java printed outside
+        of the log come last, because they may name the reason.
         """
         folder = self.folder(instance, node)
         outside = [] if self._runs(instance, node) else logs.tail(folder.logs / "console.log", count)

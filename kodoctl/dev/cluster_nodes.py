@@ -82,7 +82,9 @@ def find_node(ports: ClusterPorts, name: str) -> ClusterNode:
 
 
 def state(folder: Folder) -> NodeState:
-    """State of the node with this folder; STOPPED if the node never ran."""
+    """State of the node with this folder; STOPPED if the node never ran. Raises KodoctlError (K621) if its record is
+    damaged.
+    """
     known, ended = _read_record(folder)
     if known is not None and process.alive(known):
         return NodeState.PAUSED if process.is_paused(known) else NodeState.RUNNING
@@ -92,7 +94,9 @@ def state(folder: Folder) -> NodeState:
 
 
 def process_of(folder: Folder) -> Process | None:
-    """Recorded process of a node, which may have ended; None if the node was not started, or was stopped."""
+    """Recorded process of a node, which may have ended; None if the node was not started, or was stopped. Raises
+    KodoctlError (K621) if its record is damaged.
+    """
     return _read_record(folder)[0]
 
 
@@ -130,8 +134,8 @@ def kill(folder: Folder) -> bool:
 
 
 def pause(folder: Folder) -> bool:
-    """Stops a node's process (SIGSTOP): its connections stay open and it answers nothing. Returns False if it did not
-    run.
+    """Stops a node's process (SIGSTOP): its connections stay open and it answers nothing. Waits up to 5 s until it has
+    stopped. Returns False if it did not run.
     """
     was_paused = state(folder) is NodeState.PAUSED
     paused = _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
@@ -141,8 +145,8 @@ def pause(folder: Folder) -> bool:
 
 
 def resume(folder: Folder) -> float | None:
-    """Continues a paused node (SIGCONT). Returns the seconds since its pause, 0 if it was not
-    paused, or None if it did not run.
+    """Continues a paused node (SIGCONT), and waits up to 5 s until it runs. Returns the seconds since its pause, 0 if
+    it was not paused, or None if it did not run.
     """
     if not _signal(folder, signal.SIGCONT, NodeState.RUNNING):
         return None

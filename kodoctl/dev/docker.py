@@ -165,7 +165,9 @@ class DockerEngine(BrokerEngine):
         return ""
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends and removes the container; the volume with the data stays. Raises KodoctlError (K618)."""
+        """Ends the container, by force after `patience` seconds, and removes it; the volume with the data stays. Does
+        nothing if there is no container. Raises KodoctlError (K618) if no daemon answers or Docker refuses.
+        """
         if self._running(instance):
             self._do(["stop", "--time", f"{patience:.0f}", container(instance.name)], _WORK_SECONDS)
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
@@ -208,7 +210,9 @@ class DockerEngine(BrokerEngine):
         return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None
 
     def wipe(self, instance: Instance) -> None:
-        """Deletes container and volume. A refusal of Docker to delete one of them is ignored."""
+        """Deletes container and volume. A refusal of Docker to delete one of them is ignored. Raises KodoctlError
+        (K618) if there is no `docker`, or it does not end within 2 minutes.
+        """
         self._try(["rm", "--force", container(instance.name)])
         self._try(["volume", "rm", "--force", container(instance.name)])
 

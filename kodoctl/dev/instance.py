@@ -159,7 +159,7 @@ class Instance:
 
 def read_instance(folder: Folder) -> Instance | None:
     """Reads the record of the instance in a folder; None if there is no record. Raises KodoctlError (K621) if the
-    record is damaged.
+    record is damaged, or was written by another version of kodoctl.
     """
     try:
         content = json.loads(folder.record.read_text(encoding="utf-8"))

@@ -53,7 +53,7 @@ def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> 
 
 def complete(folder: Path) -> list[Path] | None:
     """Jars in the folder, if each has the size with which it was downloaded; None if one is missing or has another
-    size.
+    size, or the list of sizes is missing.
 
     Programs that clean caches delete files by age, and so perhaps some of the jars; a broker would fail later.
     """

@@ -54,8 +54,8 @@ class Java:
 
 
 def find(environ: Mapping[str, str], needed: int) -> Java:
-    """Finds Java by JAVA_HOME, else in PATH, and runs `java -version`. Raises KodoctlError: K601 (no Java), K602 (older
-    than `needed`).
+    """Finds Java by JAVA_HOME, else in PATH, and runs `java -version`. Raises KodoctlError: K601 (no Java, or none that
+    tells its version), K602 (older than `needed`).
     """
     program = _locate(environ, needed)
     try:

@@ -76,8 +76,8 @@ class JavaEngine(BrokerEngine):
             raise failure("K620", "cannot stop the broker", detail)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last `count` lines of the broker's own log. If the broker has ended, the lines that Java printed outside
-        of the log come last, because they may name the reason.
+        """The last lines of the broker's own log, `count` at most. If the broker has ended, the lines that Java printed
+        outside of the log come last, because they may name the reason.
         """
         folder = self.homes.folder(instance.name)
         console = [] if self.alive(instance) else logs.tail(folder.logs / "console.log", count)

@@ -45,7 +45,9 @@ _HINTS: Final = (
 
 
 def printable(line: str) -> str:
-    """The line without characters that could move a terminal's cursor: a log may contain text from outside."""
+    """The line with characters that could move a terminal's cursor as escapes, a tab as four spaces, and cut to 10,000
+    characters: a log may contain text from outside.
+    """
     return one_line(line.rstrip("\r\n").replace("\t", "    "), _LONGEST)
 
 
@@ -103,7 +105,8 @@ def _is_replaced(file: Path, source: TextIO) -> bool:
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
     """Lines that explain a failure, `limit` at most: errors and causes, each once (of too many, the first and the
-    last), then the last lines of the log. Stack frames are left out.
+    last), then up to three last lines of the log, or up to `limit` if there are no errors. Stack frames are left out. A
+    line is cut to 300 characters.
     """
     readable = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
     errors = _once(line for line in readable if _MATTERS.search(line))

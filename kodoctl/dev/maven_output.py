@@ -92,8 +92,8 @@ def downloaded_megabytes(line: str) -> float:
 
 
 def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
-    """Finds the reason for which Maven failed. Returns (reason, the line of the output that shows it), the line without
-    addresses; "" if there is no such line.
+    """Finds the reason for which Maven failed, or a general one if it is not known. Returns (reason, the line of the
+    output that shows it), the line without addresses; "" if there is no such line.
     """
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     errors = [line for line in plain if re.search(r"ERROR|Exception|JAVA_HOME|[Nn]o space", line)] or plain[-5:]
@@ -106,7 +106,9 @@ def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
 
 
 def without_addresses(line: str, context: Sequence[str]) -> str:
-    """The line without URLs, names of repositories, hosts (all that a URL in `context` names) and numeric addresses."""
+    """The line without URLs, names of repositories, hosts (all that a URL in `context` names) and numeric addresses,
+    cut to 300 characters.
+    """
     hosts = {host for text in (*context, line) for host in _ADDRESS.findall(text)}
     short = _REPOSITORY.sub("", _ADDRESS.sub("…", _REPOSITORY.sub("", line)))
     for host in sorted(hosts, key=len, reverse=True):

@@ -82,7 +82,7 @@ def wait(
     """Calls `ask` with pauses until it returns None (ready), then returns None. Returns the last text of `ask` after
     `limit` seconds, or when `alive` returns False. Blocks meanwhile.
 
-    `ask` is passed the seconds that it may take.
+    `ask` is passed the seconds that it may take, from 0.1 to 5.
     """
     start = clock()
     while True:

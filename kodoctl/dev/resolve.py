@@ -49,8 +49,8 @@ def settle(asked: UpFlags, known: Instance | None, around: MachineFacts) -> Inst
     """Settings of the instance to start: those of `known` again if it has data, else new ones.
 
     Version, engine and bookie port belong to the data and stay; admin port, broker port and authentication may change.
-    Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data does not permit a change), K624 (cluster
-    on Docker).
+    All ports of a cluster stay, and so do the numbers of its nodes. Raises KodoctlError: K604 and K605 (ports), K611
+    (version), K613 (the data does not permit a change), K624 (cluster on Docker).
     """
     if known is None or not known.ready_once:
         return _new(asked, around)

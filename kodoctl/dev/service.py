@@ -73,7 +73,9 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
 
 
 def find_instance(homes: Homes, name: str) -> Instance:
-    """Reads the recorded instance `name`. Raises UsageError (K615) if there is none."""
+    """Reads the recorded instance `name`. Raises UsageError: K615 if there is none, K612 for an invalid name;
+    KodoctlError (K621) if a record is damaged.
+    """
     with disk_errors(homes.data):
         found = record.read_instance(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
@@ -93,7 +95,7 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
     """Status of the instance `name`, or of all instances sorted by name (None). Waits up to 3 s for each reply of a
-    broker. Raises UsageError (K615) if there is no such instance.
+    broker. Raises the same errors as `find_instance`.
     """
     with disk_errors(homes.data):
         return [

@@ -63,7 +63,9 @@ def ensure_key(folder: Folder) -> bytes:
 
 
 def mint(key: bytes, role: str) -> Secret:
-    """Makes a token for any role, without an expiry. Raises UsageError (K622) for an empty, long or unprintable role."""
+    """Makes a token for any role, without an expiry. Raises UsageError (K622) for a role that is empty, unprintable, or
+    longer than 200 characters.
+    """
     if not role.strip() or not role.isprintable() or len(role) > _ROLE_LENGTH:
         raise UsageError(
             error("K622", "not a role", f"{role!r}: one line of up to {_ROLE_LENGTH} printable characters")

@@ -67,7 +67,8 @@ class _DiedError(KodoctlError):
 def up(
     homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
-    """Starts an instance and waits until it is ready, at most `limit` seconds. If the instance runs already, missing or
+    """Starts an instance and waits until it is ready, at most `limit` seconds; up to three times if another program
+    takes a port meanwhile. Blocks while another command works on the instance. If the instance runs already, missing or
     paused nodes of its cluster are started; its settings must be those in `asked`.
 
     Raises KodoctlError with the remedy, K601 to K624. An instance that this call started has then been stopped again;

@@ -71,7 +71,9 @@ def error(
 
 
 def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, advice: str) -> Diagnostic:
-    """Makes a finding that stops the command unless a flag allows it. `advice` for people is appended to `detail`."""
+    """Makes a finding that stops the command unless a flag allows it. `advice` for people is appended to `detail`, on a
+    line of its own after "if that is meant:".
+    """
     return error(code, summary, f"{detail}\nif that is meant: {advice}", remedy=remedy)
 
 

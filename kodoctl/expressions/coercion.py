@@ -23,8 +23,8 @@ LONGEST: Final = 400  # characters of a number: more digits than a double can te
 
 
 def coerce(text: str, kind: ValueKind) -> Value | None:
-    """Converts a text to a number, a moment or a truth, None if that is impossible. For other kinds returns the text
-    itself.
+    """Converts a text to a number, a moment or a truth (`true` or `false`), None if that is impossible. For other kinds
+    returns the text itself.
     """
     match kind:
         case ValueKind.NUMBER:
@@ -38,7 +38,7 @@ def coerce(text: str, kind: ValueKind) -> Value | None:
 
 
 def number(text: str) -> float | None:
-    """A decimal number as float; None for other text, more than LONGEST characters, or a value beyond a double."""
+    """A decimal number as float; None for other text, over 400 characters (LONGEST), or a value beyond a double."""
     if len(text) > LONGEST or text.endswith("\n") or not _NUMBER.match(text):
         return None
     return finite(float(text))
@@ -50,8 +50,8 @@ def finite(value: float) -> float | None:
 
 
 def moment(text: str) -> int | None:
-    """Parses an ISO 8601 date, or date and time, to ms since the epoch; without an offset it is UTC. None for any other
-    text.
+    """Parses a date, or date and time, such as `2026-01-31` or `2026-01-31T14:00:00+01:00`, to ms since the epoch;
+    without an offset it is UTC. None for any other text.
     """
     if text.endswith("\n") or not _MOMENT.match(text):
         return None

@@ -30,7 +30,7 @@ _BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
 
 def literal(faults: FaultList, tree: Any) -> Node:
     """Compiles a quoted text or a number to a Constant. A number beyond a double, and a whole number from 2^53 on,
-    which a double may not distinguish from its neighbours, is recorded as an error.
+    which a double may not distinguish from its neighbours, is recorded as an error, and POISON is returned.
     """
     if tree.is_string:
         return Constant(str(tree.this), ValueKind.TEXT)
@@ -44,8 +44,8 @@ def literal(faults: FaultList, tree: Any) -> Node:
 
 
 def interval(faults: FaultList, tree: Any) -> Node:
-    """Compiles a duration of one number and one unit, such as `INTERVAL '2 hours'`, to a constant in ms, at most a
-    hundred years.
+    """Compiles a duration of one number and one unit, such as `INTERVAL '2 hours'`, to a constant in ms. Returns POISON
+    after an error, such as more than a hundred years.
     """
     amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
     unit = _UNITS.get(str(tree.args.get("unit") or "").upper().removesuffix("S"))
@@ -130,7 +130,7 @@ def _step(tree: Any) -> str | int | None:
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
     """Kind in which both sides of a comparison are compared. An untyped side or a quoted text is compared in the kind
-    of the other side. None if both are untyped.
+    of the other side. If neither is so, and the kinds differ, it is that of the left side. None if both are untyped.
     """
     if left.kind is right.kind:
         return None if left.kind is ValueKind.UNTYPED else left.kind
@@ -155,8 +155,8 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
 
 def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
     """Converts `node` to `kind`: returns the node itself if it has that kind, a constant parsed from a quoted text (a
-    moment or a truth, never a number), or a `Cast` if the node is untyped or the condition itself has a cast (`asked`).
-    Otherwise records an error in `faults` and returns POISON.
+    moment or a truth, never a number), or a `Cast` if the node is untyped, or is a text and the condition itself has a
+    cast (`asked`). Otherwise records an error in `faults` and returns POISON.
     """
     if node is POISON or node.kind is kind:
         return node

@@ -55,7 +55,7 @@ def _place_intervals(tree: Any, tokens: list[Any]) -> None:
 
 
 def check_text(text: str) -> None:
-    """Raises ConditionError for a blank text, or one of more than MAX_LENGTH characters."""
+    """Raises ConditionError for a blank text, or one of more than 65,536 characters (MAX_LENGTH)."""
     if not text.strip():
         detail = "a condition is needed; `true` chooses every message"
         raise ConditionError(*diagnostics("", [_syntax(0, 0, detail)]))

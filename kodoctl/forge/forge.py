@@ -150,7 +150,8 @@ class Forge(Protocol):
 
     def artifact(self, run: int, name: str, /) -> bytes | None:
         """Downloads the zip file that a run kept, at most 64 MiB; None: never kept, or expired. `name`: its name, if
-        the forge's artifacts have names. Storage on another host does not get the token.
+        the forge's artifacts have names. Raises ClusterError for a larger one. Storage elsewhere does not get the
+        token.
         """
 
     def run_url(self, run: int) -> str:

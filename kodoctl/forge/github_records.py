@@ -65,7 +65,9 @@ def comment_of(row: Json) -> ReviewComment:
 
 
 def approvals_of(reviews: Iterable[Json]) -> list[ReviewApproval]:
-    """Latest reviews that are approvals. `reviews`: oldest first. Deleted accounts are left out."""
+    """The latest review of each account, if that is an approval; a mere comment is no review here. `reviews`: oldest
+    first. Deleted accounts are left out.
+    """
     latest: dict[str, Json] = {}
     for review in reviews:
         login = _login(review.get("user"))
@@ -92,7 +94,9 @@ def push_of(row: Json) -> BranchPush:
 
 
 def authorship_of(commits: Sequence[Json]) -> Authorship:
-    """Authors and committers of a pull request's commits."""
+    """Authors and committers of a pull request's commits, complete if there are fewer than 250 (MAX_COMMITS), the most
+    that the forge lists.
+    """
     accounts: set[str] = set()
     unnamed: dict[str, str] = {}
     for commit in commits:

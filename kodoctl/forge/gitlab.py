@@ -82,8 +82,8 @@ class GitLab:
         return self._http.read("GET", f"merge_requests/{pull.number}/approvals", records.approvals_of, needs=_READ)
 
     def objection(self, approval: ReviewApproval) -> str | None:
-        """The reason why an account approves nothing in this project: a bot, or a lower role than Developer; None: it
-        may approve.
+        """The reason why an account approves nothing in this project: a bot, no active member, or a lower role than
+        Developer; None: it may approve.
         """
         if self._is_bot({"id": approval.account}):
             return "is nobody"

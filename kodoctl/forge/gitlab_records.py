@@ -123,7 +123,8 @@ def next_page(page: Json) -> str | None:
 
 
 def authorship_of(pages: Sequence[Json]) -> Authorship:
-    """Authors and committers of a merge request's commits. `pages`: GraphQL's answers, a page of commits each.
+    """Authors and committers of a merge request's commits. `pages`: GraphQL's answers, a page of commits each. Not
+    complete if there are more than 100 committers.
 
     If the committers who are no authors have more addresses than accounts, each surplus address counts as a contributor
     without an account.
@@ -150,8 +151,8 @@ def authorship_of(pages: Sequence[Json]) -> Authorship:
 
 
 def check_run(pipeline: Json, source: str | None, config: str, run: int, pull: PullRequest, job: CiJob) -> None:
-    """Raises RefusedError unless a job belongs to a pipeline of the merge request, whose file the merge request could
-    not change.
+    """Raises RefusedError unless a job belongs to a pipeline of the merge request, whose file is the one of `job`, and
+    one that the merge request could not change.
 
     Args:
         pipeline: the pipeline of the job.

@@ -31,7 +31,8 @@ class RestClient:
     """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and
     nowhere else than to `root`. They fail after 30 s without data, and are tried up to 4 times with pauses if the
     network fails or the forge is busy: as long as its Retry-After says, if that is not more than a minute. A POST is
-    sent again only if the forge says that there were too many requests. Failures raise ClusterError (K546).
+    sent again only if the forge says that there were too many requests, or if the caller says that it may be
+    (`repeat`). Failures raise ClusterError (K546).
 
     Args:
         root: URL without a final slash.
@@ -75,8 +76,8 @@ class RestClient:
     def pages(
         self, path: str, convert: Callable[[Any], T], *, needs: str, key: str | None = None, **query: str
     ) -> Iterator[T]:
-        """Yields the converted rows of a list, page by page. `key`: key of the rows in the answer; None: the answer is
-        the list.
+        """Yields the converted rows of a list, page by page; raises ClusterError after 5,000 rows if there are more.
+        `key`: key of the rows in the answer; None: the answer is the list.
         """
         for page in range(1, MAX_PAGES + 1):
             numbers = {"per_page": str(PAGE), "page": str(page)}
@@ -157,8 +158,8 @@ class RestClient:
             raise self.request_error(method, path, self._masked(why)) from None
 
     def download(self, path: str, *, needs: str) -> bytes | None:
-        """Downloads a file, at most 64 MiB; None: there is none (404, 410). If it comes from another host, that host
-        does not get the token.
+        """Downloads a file, at most 64 MiB; None: the forge has none (404, 410). Raises ClusterError for a larger one.
+        A place that the forge redirects to does not get the token.
         """
         answer = self.call("GET", path, needs=needs, follow=False, expected=frozenset({404, 410}))
         for _ in range(_MAX_REDIRECTS):

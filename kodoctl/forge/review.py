@@ -66,8 +66,9 @@ def artifact_name(environment: str, commit: str) -> str:
 
 
 def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
-    """Text of the comment in Markdown: the header `mark` and the plan, or, for `plan` None, that the commit could not
-    be planned. The text depends on the arguments alone, so that `approved_plan` can compare the comment with it.
+    """Text of the comment in Markdown: the header `mark` and the plan, shortened if it is too long for a comment, or,
+    for `plan` None, that the commit could not be planned. The text depends on the arguments alone, so that
+    `approved_plan` can compare the comment with it.
     """
     commit = mark.commit[:8]
     if plan is None:
@@ -110,7 +111,8 @@ def merged_pull(pulls: Iterable[PullRequest], commit: str, branch: str, noun: st
 
 def approval_mark(comment: ReviewComment | None, pull: PullRequest, environment: str, author: str) -> CommentHeader:
     """Header of the comment that shows the approved plan. Raises RefusedError if the comment is missing, is for another
-    commit than the merged head, has no plan, or was changed after the merge. `author`: who writes such comments.
+    commit than the merged head, has no plan, or was changed after the merge, and if there was no merge. `author`: who
+    writes such comments.
     """
     label, head = pull.label, pull.head
     mark = mark_of(comment.body) if comment else None

@@ -25,8 +25,8 @@ SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 @contextmanager
 def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
-    main thread waits for. For main threads: raises ValueError elsewhere. Contexts may be nested if the inner one has
-    all signals of the outer one.
+    main thread waits for. Its end restores the earlier handlers, and waits for calls that are due. For main threads:
+    raises ValueError elsewhere. Contexts may be nested if the inner one has all signals of the outer one.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -47,8 +47,8 @@ def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals])
 
 @contextmanager
 def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once, unless `at_once` is
-    false. For main threads.
+    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once (exit 130), unless
+    `at_once` is false. For main threads.
 
     Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
     process and its group.

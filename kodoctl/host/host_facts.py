@@ -77,9 +77,9 @@ def nearest_file(name: str, folder: Path) -> Path | None:
 
 
 def why_a_strangers(file: Path) -> str:
-    """Reason not to trust a file that was found in a folder above the working folder: its owner is neither this user
-    nor root, and everybody may write to its folder, as in /tmp. "" if there is no reason, or if the file cannot be
-    examined.
+    """Reason not to trust a file that was found in a folder above the working folder: its owner (or, of a link, the
+    owner of the link) is neither this user nor root, and everybody may write to its folder, as in /tmp. "" if there is
+    no reason, or if the file cannot be examined.
     """
     try:
         owners = {file.stat().st_uid, file.lstat().st_uid} - {0, os.geteuid()}

@@ -116,9 +116,10 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 
 class MetricsServer:
-    """Serves a WSGI application from its construction until `close`. `port` 0: any free one; the attribute `address` is
-    the HOST:PORT in use; `begin`: starts a thread that runs the function it is passed; `deadline`: seconds that a
-    connection may last. Raises UsageError (K760) if the address is invalid or taken.
+    """Serves a WSGI application from its construction until `close`, on 32 connections at a time (MAX_CONNECTIONS); a
+    further one closes the oldest. `port` 0: any free one; the attribute `address` is the HOST:PORT in use; `begin`:
+    starts a thread that runs the function it is passed; `deadline`: seconds that a connection may last. Raises
+    UsageError (K760) if the address is invalid or taken.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class MetricsServer:
         self._thread = begin(self._server.serve_forever)
 
     def close(self) -> None:
-        """Stops listening and waits until the serving thread has ended."""
+        """Stops listening and waits until the serving thread has ended, but not for connections that are open."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -149,7 +150,7 @@ class MetricsServer:
 def probes(metrics: Application, health: Health, readiness: Health) -> Application:
     """Makes a WSGI application with the paths `/metrics`, `/healthz` (503: restart the process) and `/readyz` (503: the
     process does not do its work now). Each request to a probe calls `health` or `readiness`, and answers 200 or 503
-    with the returned document as JSON.
+    with the returned document as JSON. Other paths answer 404, other methods than GET and HEAD 405.
     """
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

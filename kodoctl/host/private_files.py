@@ -54,8 +54,8 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically; its permissions are never wider than `mode`. A str is written as UTF-8. Raises
-    OSError, and then leaves the old file as it was.
+    """Replaces a file atomically by one with the permissions `mode`, which only its owner may read until it is
+    complete. A str is written as UTF-8. Raises OSError, and then leaves the old file as it was.
     """
     _replace(file, content.encode() if isinstance(content, str) else content, 0o600, mode)
 

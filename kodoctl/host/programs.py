@@ -67,9 +67,9 @@ def imports_nothing_here() -> Iterator[None]:
 
 @contextmanager
 def runs_nothing_here(unless_set: Mapping[str, str]) -> Iterator[None]:
-    """Context in which PYTHONSAFEPATH is set and PATH has only absolute folders: programs started in it, and their
-    children, neither run nor import files of the working folder (except by PYTHONPATH). `unless_set`: variables to set
-    if they are unset or empty. Blocks of other threads wait; do not nest.
+    """Context in which PYTHONSAFEPATH is set and PATH has only absolute folders (those of the system's default if none
+    is left): programs started in it, and their children, neither run nor import files of the working folder (except by
+    PYTHONPATH). `unless_set`: variables to set if they are unset or empty. Blocks of other threads wait; do not nest.
     """
 
     def variables() -> dict[str, str]:

@@ -38,8 +38,8 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Event(StrEnum):
-    """How a message ended in the lane it was in. After `moved` and `dead` the message continues in the target topic, after
-    `stored` in a database.
+    """Events by which a message ends in the lane it was in. After `moved` and `dead` the message continues in the
+    target topic, after `stored` in a database.
     """
 
     STORED = "stored"  # in the inbox of its subscription, from which it is handled: another record follows
@@ -108,8 +108,8 @@ class BrokenAuditError(ValueError):
 
 def encode(records: Sequence[tuple[Any, ...]]) -> Encoded:
     """Encodes at least one record as one Pulsar message. All records are of one run, with consecutive numbers.
-    Identities, reasons and tenants are cut to MAX_TEXT characters. A record may be a plain tuple of its fields in their
-    order, which is faster to make.
+    Identities, reasons and tenants are cut to 200 characters (MAX_TEXT). A record may be a plain tuple of its fields in
+    their order, which is faster to make.
     """
     first = Record(*records[0])
     of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))

@@ -37,8 +37,8 @@ class OverrideChange:
 
 def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
     """Compares the orders `before` and `after` a command and returns the changes, at the time `now` (ms since the
-    epoch). An order that replaces another counts as given, and the replaced one not as taken back. `who`: person who
-    takes orders back (a given order names its own author).
+    epoch): orders that were taken back, then given ones. An order that replaces another counts as given, and the
+    replaced one not as taken back. `who`: person who takes orders back (a given order names its own author).
     """
     old, new = tuple(before), tuple(after)
     subjects = {order.concerns for order in new}
@@ -67,7 +67,7 @@ def _change(row: object, order: Override) -> OverrideChange:
 
 
 def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
-    """Makes the JSON value of the property: the changes `known` and then `more`, of which the last MAX_CHANGES are
+    """Makes the JSON value of the property: the changes `known` and then `more`, of which the last 20 (MAX_CHANGES) are
     kept.
     """
     kept = [*known, *more][-MAX_CHANGES:]

@@ -96,8 +96,8 @@ class Override:
 
 
 def parse(text: str) -> tuple[Override, ...]:
-    """Parses the JSON value of the property into orders, expired ones included; those after the first MAX_OVERRIDES are
-    ignored. Raises InvalidOverridesError, also if one order is invalid (`why_invalid`).
+    """Parses the JSON value of the property into orders, expired ones included; those after the first 200
+    (MAX_OVERRIDES) are ignored. Raises InvalidOverridesError, also if one order is invalid (`why_invalid`).
     """
     try:
         found = json.loads(text)

@@ -63,7 +63,7 @@ TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
 def identity(given: str | None, origin: str | None, position: str) -> str:
     """Identity of a message, the same on all its hops: its property `kodo-id` (`given`), else `kodo-origin-id`
     (`origin`), else `position`, written `ledger:entry:partition:batch index`. A property that is empty or longer than
-    MAX_ID is ignored.
+    1,024 characters (MAX_ID) is ignored.
     """
     if given and len(given) <= MAX_ID:
         return given

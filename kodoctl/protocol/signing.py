@@ -38,7 +38,9 @@ class Signer:
 
     @classmethod
     def parse(cls, value: Any) -> Signer:
-        """Makes a signer from a list of keys, or from one text with commas between the keys. Raises ValueError."""
+        """Makes a signer from a list of keys, or from one text with commas between the keys. Raises ValueError for any
+        other value, for no key, and for a key of fewer than 16 characters (MIN_KEY).
+        """
         keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ValueError("write a list of texts; as a variable, keys with commas between them")
@@ -48,12 +50,14 @@ class Signer:
         return f"Signer({len(self._keys)} keys)"
 
     def signed(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> dict[str, str]:
-        """Returns a copy of the properties with a new signature. `topic`: full name of the topic to publish to."""
+        """Returns a copy of the properties with a new signature over topic, payload and `kodo-` properties. `topic`:
+        full name of the topic to publish to; a partition counts as its topic.
+        """
         return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
 
     def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
         """True if the properties contain a signature, by one of the keys, that is valid for this topic, this payload
-        and these properties.
+        and the `kodo-` properties among these; no signature covers any other property.
         """
         given = properties.get(SIGNATURE)
         if given is None or not given.isascii():

@@ -144,7 +144,7 @@ class RecallCluster:
         return token_of(*position[:3])
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, 0 for a plain one. Raises UsageError: no such topic."""
+        """Number of partitions of a topic, 0 for a plain one. Raises UsageError (no such topic), ClusterError."""
         parts = partitions_of(self._session.admin, TopicName.parse(topic))
         return 0 if parts == [topic] else len(parts)
 
@@ -155,8 +155,9 @@ class RecallCluster:
         return self.facts(partitions_of(self._session.admin, TopicName.parse(topic))[0]).deduplicates
 
     def lane(self, part: str, name: str) -> DedupProducer:
-        """Opens a producer with the name `name` on a partition. If this role may not read the topic's limit, the
-        declared limit applies alone. Raises LockedError if another process keeps the name for 15 s; ClusterError.
+        """Opens a producer with the name `name` on a partition. It refuses messages above the topic's limit or the
+        declared one, whichever is smaller; a limit that this role may not read is ignored. Raises LockedError if
+        another process keeps the name for 15 s; ClusterError.
         """
         topic = whole_topic(part)
         if topic not in self._largest:

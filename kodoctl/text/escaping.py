@@ -21,8 +21,9 @@ _UNQUOTED: Final = {"\\": r"\\", "'": r"\'"}  # characters that end or change a 
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters, line breaks and directional overrides as escapes such as `\n`. A workflow
-    command (`::name::` or `##[name]`), which a CI runner would obey in its log, is broken by one more escape.
+    r"""The text with each character that is not printable (control characters, line breaks, directional overrides) as
+    an escape such as `\n`. A workflow command (`::name::` or `##[name]`), which a CI runner would obey in its log, is
+    broken by one more escape.
     """
     shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     return _COMMAND.sub(_disarm, shown) if "::" in shown or "##[" in shown else shown
@@ -37,7 +38,9 @@ def _escape(character: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""The text in single quotes, with quotes, backslashes and control characters as escapes such as `\'` and `\u000a`."""
+    r"""The text in single quotes, with single quotes, backslashes and characters that are not printable as escapes such
+    as `\'` and `\u000a`.
+    """
     return f"'{''.join(_UNQUOTED.get(one, one) if one.isprintable() else _code_point(one) for one in text)}'"
 
 
@@ -59,8 +62,8 @@ def _shell_word(word: str) -> str:
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:
-    """`str(value)` escaped, on one line. A text of more than `limit` characters, counted before escaping, is cut and
-    ends with `…`.
+    """`str(value)` escaped as by `printable`, on one line. A text of more than `limit` characters, counted before
+    escaping, is cut and ends with `…`.
     """
     text = str(value)
     return printable(text) if len(text) <= limit else f"{printable(text[: limit - 1])}…"

@@ -14,7 +14,9 @@ _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_0
 
 
 def size_text(number: int) -> str:
-    """A number of bytes for people, rounded to one decimal: `1.6KiB`, `512B`."""
+    """A number of bytes for people, rounded to one decimal, in the largest unit up to TiB that fits: `1.6KiB`, `2MiB`,
+    `512B`.
+    """
     amount, unit = float(number), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if round(amount, 1) < 1024:
@@ -76,7 +78,7 @@ def lane_text(level: str | None, state: str | None) -> str:
 
 
 def shorten_lines(lines: Sequence[str]) -> list[str]:
-    """The first MAX_LISTED lines, and then `and N more` if there are others."""
+    """The first 20 lines (MAX_LISTED), and then `and N more` if there are others."""
     rest = len(lines) - MAX_LISTED
     return [*lines[:MAX_LISTED], *([f"and {rest} more"] if rest > 0 else [])]
 
@@ -87,9 +89,9 @@ def many(number: int, noun: str, plural: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a plan's JSON for people: None is `unset`, lists are joined by commas, an empty list is `none`; texts
-    are cut as by `one_line`. An object with the one key `foreign` (a value that kodoctl cannot express) is printed as
-    the text in it.
+    """A value of a plan's JSON for people: None is `unset`, True is `true`, lists are joined by commas, an empty list
+    is `none`; the members of an object are in braces; texts are escaped and cut as by `one_line`. An object with the
+    one key `foreign` (a value that kodoctl cannot express) is printed as the text in it.
     """
     match value:
         case None:

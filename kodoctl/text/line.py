@@ -12,9 +12,9 @@ _LONGEST: Final = 4_000  # characters of a line; a change's fields take a line e
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text, escaped and shortened when it is made. `style`: words such as `bold` and `red`, of those that
-    kodoctl.cli.common.terminal knows, used on terminals only; `hang`: column at which continuation lines begin if the
-    line is folded, None: the column of the first character.
+    """One line of text, escaped, and cut to 4,000 characters, when it is made. `style`: words such as `bold` and `red`,
+    of those that kodoctl.cli.common.terminal knows, used on terminals only; `hang`: column at which continuation lines
+    begin if the line is folded, None: the column of the first character.
     """
 
     text: str = ""

@@ -13,7 +13,7 @@ _SHORT: Final = 44  # characters of a quoted command that stays on one line
 
 def fold(text: str, width: int, hang: int | None = None) -> list[str]:
     """Folds one line for a screen of `width` columns, and returns the lines. Continuation lines begin at column `hang`,
-    at most in the middle; None: below the first character. Widths below NARROWEST count as NARROWEST.
+    at most in the middle; None: below the first character. Widths below 40 (NARROWEST) count as 40.
 
     A word that is longer than a line gets a line of its own and is not cut, so that addresses can be copied.
     """

@@ -30,8 +30,8 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 class DeltaLedger:
     """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. The first
-    append creates the table. Raises UsageError without the libraries, KodoctlError for a table that cannot be read or
-    written.
+    append creates the table. The constructor raises UsageError without the libraries, and opens nothing; the other
+    methods raise KodoctlError for a table that cannot be read or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,8 +65,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none in one commit. The commit has a number as an application's transaction, by
-        which it is recognised if its answer was lost. Raises KodoctlError (K557).
+        """Stores all entries or none in one commit; does nothing for no entries. The commit has a number as an
+        application's transaction, by which it is recognised if its answer was lost. Raises KodoctlError (K557).
         """
         import deltalake
         import pyarrow as pa
@@ -113,7 +113,7 @@ class DeltaLedger:
         return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """Does the same as `entries` for all letters of several sources."""
+        """Does the same as `entries` for all letters of several sources; [] for no sources."""
         return (
             self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
         )  # Arrow's empty list has no type
@@ -127,8 +127,8 @@ class DeltaLedger:
         return frozenset(found)
 
     def runs(self, namespace: str) -> list[RecallRunRow]:
-        """Every run on topics of a namespace (`tenant/namespace`), oldest first; none where there is no table yet.
-        Raises KodoctlError (K557).
+        """Runs on topics of a namespace (`tenant/namespace`), oldest first: a row for each run and source of letters,
+        with numbers of letters; none where there is no table yet. Raises KodoctlError (K557).
         """
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -92,8 +92,8 @@ def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessag
 
 
 def preview(letter: DeadLetter) -> str:
-    """The first 400 characters of the payload (PREVIEW), or its first 100 bytes as hexadecimal digits if it is no text,
-    with … if it is longer; "" for a tombstone.
+    """The payload cut to 400 characters (PREVIEW), … included; if it is no text, its first 100 bytes as hexadecimal
+    digits, with … if it is longer; "" for a tombstone.
     """
     if letter.payload is None:
         return ""

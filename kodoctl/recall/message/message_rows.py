@@ -26,8 +26,8 @@ Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
 
 
 def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
-    """Converts a message. Of the payload it contains the text as it is stored, or the text that its `form` allows to
-    show.
+    """Converts a message. The row has the payload's text as it is stored, or the text that its `form` allows to show:
+    of a payload that is no text and no document, the first 100 bytes as hexadecimal digits.
     """
     view = payload_view(letter, form)
     text = letter.text if form.keeps_text and letter.text is not None else view.text

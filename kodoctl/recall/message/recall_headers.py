@@ -51,8 +51,9 @@ def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
     """Headers of a released or moved message: its own, counters included, without those that make it wait. `due`: time
-    in a waiting lane that it is moved to, ms since the epoch, 0: none. A limiter's reservation stays: a refusal before
-    its time does not count as an attempt.
+    in a waiting lane that it is moved to, ms since the epoch, 0: none. On a `ready` topic they name the subscription
+    that must handle it. A hop of 0 becomes 1, because routes would take it for a new message. A limiter's reservation
+    stays: a refusal before its time does not count as an attempt.
     """
     kept = _with_origin(letter, _WAITED)
     kept[properties.RELEASE] = release_id
@@ -69,9 +70,9 @@ def resent_properties(
     letter: DeadLetter, resend_id: str, subscription: str, *, due: int, ready: bool, revived: bool
 ) -> Mapping[str, str]:
     """Headers of a lost message that is sent to its topic again: its own, without those that make it wait. On a `ready`
-    topic, which others have read, they name the subscription that lost it; a first topic routes it as a new message.
-    `due`: ms since the epoch, 0: none. `revived`: a dead letter that cannot return, and is tried again as a recalled
-    one.
+    topic, which others have read, they name the subscription that lost it; a first topic routes it as a new message. On
+    any other topic a hop of 0 becomes 1. `due`: ms since the epoch, 0: none. `revived`: a dead letter that cannot
+    return, and is tried again as a recalled one.
     """
     kept = _with_origin(letter, RESET if revived else _WAITED)
     kept[properties.RELEASE] = resend_id

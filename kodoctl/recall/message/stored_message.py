@@ -41,7 +41,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """The inverse of str(). Raises ValueError."""
+        """The inverse of str(). Raises ValueError for a text of another form."""
         ledger, entry, partition, batch = map(int, text.split(":"))
         return cls(partition, ledger, entry, batch)
 
@@ -98,7 +98,9 @@ class DeadLetter:
         return self.properties.get(headers.FROM_LEVEL)
 
     def number(self, name: str) -> int | None:
-        """Value of a header that is a number; None if the header is missing or no number from 0 to MAX_NUMBER."""
+        """Value of a header that is a number from 0 to MAX_NUMBER (10^15); None if the header is missing or anything
+        else.
+        """
         text = self.properties.get(name)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
             return None
@@ -116,7 +118,7 @@ class DeadLetter:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the payload, by which a plan recognises a message."""
+        """Digest of the payload (see `digest` of this module), by which a plan recognises a message."""
         return digest(self.payload)
 
     @cached_property
@@ -145,7 +147,7 @@ ATTEMPTS: Final = (
 
 
 def digest(payload: bytes | None) -> str:
-    """Digest of a payload; a tombstone (None) and an empty payload have different digests."""
+    """Digest of a payload, 32 hexadecimal digits; a tombstone (None) and an empty payload have different digests."""
     return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:DIGEST]
 
 
@@ -159,7 +161,9 @@ def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
 
 
 def parse_json(text: str | None) -> Any:
-    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH deep. Raises NotJsonError, also for None."""
+    """Parses a JSON document without NaN and Infinity, at most MAX_DEPTH (500) deep. Raises NotJsonError for any other
+    text, and for None.
+    """
     if text is None:
         raise NotJsonError("it is no text")
     try:

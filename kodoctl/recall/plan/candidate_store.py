@@ -116,7 +116,7 @@ class CandidateStore:
         return found
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Removes chosen letters with their copies."""
+        """Removes chosen letters, each number named once, with their copies."""
         for seq in numbers:
             self._base.execute("DELETE FROM letter WHERE seq = ?", (seq,))
             self.chosen -= 1
@@ -127,7 +127,7 @@ class CandidateStore:
         """Yields all rows in the order of their positions. `share`: yields first so many of each partition, then as
         many again, so that every part of the rows has letters of all partitions; None: partition by partition.
         """
-        for row in self._base.execute(_ROWS, (share or self.rows + 1,)):
+        for row in self._base.execute(_ROWS, (share or max(self._ranks.values(), default=0) + 1,)):
             seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]
             first = None
             if row[11] is not None:

@@ -183,7 +183,7 @@ class SubscriptionFacts(TypedDict):
 
 
 def facts_of(topology: LoadedTopology, topic: str, subscription: str) -> SubscriptionFacts:
-    """Facts about a subscription of the file. Raises UsageError."""
+    """Facts about a subscription of the file. Raises UsageError for names that the file does not have."""
     ground, spec = found_subscription(topology, topic, subscription)
     payload = topology.payloads.get(topic)
     return {
@@ -203,7 +203,7 @@ def topic_of(topology: LoadedTopology, topic: str, subscription: str, level: Lev
 
 
 def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Level, state: State) -> TargetPartition:
-    """One lane of a subscription as a target. Raises UsageError."""
+    """One lane of a subscription as a target. Raises UsageError for names that the file does not have."""
     ground, _ = found_subscription(topology, topic, subscription)
     name, partitions = topic_of(topology, topic, subscription, level, state), defaults.partitions(topology.spec, ground)
     return TargetPartition(name, level, state is State.READY, partitions)
@@ -212,7 +212,9 @@ def target_of(topology: LoadedTopology, topic: str, subscription: str, level: Le
 def targets_of(
     topology: LoadedTopology, topic: str, subscription: str
 ) -> tuple[dict[Level, TargetPartition], dict[Level, TargetPartition]]:
-    """Topics that accept messages of a subscription: RETRYING, and ready topics, each by level. Raises UsageError."""
+    """Topics that accept messages of a subscription: RETRYING, and ready topics, each by level. RETRYING has no backup
+    levels. Raises UsageError for names that the file does not have.
+    """
     ground, spec = found_subscription(topology, topic, subscription)
     lane = partial(target_of, topology, topic, subscription)
     levels = defaults.active_levels(ground)
@@ -222,7 +224,7 @@ def targets_of(
 
 
 def found_subscription(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
-    """Finds a ground topic and its subscription in the file. Raises UsageError."""
+    """Finds a ground topic and its subscription. Raises UsageError for names that the file does not have."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_names_text(topology.spec.topics)}, not {topic!r}"
@@ -242,8 +244,8 @@ def fits(
     family: RecallSource, name: str, source_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
     """Texts about differences between a plan and the file, none if it still fits: another source, and lanes of the plan
-    that the file no longer has. `name`, `source_topic`, `holder`: of the plan; `lanes`: topic, whether ready,
-    partitions.
+    that the file no longer has, or has with other partitions. `name`, `source_topic`, `holder`: of the plan; `lanes`:
+    topic, whether ready, partitions.
     """
     problems = []
     if (family.name, family.source_topic, family.holder) != (name, source_topic, holder):

@@ -81,7 +81,9 @@ class LetterTableWriter:
         self._file.close()
 
     def add(self, row: PlanRow) -> None:
-        """Adds a row, and writes a full segment to the file. Raises UsageError if the file cannot be written."""
+        """Adds a row, and writes the rows to the file when there are SEGMENT (50,000) of them. Raises UsageError if the
+        file cannot be written.
+        """
         named = row.chosen or row.first
         ids = (bytes.fromhex(named.recall_id), bytes.fromhex(named.digest)) if named is not None else (None, None)
         lane = (row.chosen.lane, row.chosen.number) if row.chosen is not None else (None, None)
@@ -94,7 +96,9 @@ class LetterTableWriter:
             self._flush()
 
     def close(self) -> LetterTable:
-        """Closes the file and returns a description of its content. Raises UsageError."""
+        """Writes the remaining rows, closes the file and returns a description of its content. Raises UsageError if the
+        file cannot be written.
+        """
         self._flush()
         try:
             self._file.close()

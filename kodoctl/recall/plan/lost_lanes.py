@@ -60,7 +60,9 @@ class LostLane(RecallSource):
 
 
 def lost_lanes(topology: LoadedTopology, topic: str, subscription: str) -> list[LostLane]:
-    """All lanes of a subscription that can lose messages, in the order of a message's way. Raises UsageError."""
+    """All lanes of a subscription that can lose messages, in the order of a message's way. Raises UsageError for names
+    that the file does not have.
+    """
     ground, spec = found_subscription(topology, topic, subscription)
     retrying, ready = targets_of(topology, topic, subscription)
     facts = facts_of(topology, topic, subscription)
@@ -97,8 +99,9 @@ def lost_lane(
     topology: LoadedTopology, topic: str, subscription: str, name: str, deduplicates: Callable[[str], bool]
 ) -> LostLane:
     """Finds one lane by its name, such as `L1/ready`. If the subscription has RETRYING lanes, the lane's `own` is None
-    unless that topic stores each message exactly once. `deduplicates`: returns whether a topic drops repeated messages.
-    Raises UsageError.
+    unless that topic stores each message exactly once, and for a ready topic that checks Avro schemas. `deduplicates`:
+    returns whether a topic drops repeated messages. Raises UsageError if the file does not have the names, or the
+    subscription no such lane.
     """
     lanes = {one.lane: one for one in lost_lanes(topology, topic, subscription)}
     if (found := lanes.get(name)) is None:

@@ -224,8 +224,9 @@ def lost_key(topic: str, subscription: str) -> str:
 
 
 def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
-    """Recall id of a letter: the same in every plan, and a new one with `run`, for a recall with `again`. Every cluster
-    counts positions anew, also one that was set up again: so the publish time (ms) of the letter is part of the id.
+    """Recall id of a letter, 32 hexadecimal digits: the same in every plan, and a new one with `run`, for a recall with
+    `again`. Every cluster counts positions anew, also one that was set up again: so the publish time (ms) of the letter
+    is part of the id.
     """
     return hashlib.sha256(f"{source_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 

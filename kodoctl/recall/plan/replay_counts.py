@@ -35,7 +35,7 @@ class PublishTimes(NamedTuple):
     until: int | None
 
     def has(self, published: int) -> bool:
-        """True if a message with this publish time is chosen, wherever it is stored."""
+        """True if a message with this publish time is chosen, wherever it is stored; False if `since` is None."""
         return self.since is not None and published >= self.since and (self.until is None or published < self.until)
 
 

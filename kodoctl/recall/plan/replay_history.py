@@ -162,9 +162,9 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
 
 
 def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) -> ReplayRecord:
-    """The replay whose run begins with `name`; for `last` the latest, even if it is undone, so that a repeated command takes
-    back no earlier one. Raises UsageError (K596) if none fits, or several do, and if a later replay of the same
-    subscription is not undone: that one is undone first.
+    """The replay whose run begins with `name`; for `last` the latest, even if it is undone, so that a repeated command
+    takes back no earlier one. Raises UsageError (K596) if none fits, or several do, and, unless it is undone, if a
+    later replay of the same subscription is not: that one is undone first.
     """
     known = list(found.values())
     open_ = [one for one in known if one.state != "undone"]

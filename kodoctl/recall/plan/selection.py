@@ -8,6 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.protocol import properties
@@ -109,14 +110,14 @@ class LetterSelection:
 
     def count_entry(self, position: Position) -> None:
         """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
-        batch with others that are chosen.
+        batch with others that are chosen. Does nothing for a message that is alone in its entry.
         """
         if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
-        id and are not in the ledger need not be added.
+        """Adds a letter whose condition was evaluated elsewhere, as `chosen`; the caller counts it in `read`. Letters
+        that are not chosen, have no recall id and are not in the ledger need not be added.
         """
         if mark := letter.properties.get(self._asked.family.kind.mark):
             self._store.add_seen(mark)
@@ -138,7 +139,7 @@ class LetterSelection:
                 self._take_those_not_done()
 
     def leave_out(self, reason: ExclusionReason, name: str) -> None:
-        """Counts a requested message that cannot be sent. Keeps the first MOST_SHOWN names of those not landed."""
+        """Counts a requested message that cannot be sent. Keeps the first 20 names (MOST_SHOWN) of those not landed."""
         self._left_out[reason] += 1
         if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
             self._not_landed.append(name)
@@ -236,9 +237,11 @@ class LetterSelection:
     def _plan_rows(
         self, lanes: dict[PlannedPartition, int], counts: Counter[int], share: int | None = None
     ) -> Iterator[PlanRow]:
-        """Yields the plan's rows in order. Fills lanes in the order of their first letters, and counts by label."""
+        """Yields the plan's rows in the order in which they are sent: segment by segment, and partition by partition in
+        each. Fills lanes in the order of their first letters, and counts by label.
+        """
         known, numbers = list(self._lanes), Counter[int]()
-        for one in self._store.stored(share):
+        for one in _in_segments(self._store.stored(share)):
             ref = LetterRef(one.position, one.published)
             if one.kind != CHOSEN:
                 yield PlanRow(ref, first=None if one.first is None else _letter(one.first))
@@ -309,6 +312,14 @@ def _letter(one: StoredCandidate) -> PlannedLetter:
     return PlannedLetter(one.position, one.published, one.recall_id, one.digest)
 
 
+def _in_segments(rows: Iterator[StoredCandidate]) -> Iterator[StoredCandidate]:
+    """Yields the rows of each segment in the order of their positions. A sender carries out one partition of a segment
+    after the other, and brokers drop a number that is lower than the last one of its lane.
+    """
+    while segment := [*islice(rows, SEGMENT)]:
+        yield from sorted(segment, key=lambda one: one.position)
+
+
 def _in_memory(rows: Iterable[PlanRow]) -> tuple[tuple[PlannedLetter, ...], tuple[LetterRef, ...]]:
     """Letters with their copies, and those that were settled before, each in order."""
     letters: dict[Position, PlannedLetter] = {}
@@ -353,7 +364,7 @@ def _sample(letter: DeadLetter) -> LetterSample:
 
 
 def age_of(age: int) -> str:
-    """Label of the group of ages that `age`, in ms, belongs to."""
+    """Label of the group that an age in ms belongs to: `under 1 h`, `1 h to 1 d`, `1 d to 7 d` or `over 7 d`."""
     return next((label for label, below in _AGES if age < below), OLDEST)
 
 

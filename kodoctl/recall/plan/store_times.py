@@ -52,8 +52,9 @@ def ledgers_between(ledgers: Runs, closed: Mapping[int, int], since: int, until:
 
 
 def first_noted(run: EntryRun, at: int, stored: Callable[[Place], int | None]) -> tuple[int | None, bool]:
-    """Finds the first entry of a ledger that was stored at a time or later by the times that the broker notes (`stored`,
-    None: it notes none). Returns its number, or None if there is none, and False if a time is not known.
+    """Finds the first entry of a ledger that was stored at a time or later by the times that the broker notes
+    (`stored`, None: it notes none). Returns (its number, True), or (None, True) if there is none, or (None, False) if a
+    time is not known.
     """
     low, high = run.first, run.last + 1
     while low < high:

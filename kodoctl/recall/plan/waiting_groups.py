@@ -36,8 +36,8 @@ _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 class WaitingGroups:
     """Counts of waiting messages by lane and by group. `add` every message; rows can be read at any time. `by`: the
-    facts that divide groups, besides topic and subscription; `now` in ms since the epoch. Once there are MOST_GROUPS
-    groups, tenant and cause of a message that fits none are counted as OTHERS.
+    facts that divide groups, besides topic and subscription; `now` in ms since the epoch. Once there are 10,000 groups
+    (MOST_GROUPS), tenant and cause of a message that fits none are counted as OTHERS.
     """
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:
@@ -90,7 +90,7 @@ class WaitingGroups:
 
 
 def due_label(remaining: int) -> str:
-    """Label of the group of due times that are `remaining` ms away."""
+    """Label of the group of due times `remaining` ms away: `now`, `in 1 min`, `in 1 h`, `in 1 d` or `later`."""
     if remaining <= 0:
         return DUE_NOW
     return next((label for label, most in _DUES if remaining <= most), DUE_LATER)

@@ -98,7 +98,7 @@ class PauseClock:
 class LanePause:
     """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `finish` after a
     success, `give_up` if nothing was sent, or `keep` after a failure. All but `begin` return a text for the user if the
-    lane stays paused, or if its pause ended although it should last; else "".
+    lane stays paused, or if its pause ended although it should last; else "". `keep` returns a text in any case.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class LanePause:
 
     def begin(self, wait: int, sending: int = 0) -> None:
         """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
-        consumer of the lane is connected. `sending`: ms that the attempt takes after that. Raises RefusedError with
-        the consumers' names (K582) or for a person's pause that ends too soon (K583), LockedError for a lane that
-        another run has paused, and ClusterError. After any failure a new order is taken back; `tell` gets a text for
-        the user if one stays.
+        consumer of the lane is connected. `sending`: ms that the attempt takes after that. Raises RefusedError with the
+        consumers' names (K582), for a person's pause that workers of a ready lane do not follow (K582) or that ends too
+        soon (K583), LockedError for a lane that another run has paused, and ClusterError. After any failure a new order
+        is taken back; `tell` gets a text for the user if one stays.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))

@@ -76,8 +76,9 @@ class ReplayWork:
 
 
 def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport:
-    """Carries out a plan. `earlier`: an attempt at it that was not complete, None: there was none. Raises RefusedError
-    (K595) if the cluster is not in the state of the plan, before anything is changed, LockedError, ClusterError.
+    """Carries out a plan. `earlier`: an attempt at it that was not complete, None: there was none. Before anything is
+    changed, raises RefusedError if the cluster is not in the state of the plan (K595) and as `LanePause.begin` does,
+    UsageError as `begin_entry` does, LockedError; also ClusterError.
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:

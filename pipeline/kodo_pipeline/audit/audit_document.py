@@ -19,7 +19,8 @@ class AuditedMessages(TypedDict):
     """Counts of one subscription. `topic`: ground topic by its name in the file; `audit`: the declared mode (`wait`,
     `best_effort`, `none`); `messages`: number of messages by status, without statuses that no message has;
     `missing_records`: number of audit records that workers wrote (by their record numbers) and that did not land;
-    `sent_again`: number of lost messages that `pipeline recall plan --lost` sent again.
+    `sent_again`: number of messages that were lost, or not proved done, and that `pipeline recall plan --lost` sent
+    again.
     """
 
     topic: str

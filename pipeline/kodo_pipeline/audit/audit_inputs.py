@@ -57,9 +57,10 @@ class AuditInputs:
     """Inputs of an audit as of one commit of the landing (`snapshot`).
 
     `tables`: all landed rows that no removal covers; `ground`: subscriptions, partitions and lanes to judge; `letters`:
-    messages that a recall sent or discarded; `ledger`: address of the recall ledger, "" if none was read; `keys`: keys
-    with which producers sign, None if none are known here; `bookings`: write-offs and other facts that no landed row
-    has; `delays`: a function like `delayed_lanes` without its `admin`; the default asks no broker and finds nothing.
+    messages that a recall, or `kodoctl waiting apply`, sent or discarded; `ledger`: address of the recall ledger, "" if
+    none was read; `keys`: keys with which producers sign, None if none are known here; `bookings`: write-offs and other
+    facts that no landed row has; `delays`: a function like `delayed_lanes` without its `admin`; the default asks no
+    broker and finds nothing.
     """
 
     snapshot: LandingSnapshot
@@ -73,9 +74,9 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if dead letters were
-    acknowledged and there is no recall ledger at `ledger`. `ledger` "": no recall ledger was read, and no note is
-    added.
+    """Adds a note to the audit `found`, in place, and returns the audit. The note is added if a finding is a dead
+    letter that somebody acknowledged and that no recall explains (Cause.RELEASED), and there is no recall ledger at
+    `ledger`. `ledger` "": no recall ledger was read, and no note is added.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = (

@@ -195,7 +195,7 @@ def dead_cursors(ground: AuditScope) -> dict[Key, str]:
 
 
 def last_batch(commits: Iterable[LandingCommit]) -> int:
-    """Number of the last landed batch of messages; -1 if there is none."""
+    """Number of the last landed batch, with or without messages; -1 if there is none."""
     return max(batches(commits), default=-1)
 
 

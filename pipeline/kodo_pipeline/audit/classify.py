@@ -187,8 +187,9 @@ def messages(judged: DataFrame) -> DataFrame:
     """Combines the places of each message. Returns (family, identity, rank, settled) of every message.
 
     `rank`: rank of the worst status of its places, null if nothing is known of any; a message that was done at several
-    places, or several times at one, is done twice. `settled`: all of its places are final and it did not only move, so
-    that the next audit need not judge it (kodo_pipeline.audit.settlement).
+    places, or several times at one, is done twice, unless a place has a worse status than done. `settled`: all of its
+    places are final and it did not only move, so that the next audit need not judge it
+    (kodo_pipeline.audit.settlement).
     """
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (

@@ -106,7 +106,7 @@ def judged_landing(
 ) -> Iterator[JudgedLanding]:
     """Context with the result of an audit (`judge_landing`), whose judged rows Spark caches until the block ends. If
     messages are overdue, the broker is asked which of them their senders delayed; if it names any, the audit is made
-    once more with that knowledge, and stores no state then.
+    once more with that knowledge, and only the first one stores the state.
     """
     with ExitStack() as kept:
         judged = _Judge(spark, landing, inputs, options, kept).judged()

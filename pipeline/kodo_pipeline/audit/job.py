@@ -431,9 +431,9 @@ def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGa
 
 
 def sample_findings(found: DataFrame) -> DataFrame:
-    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted by status and
-    place. At most SAMPLES of each status and lane, and at most MOST_SAMPLES of each status, distributed over the lanes.
-    `cause` is "" instead of null.
+    """Chooses findings to name in a report: (fate, cause, topic, subscription, msg_topic, id), sorted by the text of
+    the status, then by place. At most 20 (SAMPLES) of each status and lane, and at most 1,000 (MOST_SAMPLES) of each
+    status, distributed over the lanes. `cause` is "" instead of null.
     """
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message

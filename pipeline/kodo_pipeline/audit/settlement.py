@@ -45,8 +45,8 @@ def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) 
 
 
 def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
-    """Filters the rows whose position is at or before the position in `ends` of their partition. Rows of partitions
-    that `ends` lacks are left out.
+    """Keeps the rows whose position is at or before the position in `ends` of their partition. Rows of partitions that
+    `ends` lacks are left out.
     """
     listed = small_table(rows.sparkSession, [(*key, *place) for key, place in ends.items()], _ENDS)
     known = rows.join(F.broadcast(listed), ["msg_topic", "msg_partition"], how="inner")

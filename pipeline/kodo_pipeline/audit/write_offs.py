@@ -156,7 +156,7 @@ NO_BOOKINGS: Final = Bookings()
 
 def standing(evidence: AuditEvidence, known: WriteOffs = NONE) -> list[WrittenOff]:
     """Losses and doubts that prevent the verdict *no loss*, that `known` does not contain, and that can be written off
-    because no further reading removes them. Lost messages are not among them (see
+    because no further reading removes them. Lost, unknown and unproved messages are not among them (see
     `kodo_pipeline.audit.job.AuditResult.places`). The number of an item includes those that were written off before.
     """
     left = {one._replace(number=0) for one in _standing(known.applied(evidence))}

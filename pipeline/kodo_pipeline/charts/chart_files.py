@@ -32,7 +32,7 @@ def make_folder(folder: Path) -> None:
 
 def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
     """Writes each picture, (file name, PNG), into the folder. An existing file or symbolic link of that name is
-    replaced, because the folder may be a clone with links of any name. Raises UsageError.
+    replaced, because the folder may be a clone with links of any name. Raises UsageError if a file cannot be written.
     """
     for name, data in pictures:
         replace_file(Path(folder) / name, data)

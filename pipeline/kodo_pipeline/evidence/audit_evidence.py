@@ -90,7 +90,7 @@ class PartitionCoverage:
 
     @property
     def full(self) -> bool:
-        """True if an ingest read the partition, and each of its ranges to the end."""
+        """True if an ingest read the partition, or its cursors, and there are no `problems`."""
         return self.read and not self.problems
 
 

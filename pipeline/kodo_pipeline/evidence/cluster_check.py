@@ -30,7 +30,8 @@ _AT_ONCE: Final = 8  # topics
 def must_be_same_cluster(landing: Landing, now: Mapping[str, PartitionMetadata]) -> None:
     """Raises KodoctlError (K589) if every partition in the newest metadata of the landing was created at another time
     than the partition that exists now: then this is another cluster, or all topics were deleted and created again.
-    `now`: metadata by full name of the partition. Partitions without a known creation time are ignored.
+    `now`: metadata by full name of the partition. Partitions that only one of the two has, or without a known creation
+    time, are ignored.
     """
     _check(landing, _newest_look(landing), now)
 

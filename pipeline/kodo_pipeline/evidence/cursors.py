@@ -34,11 +34,11 @@ Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Reads cursors by the admin API, as rows of the table `cursors`: for every existing partition one row with its
-    last stored entry (subscription NAMELESS) and one for each declared subscription that it has.
+    """Reads cursors by the admin API, as rows (dicts) of the table `cursors`: for every existing partition one row with
+    its last stored entry (subscription NAMELESS) and one for each declared subscription that it has.
 
     Audit topics are read last, because they have the records of everything that is acknowledged elsewhere. `now`: time
-    of the rows, ms since the epoch. Raises ClusterError.
+    of the rows, ms since the epoch. Raises ClusterError if the cluster does not answer.
     """
     unrecorded = unrecorded_subscriptions(admin, expansion)
 

@@ -72,7 +72,7 @@ class PartitionHistory:
 
     @property
     def runs(self) -> dict[str, int]:
-        """Time of each run's cursor snapshot in ms since the epoch, by run, ascending."""
+        """Time of each run's cursor snapshot in ms since the epoch, by run; the earliest comes first."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 

@@ -70,9 +70,10 @@ def proven_ranges(
 
 
 def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
-    """Position up to which it is not proved that the subscription had a message or would have recorded it: that of the
-    first snapshot of its cursor at or after `since` (ms); if `since` is None, the last position that was read. None if
-    nothing is unproven, as on a partition that was created later, and also if there is no such snapshot.
+    """Position up to which it is not proved that the subscription had a message or would have recorded it: the last
+    position that its cursor had acknowledged in its first snapshot at or after `since` (ms); if `since` is None, the
+    last position that was read. None if nothing is unproven, as on a partition that was created later, and also if
+    there is no such snapshot.
     """
     if since is None:
         return reading.ranges[-1].last if reading.ranges else None

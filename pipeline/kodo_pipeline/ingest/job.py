@@ -70,8 +70,8 @@ class IngestRequest:
 
 
 class HolesError(KodoctlError):
-    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches of all
-    other partitions; `holes`: the reason by full name of the partition.
+    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches that
+    the second attempt landed from all other partitions; `holes`: the reason by full name of the partition.
     """
 
     def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:
@@ -121,8 +121,8 @@ def ingest(
     while Spark reads a stream. The first batch may be one that a killed run had committed.
 
     Raises LockedError while another ingest runs, and KodoctlError; committed batches stay. If messages of some
-    partitions may have been deleted unread, all other partitions are landed, and then HolesError is raised. `topics`:
-    the existing ones, in the order of `present`.
+    partitions may have been deleted unread, and the request does not accept holes, all other partitions are landed, and
+    then HolesError is raised. `topics`: the existing ones, in the order of `present`.
     """
     landing = request.landing
     with landing.alone() as alone:

@@ -76,7 +76,7 @@ class StreamCheckpoint:
         self._offsets.write_bytes(str(batch.number), batch.to_text().encode())
 
     def complete(self, batch: CheckpointBatch) -> None:
-        """Records that the batch is complete, and deletes files of batches that are older than Spark keeps."""
+        """Records that the batch is complete, and deletes the files of all but the last 100 batches, as Spark does."""
         self._commits.write_bytes(str(batch.number), batch.commit.encode())
         for folder in (self._offsets, self._commits):
             old = [number for number in _numbers(folder) if number <= batch.number - _KEPT]

@@ -32,7 +32,7 @@ def transitions(read: DataFrame) -> DataFrame:
 
     If `read` has the column `date`, so has the result: the day of a record, null if it is more than a day from the day
     of its message, which only forged records are. Records without a number, or with an impossible time, and messages
-    without records give no row.
+    without records in a known format give no row.
     """
     zipped = (
         "after",

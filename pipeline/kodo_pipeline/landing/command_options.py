@@ -75,7 +75,9 @@ class LandedFlags:
 
     @property
     def typed(self) -> str:
-        """The topology file, `--env` and `--landing` as text for a shell, for hints that name another command."""
+        """The topology file, and `--env` and `--landing` if they differ from their defaults, as text for a shell, for
+        hints that name another command.
+        """
         return command_line(self.topology, self.env, self.landing)
 
     def settings(self) -> SparkSettings:
@@ -91,8 +93,9 @@ def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bo
     """Opens the landing of a topology below the folder or object store `landing`. `typed`: arguments of the command,
     for hints.
 
-    Raises UsageError if no run has ended there by itself; with `messages`, a run that was interrupted is enough, if a
-    message has landed. Raises KodoctlError if the landing has topics of another namespace.
+    Raises UsageError if no ingest has ended there by itself; with `messages`, if no message has landed, whether or not
+    an ingest has ended. Raises KodoctlError if the landing cannot be read (K573, K584) or has topics of another
+    namespace (K590).
     """
     from kodo_pipeline.landing.landing_store import Landing, must_be_same_namespace, must_hold
 
@@ -124,13 +127,13 @@ def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
 
 
 def new_run() -> str:
-    """Makes the id of a run. Ids sort by the time (UTC, seconds) at which the runs began."""
+    """Makes the id of a run, such as `20260131-120000-1a2b3c4d`. Ids sort by the second (UTC) in which runs began."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
     """Expands the one topology that a file, or a folder with one file, declares. Prints the number of its warnings, if
-    any, on standard error. Raises UsageError, InvalidFileError.
+    any, on standard error. Raises UsageError if `path` declares none or several, InvalidFileError if it has errors.
     """
     expansions = command_target.load_desired([path], environment, partial(tell_warnings, [path])).expansions
     if len(expansions) != 1:
@@ -165,7 +168,9 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Prints the first line of a command: the run's id and `what` it does. Call it before anything slow."""
+        """Prints the first line of a command: the run's id, `what` it does, and for people how long Spark takes to
+        start. Call it before anything slow.
+        """
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

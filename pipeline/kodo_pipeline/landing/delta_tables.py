@@ -40,8 +40,8 @@ _MISSING: Final = "not found"  # what delta-rs says of a file that it does not f
 
 
 class ConcurrentCommitError(Exception):
-    """Another writer committed to the table first: nothing was changed, and the caller may read the table and try
-    again.
+    """A commit to a Delta table was refused, because another writer committed first. The caller may read the table and
+    try again; if a store repeated the caller's own request, the table has the commit already.
     """
 
 
@@ -58,8 +58,8 @@ class TableVersion:
 
 class LandingTable:
     """One table of the landing, in its own folder below `landing`, for use by one thread. The constructor opens
-    nothing. The methods raise KodoctlError: K573 if the store refuses an operation, K584 if another kodoctl, or another
-    program, wrote the table in a format that is not supported.
+    nothing. The methods raise KodoctlError: K573 if the store refuses an operation or other writers commit without end,
+    K584 if another kodoctl, or another program, wrote the table in a format that is not supported.
     """
 
     def __init__(self, landing: Storage, table: Table) -> None:
@@ -152,9 +152,9 @@ class LandingTable:
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
         """Adds the files of the landing's commit `number` by one Delta commit (with `number` as its application
-        transaction). Does nothing if the table has that number, or a later one, already. `replaced`: days (`date`)
-        whose files are removed at the same time; []: all files; None: none. If others commit first, it tries again,
-        TRIES times in all, and then raises KodoctlError (K573).
+        transaction). Creates the table if there is none; does nothing if it has that number, or a later one, already.
+        `replaced`: days (`date`) whose files are removed at the same time; []: all files; None: none. If others commit
+        first, it tries again, 20 times in all (TRIES), and then raises KodoctlError (K573).
         """
         for _ in range(TRIES):
             found = self.load() or self.create()

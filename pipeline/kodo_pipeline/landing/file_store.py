@@ -59,7 +59,9 @@ class Storage:
 
     @property
     def address(self) -> str:
-        """The URI in the form that Arrow and delta-rs take, with `s3://` for Spark's `s3a://`."""
+        """The URI in the form that Arrow and delta-rs take: `s3://` for `s3a://` and `s3n://`, `gs://` for `gcs://`;
+        else unchanged.
+        """
         return next(
             (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
         )
@@ -225,9 +227,9 @@ class StoredInput(io.RawIOBase):
 
 
 def read_again(read: Callable[[], T]) -> T:
-    """Calls `read`, five times at most within two seconds if the store is busy, and returns its result. Other errors
-    are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer than the
-    few requested bytes: Amazon's library then reports that the caller could not take the answer.
+    """Calls `read`, up to five times (with pauses of 0.1 to 0.8 s) if the store is busy, and returns its result. Other
+    errors are raised at once. Arrow itself repeats a read after a 503, except when the store's error text is longer
+    than the few requested bytes: Amazon's library then reports that the caller could not take the answer.
     """
     for number in range(_TRIES - 1):
         try:

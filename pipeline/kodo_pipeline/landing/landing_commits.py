@@ -64,9 +64,9 @@ class TableFiles:
 @dataclass(frozen=True, slots=True)
 class LandingCommit:
     """A commit of the landing. `batch`: number of a batch of messages, from 0; None for the beginning or end of a run,
-    and for other writers (rollups, audits), whose kind `run` names, and for the merged old commits (`run` is
-    `history`). `at`: ms since the epoch; `tables`: added files by table name; `facts`: more figures, by name; `number`:
-    position among all commits, from 0, -1 before it is committed.
+    for other writers (`run`: the kind, such as `rollup`, or the id, such as that of an erasure), and for the merged old
+    commits (`run`: `history`). `at`: ms since the epoch; `tables`: added files by table name; `facts`: more figures, by
+    name; `number`: position among all commits, from 0, -1 before it is committed.
     """
 
     run: str
@@ -131,7 +131,7 @@ def is_replaced(run: str) -> bool:
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
     """Rows of the table `commits` after `added` is appended as the next commit to `known`.
 
-    Of rollups, audits and the like only the last commit is kept. Old commits are merged into one row, so that a commit
+    Only the last commit of each kind in `is_replaced` is kept. Old commits are merged into one row, so that a commit
     costs the same after years, unless `whole` is True. Only the newest 16 commits (`_KEPT`) name their files.
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]

@@ -45,8 +45,9 @@ class ConversionResult:
 
 def convert(landing: Landing, report: Callable[[LandingCommit], None]) -> ConversionResult:
     """Converts the landing: manifests of a former kodoctl into commits, and columns that its Delta tables lack are
-    added. Calls `report` with each commit of a manifest, also those of an earlier call. Raises UsageError if there is
-    nothing to convert, KodoctlError for a damaged landing, LockedError while another run uses it.
+    added. Calls `report` with each commit of a manifest, also those of an earlier call, but not with rollups, which are
+    left out. Raises UsageError if there is nothing to convert, KodoctlError for a damaged landing, LockedError while an
+    ingest or another conversion has the lock.
     """
     with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
         added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}

@@ -73,8 +73,8 @@ GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 @dataclass(frozen=True, slots=True)
 class LandingSnapshot:
-    """Commits and files of a landing as of one commit, consistent between all tables. `files`: by table name;
-    `removed`: number of rows removed from each table so far, by table name.
+    """Commits and files of a landing as of one commit, consistent between the tables that were asked for. `files`: by
+    name of such a table; `removed`: number of rows removed from each of them so far, by table name.
     """
 
     commits: Sequence[LandingCommit]
@@ -144,7 +144,7 @@ class Landing:
 
     def is_small(self) -> bool:
         """True if the tables that Spark reads (events, transitions, and those of a rollup) have at most FEW (50,000)
-        rows together, by the commits.
+        rows together, by the commits, which count rows that were removed since too.
         """
         return _rows_for_spark(self.commits()) <= FEW
 
@@ -397,8 +397,8 @@ def is_former(root: Storage) -> bool:
 
 
 def guard(root: Storage) -> None:
-    """Writes the file that makes a former kodoctl refuse the landing. Otherwise its ingest would remove all files that
-    no manifest of its own names.
+    """Writes the file that makes a former kodoctl refuse the landing, if it is not there. Otherwise its ingest would
+    remove all files that no manifest of its own names.
     """
     manifests = root / FORMER
     if GUARD not in manifests.files():

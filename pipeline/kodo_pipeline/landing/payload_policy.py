@@ -67,8 +67,9 @@ def policies_of_text(text: str) -> dict[str, PayloadPolicy]:
 
 def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.RecordBatch:
     """Applies a policy to rows of kodo_pipeline.landing.tables.EVENTS, all of one topic. If `keep` is 0, removes their
-    payloads; else, if there is a mask, masks them, and removes a payload that is not exactly one JSON document. A
-    longer `keep` has no effect here. Without a policy, or on an audit topic, returns the rows unchanged.
+    payloads; else, if there is a mask, masks them, and removes a payload that is not exactly one JSON document, or has
+    an object with the same name twice. A longer `keep` has no effect here. Without a policy, or on an audit topic,
+    returns the rows unchanged.
     """
     if policy is None or not rows.num_rows or rows.column("state")[0].as_py() == AUDIT:
         return rows
@@ -80,8 +81,9 @@ def apply_policy(rows: pa.RecordBatch, policy: PayloadPolicy | None) -> pa.Recor
 
 
 def without_payloads(rows: pa.RecordBatch, chosen: Sequence[bool], word: str) -> pa.RecordBatch:
-    """Returns the rows with the payloads of the `chosen` ones (True or False for each row) replaced by null, and their
-    payload state by `word`. Rows without a payload stay unchanged.
+    """Returns the rows with the payloads of the `chosen` ones (True or False for each row) replaced by null, their
+    payload state by `word`, and a digest of the removed payload added where there is none. Rows without a payload stay
+    unchanged.
     """
     payloads = rows.column("payload").to_pylist()
     gone = [chosen[at] and one is not None for at, one in enumerate(payloads)]

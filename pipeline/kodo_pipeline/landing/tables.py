@@ -114,7 +114,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Names of its columns, in order."""
+        """Names of its columns, in order, without `date`."""
         return [column.name for column in self.columns]
 
     def arrow(self) -> pa.Schema:

@@ -96,8 +96,8 @@ def slips(
 
 
 def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
-    """Columns, by name, that a plan needs of a chosen message: properties, payload (its first HEAD bytes, or all of it
-    with `whole`), digest and size of the whole payload, and whether the payload is text.
+    """Columns, by name, that a plan needs of a chosen message: properties, payload (its first 1,024 bytes (HEAD), or
+    all of it with `whole`), digest and size of the whole payload, and whether the payload is text.
     """
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(

@@ -40,7 +40,9 @@ class ExclusiveLevel:
 def exclusive_levels(
     expansion: Expansion, given: Sequence[str], places: Sequence[SubscriptionRoutes]
 ) -> list[ExclusiveLevel]:
-    """Chooses a free level for each TOPIC/TENANT in `given`. Raises UsageError that names every problem."""
+    """Chooses for each TOPIC/TENANT in `given` the first free level of S1 to S3, then of L2 to L8. Raises UsageError
+    that names every problem.
+    """
     topics = dict(expansion.topology.spec.topics)
     found: list[ExclusiveLevel] = []
     problems: list[Diagnostic] = []

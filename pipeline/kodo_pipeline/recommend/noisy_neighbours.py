@@ -45,8 +45,8 @@ class TenantLoad:
 @dataclass(frozen=True, slots=True)
 class LoadWindow:
     """One window of a subscription. `at`: its start, ms since the epoch; `volume`: messages of all `active` tenants
-    together; `tenants`: load by tenant, at least of tenants with a share above CALM and of tenants that routes move;
-    `done`, `late`: messages of all tenants that are not in `tenants`.
+    together; `tenants`: load by tenant, at least of tenants with an eighth of the messages (CALM) or more, and of
+    tenants that routes move; `done`, `late`: messages of all tenants that are not in `tenants`.
     """
 
     at: int
@@ -118,12 +118,13 @@ def unmovable(case: SubscriptionWindows) -> list[str]:
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )
-    return sorted({one.tenant for one in recommend_moves(free)} & case.fixed)
+    return sorted({one.tenant for one in recommend_moves(free) if one.action in _DOWN} & case.fixed)
 
 
 def without_contrast(case: SubscriptionWindows, moves: Iterable[LevelMove]) -> list[LevelMove]:
-    """Finds moves to a lower level that the figures do not support: in windows that none of `moves` is blamed for,
-    others waited as long. If there are no such windows, returns none.
+    """Finds moves to a lower level that the figures do not support: in windows that none of `moves` is blamed for, the
+    share of late messages of others was as high, or lower by less than 0.05 (LATE). If there are no such windows,
+    returns none.
     """
     down = [one for one in moves if one.action in _DOWN]
     blamed = {at for one in down for at in one.windows}
@@ -142,7 +143,7 @@ def is_noisy(tenant: str, one: LoadWindow) -> bool:
 
 def is_degraded(one: LoadWindow) -> bool:
     """True if tenants that are not loud were harmed in the window, as the module's docstring defines it. False if they
-    had fewer than JUDGED messages done.
+    had fewer than 20 (JUDGED) messages done.
     """
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done

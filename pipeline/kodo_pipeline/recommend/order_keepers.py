@@ -36,7 +36,7 @@ class DeclaredLimit:
 
     def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
         """True if a tenant had, on average over the window, more concurrent handlers in a worker than the limit
-        permits.
+        permits. Tenants in `own` are not examined.
         """
         most = self.limit / max(1, one.workers) if self.shared else self.limit
         return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
@@ -95,8 +95,9 @@ def _limit_of(
 
 
 def recommend_slots(slots: SubscriptionSlots, after: int) -> SettingChange | None:
-    """Recommends more slots, at most MORE times those of today, if all slots of the workers were in use and the
-    arrivals need more; else None. `after`: only windows that begin later than this (ms) count.
+    """Recommends more slots, at most twice those of today (MORE), if in three windows or more the slots were full (see
+    `SubscriptionSlots.is_full`), messages waited and the arrivals need more; else None. `after`: only windows that
+    begin later than this (ms) count.
     """
     recent = [one for one in slots.recent() if one.at > after and _is_short(slots, one)]
     blamed = [one for one in recent if slots_for(one.offered(slots.width)) > slots.total]

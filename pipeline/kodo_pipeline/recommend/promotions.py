@@ -47,7 +47,7 @@ class PromotionCase:
 
 
 def is_heavy(tenant: str, one: SlotWindow) -> bool:
-    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window that has enough runs
+    """True if the tenant had at least an eighth of the runs, or of the slot time, of a window that has at least 20 runs
     (JUDGED).
     """
     load = one.tenants.get(tenant)

@@ -18,7 +18,8 @@ NEW_LIMIT = ("limits",)  # path of a change that adds a limit
 
 def rewrite_setting(text: str, path: Path, change: SettingChange, total: int) -> str:
     """Returns the text of the topology file with a changed setting of the subscription at `path`. `total`: present
-    number of the subscription's slots. Raises CannotPatchError.
+    number of the subscription's slots. Raises CannotPatchError if the file has the setting in a form that is not edited
+    here.
     """
     edited = Text(text)
     if change.path == NEW_LIMIT:

@@ -59,7 +59,7 @@ class Goals:
 
 def tenant_goals(given: Sequence[str]) -> dict[str, int]:
     """Parses goals of single tenants, such as u7=2s, to ms by tenant. The last goal of a tenant counts. Raises
-    UsageError.
+    UsageError (K804) for a text of another form.
     """
     found = {}
     for text in given:

@@ -97,7 +97,9 @@ class SubscriptionSlots:
         return sorted((one for one in self.slices if one.at >= since), key=lambda one: one.at)
 
     def is_full(self, one: SlotWindow) -> bool:
-        """True if handlers used at least the share FULL of the slots, or all but one of each worker."""
+        """True if handlers used at least four fifths of the slots (FULL), or all but one of each worker; False without
+        workers.
+        """
         return one.workers > 0 and one.busy(self.width) >= min(FULL * self.total, self.total - 1)
 
     def late(self, windows: Iterable[SlotWindow], chosen: Chosen) -> float | None:
@@ -108,7 +110,7 @@ class SubscriptionSlots:
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if of at least JUDGED runs of the chosen lanes, more than the share LATE waited longer than the goal."""
+    """True if of at least 20 (JUDGED) runs of the chosen lanes, more than 5 % (LATE) waited longer than the goal."""
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started
 

@@ -150,7 +150,7 @@ class Text:
 
     def put(self, path: Path, key: str, value: str) -> None:
         """Records an edit that sets the key at `path` to a value on one line, whether the key exists or not. Raises
-        CannotPatchError.
+        CannotPatchError if the present value is written over several lines, or as `set_key`.
         """
         there = self.find((*path, key))
         if there is None:

@@ -111,8 +111,8 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
 
 
 def fitting(span: int) -> int:
-    """Width (ms) of the narrowest windows for a chart of `span` ms that has at most MOST of them; the widest that exist
-    if none fits.
+    """Width (ms) of the narrowest windows for a chart of `span` ms that has at most 60 (MOST) of them; the widest that
+    exist if none fits.
     """
     return next((width for width in _WIDTHS if span <= width * MOST), _WIDTHS[-1])
 

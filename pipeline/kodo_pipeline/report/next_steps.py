@@ -144,7 +144,8 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 
 
 def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") -> list[NextStep]:
-    """Steps for all findings of a report, or, without findings, one that says to run the pipeline again.
+    """Steps for the findings of a report, most urgent first, at most three for tenants, lanes or dead letters each;
+    without findings one step that says to run the pipeline again.
 
     `file`: command-line arguments that name the topology file; `typed`: those that name the landing as well, both
     quoted for a shell; `ledger`: address of the recall ledger, "" if it is the default.

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class WaitingLane(TypedDict):
-    """Waiting messages of a lane. `overdue`: number that has waited longer than any delay in the file; `oldest_ms`,
-    `median_ms`: ages.
+    """Waiting messages, or dead letters, of a lane. `overdue`: number that has waited longer than any delay in the
+    file; `oldest_ms`, `median_ms`: ages, the median that of the partition with most messages.
     """
 
     topic: str

@@ -73,7 +73,7 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: Dat
 
 
 def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
-    """Returns (the CAUSES most frequent groups of failures, number of all failures). A group has one topic,
+    """Returns (the 50 (CAUSES) most frequent groups of failures, number of all failures). A group has one topic,
     subscription, event, rule and cause; its `reason` is one of its failures'. `counted`: rows of the table `failures`,
     which are counts by day, after `without_doubles`, so that no failure is counted twice.
     """

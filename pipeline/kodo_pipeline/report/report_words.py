@@ -92,7 +92,9 @@ def _coverage(audit: AuditDocument) -> str:
 
 
 def waiting(document: ReportDocument) -> str:
-    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited."""
+    """Sentence about waiting messages: how many, in which lane most of them wait, how long the oldest has waited, and
+    how many dead letters there are.
+    """
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
     total = sum(one["messages"] for one in alive)
@@ -185,8 +187,8 @@ def _noise(one: TopicFairness) -> str:
 
 
 def undrawn(document: ReportDocument) -> str:
-    """Text about messages that are in no window of the charts, because their publish time, which the sender chooses, is
-    impossible; "" if there are none.
+    """Text about messages and actions of workers that are in no window of the charts, because their time, such as a
+    publish time, which the sender chooses, is impossible; "" if there are none.
     """
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))

@@ -21,7 +21,9 @@ _COLUMNS: Final = (*_KEYS, "reason")
 
 
 def failed_records(transitions: DataFrame) -> DataFrame:
-    """Filters the audit records of failed handler runs. Records without a plausible date are left out."""
+    """Keeps the audit records of failed handler runs, whose `rule` is one of FAILED. Records without a plausible date
+    are left out.
+    """
     return transitions.where(F.col("rule").isin(*FAILED)).where(is_dated("at_ts"))
 
 

@@ -22,8 +22,8 @@ _DAY: Final = timedelta(days=1)
 
 
 def is_dated(moment: str) -> str:
-    """SQL condition: the time in the column `moment` is one that a date can represent. An older kodoctl landed other
-    times.
+    """SQL condition: the time in the column `moment` is from the epoch to LATEST (9999-12-30). An older kodoctl landed
+    other times.
     """
     return f"{moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
 

@@ -38,7 +38,9 @@ class Histograms:
         return sum(one.total() for one in map(Counter, self.lanes.values()))
 
     def possible(self, oldest: int) -> Histograms:
-        """Copy without buckets above `oldest`, which are impossible latencies."""
+        """Copy without the buckets above the bucket number `oldest`, which are impossible latencies; keys without any
+        other bucket are left out.
+        """
         return Histograms(_until(self.lanes, oldest), _until(self.tenants, oldest))
 
     def of_tenants(self, topic: str, names: Iterable[str]) -> Counter[int]:

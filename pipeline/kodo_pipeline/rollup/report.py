@@ -26,8 +26,8 @@ Row = dict[str, Any]
 
 
 def parse_window(text: str) -> int:
-    """Parses a width such as `5m` or `5 minutes` to ms. Raises UsageError if it does not divide a day, because the
-    windows of every day begin at midnight.
+    """Parses a width such as `5m` or `5 minutes` to ms. Raises UsageError (K800) if the text is no width, or if it does
+    not divide a day, because the windows of every day begin at midnight.
     """
     found = _WIDTH.fullmatch(text)
     window = int(found[1]) * _UNITS[found[2][0]] if found else 0

@@ -25,9 +25,9 @@ _TENANT: Final = ("topic", "tenant")
 
 
 class RollupTotals(NamedTuple):
-    """Counts of lanes, and of the TENANTS tenants of each topic with most messages, over all windows. `span`: (start of
-    the first window and of the last, in ms since the epoch, 0 without any; number of windows with rows; number of other
-    windows, at impossible times).
+    """Counts of lanes, and of the 10 tenants (TENANTS) of each topic with most messages, over all windows. `span`:
+    (start of the first window and of the last, in ms since the epoch, 0 without any; number of windows with rows;
+    number of other windows, at impossible times).
     """
 
     lanes: Sequence[dict[str, Any]]

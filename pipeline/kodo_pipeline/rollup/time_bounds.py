@@ -26,7 +26,7 @@ class TimeBounds(NamedTuple):
     def of(cls, created: Iterable[int], read: Iterable[int]) -> TimeBounds:
         """Bounds from `created`, the creation times of partitions (if the broker reports them), and `read`, the times
         of readings and landings; all in ms since the epoch. They are an hour wider than these times on both sides, for
-        clocks that differ, and at most LONGEST long.
+        clocks that differ, and at most 600 weeks long (LONGEST).
         """
         until = max(read, default=0) + CLOCKS
         return cls(max(min(created, default=0) - CLOCKS, until - LONGEST, 0), until)

@@ -86,7 +86,9 @@ def run(
 
 
 def worst(codes: list[int]) -> int:
-    """Combines the exit codes of several runs: that of a loss, else of a failure, else of an inconclusive run, else 0."""
+    """Combines the exit codes of several runs: that of a loss, else of the first failure, else of an inconclusive run,
+    else 0.
+    """
     from kodo_pipeline.audit.report import EXIT_CODES
     from kodo_pipeline.audit.verdict import Outcome
 

@@ -126,7 +126,8 @@ class RunProgressView(IngestProgress):
         self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
     ) -> None:
         """Prints the result: one line, after the whole audit if `whole`; as JSON one object with the whole audit.
-        `page`: path of the report, None: none; `pictures`: folder, None: no pictures.
+        `page`: path of the report, None: none; `pictures`: folder, None: no pictures; in text both are printed only
+        with `whole`.
         """
         from kodo_pipeline.audit.audit_text import WHOLE, lines
 

@@ -169,7 +169,7 @@ def _share(ordered: Sequence[float], share: float) -> float:
 
 def recorded_figures(arrivals: Sequence[Row]) -> RecordedFigures:
     """Recorded figures of the same messages, to compare the replay with: number of done messages, and percentiles (ms)
-    of the time until then.
+    of the time until then, None if nothing was done.
     """
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

@@ -183,7 +183,7 @@ def run_simulations(
     found: Sequence[Trial], today: Side, then: Side | None
 ) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
     """Replays each trial in separate processes, two at a time, and yields (trial, result of today's file, result of the
-    candidate or None). Raises KodoctlError.
+    candidate or None). Raises KodoctlError if a replay fails.
     """
     with ThreadPoolExecutor(2) as pool:
         for trial in found:

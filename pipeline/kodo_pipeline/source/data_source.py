@@ -74,12 +74,14 @@ class PulsarSource(DataSource):
         return read_options(self.options, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
 
     def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
-        """Returns the reader of `spark.read`: messages that are stored when the read is planned. Raises UsageError."""
+        """Returns the reader of `spark.read`: messages that are stored when the read is planned. Raises UsageError for
+        an invalid option.
+        """
         return PulsarReader(self._options())
 
     def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
         """Returns the reader of `spark.readStream`: all messages, from the beginning of each partition. Raises
-        UsageError.
+        UsageError for an invalid option.
         """
         return PulsarStream(self._options())
 
@@ -102,7 +104,7 @@ def _spare_collecting() -> None:
 
 def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a planned split, as read_split does. For a hole (see `Split`) it yields none and only writes
-    the coverage record, because the planner accepted the hole.
+    the coverage record, if the options name a folder for it, because the planner accepted the hole.
     """
     yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
 
@@ -198,7 +200,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def holes(self, start: Mapping[str, str]) -> dict[str, str]:
         """Partitions, by full name, in which messages after the offset may have been deleted unread, with the reason;
-        {} if there are none. Asks the cluster, unless the end of the stream is fixed.
+        {} if there are none. Asks the cluster; if the end of the stream is fixed, only for the metadata of such
+        partitions.
         """
         return self._gone_partitions(self._stored_partitions(), start)
 

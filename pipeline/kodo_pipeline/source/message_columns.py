@@ -29,7 +29,7 @@ ReadableContent = tuple[dict[str, str], str | None, str | None]
 @dataclass(frozen=True, slots=True)
 class NoMessage:
     """Placeholder for an entry of which the client library returns no message; it has the methods of the library's
-    messages. `published`: publish time of a readable message next to it, in ms since the epoch.
+    messages that `Columns` calls. `published`: publish time of a readable message next to it, in ms since the epoch.
     """
 
     published: int
@@ -91,7 +91,7 @@ class Columns:
 
     @property
     def full(self) -> bool:
-        """True if there are enough messages for a batch."""
+        """True if there are enough messages, or enough bytes (BATCH_BYTES), for a batch."""
         return len(self._messages) >= self._most or self._size >= BATCH_BYTES
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:

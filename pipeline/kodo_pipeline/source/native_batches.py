@@ -34,8 +34,9 @@ _STATES: Final = {2: COMPLETE, 3: OVERRUN, 4: TIMEOUT}
 
 
 class EntrySpan(NamedTuple):
-    """Consecutive entries of one ledger, both ends included, whose messages were read. It has the methods of the first
-    of their messages. Times are ms since the epoch.
+    """Consecutive entries of one ledger, both ends included, whose messages were read. For
+    `kodo_pipeline.source.split_reader` it stands in for the first of these messages, with its publish time and id.
+    Times are ms since the epoch.
     """
 
     ledger: int
@@ -95,8 +96,8 @@ class NativeBatches:
 
 
 def native_batches(reader: Any, split: Split, options: Options) -> NativeBatches | None:
-    """Reads of `reader` by the native border. None if the border is not available or refuses the client library: the
-    split is then read without it.
+    """Reads of `reader` by the native border. None if the options switch the border off, if it is not available, or if
+    it refuses the client library: the split is then read without it.
     """
     border = BATCHES.choose(native=options.native).border
     if border is None:

@@ -55,8 +55,9 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Options:
-    """Parses the options of the source. `given`: text by name (case does not matter); `cores`: default of that option;
-    `native`: value of the variable NATIVE_VARIABLE, "" if not set. Raises UsageError with every finding.
+    """Parses the options of the source. `given`: text by name; case does not matter if the mapping ignores it, as
+    Spark's does; `cores`: default of that option; `native`: value of the variable NATIVE_VARIABLE, "" if not set.
+    Raises UsageError with every finding.
     """
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
@@ -176,7 +177,9 @@ KNOWN: Final = (
 
 
 def unknown(given: Mapping[str, str]) -> list[str]:
-    """Sorted names that are no options of the source. The option `path`, which Spark itself adds, is ignored."""
+    """Sorted names that are no options of the source; case does not matter. The option `path`, which Spark itself adds,
+    is ignored.
+    """
     known = {name.lower() for name in KNOWN} | {"path"}
     return sorted(name for name in given if name.lower() not in known)
 

@@ -69,7 +69,7 @@ def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[
 
 def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
     """Calls `ask` for each item of `asked`, eight at a time. Returns the answers in the order of the items; raises the
-    first error in that order when all calls have ended.
+    first error in that order when the calls under way have ended, and makes no further ones.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(ask, asked))

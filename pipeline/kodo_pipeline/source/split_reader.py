@@ -44,9 +44,10 @@ _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the messages of a split in order, as batches of kodo_pipeline.landing.tables.MESSAGES, and after them a
-    row for each entry of which the client library is proved to return no message. After the last batch it writes the
-    coverage record; then, if entries are missing and the options are strict, it raises ClusterError (K574). An error of
-    the client other than a timeout raises ClusterError (K561) whatever the options are, and leaves no record.
+    row for each entry of which the client library is proved to return no message, if no entry is missing for another
+    reason. After the last batch it writes the coverage record, if the options name a folder for it; then, if entries
+    are missing and the options are strict, it raises ClusterError (K574). An error of the client other than a timeout
+    raises ClusterError (K561) whatever the options are, and leaves no record.
 
     `client`: client for the options' connection, which may be used for many splits, and stays open unless something
     failed; None: a client for this split alone.
@@ -101,8 +102,8 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
 
 
 def queue_size(split: Split) -> int:
-    """Number of messages that the reader fetches ahead: as many as make it faster, limited by memory, and few for a
-    short split, so that little is fetched beyond its end.
+    """Number of messages that the reader fetches ahead, 16 to 10,000: as many as make it faster, limited by memory, and
+    few for a short split, so that little is fetched beyond its end.
     """
     each = max(1, split.size // max(1, split.entries))
     return max(16, min(10_000, _MEMORY // each, max(1_000, split.entries)))

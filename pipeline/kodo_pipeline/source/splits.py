@@ -171,7 +171,7 @@ def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
 
 def splits_each(cores: int, partitions: int, size: int) -> int:
     """Number of splits for each of `partitions` partitions: enough together to occupy the cores, but none so small that
-    its connection takes longer than its reading (SMALLEST); one at least. `size`: bytes of the partition.
+    its connection takes longer than its reading (4 MiB, SMALLEST); one at least. `size`: bytes of the partition.
     """
     return max(1, min(-(-cores // max(1, partitions)), size // SMALLEST))
 

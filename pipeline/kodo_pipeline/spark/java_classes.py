@@ -29,7 +29,9 @@ _MOST: Final = 4096  # columns: values come from anywhere
 
 
 class JavaClassMembers:
-    """A Java class that keeps each member once it is looked up."""
+    """A Java class that keeps each member once it is looked up, and the results of `col`, `lit` and `expr` for plain
+    values.
+    """
 
     def __init__(self, found: Any) -> None:
         self._found = found
@@ -42,7 +44,9 @@ class JavaClassMembers:
 
 
 def keep_java_classes(session: SparkSession) -> None:
-    """Installs the cache in this process, for the classes that pyspark's column functions use."""
+    """Installs the cache in this process, for the classes that pyspark's column functions use; once for each Java
+    process.
+    """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark looks them up there and nowhere else
     for name in _CLASSES:
         if name not in vars(jvm):

@@ -35,8 +35,8 @@ _LOOK: Final = 1.0
 @contextmanager
 def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
     """Context in which `tell` is called, in another thread, with a line if Spark waits for executors longer than
-    PATIENCE, again each minute, and once more when that wait is over. Does nothing in local mode, in which there is no
-    such wait.
+    PATIENCE (15 s), again each minute, and once more when that wait is over. Does nothing in local mode, in which there
+    is no such wait.
     """
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
@@ -82,8 +82,9 @@ class ExecutorWait:
         self._last_message: float | None = None
 
     def look(self, now: float, *, stands: bool) -> str:
-        """Line to print now; "" if there is none. Call it every second or so: the wait is counted from the first call
-        with `stands`. `now`: seconds of a monotonic clock; `stands`: True if work is waiting for an executor now.
+        """Line to print now, which is after PATIENCE, again each minute, and when a reported wait is over; else "".
+        Call it every second or so: the wait is counted from the first call with `stands`. `now`: seconds of a monotonic
+        clock; `stands`: True if work is waiting for an executor now.
         """
         if not stands:
             waited, last_message = now - (self._since or now), self._last_message
@@ -146,8 +147,8 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """Context with a session, made as by `kodo_pipeline.spark.spark_session.spark_session`. Prints a line while a
-        cluster has no executor for it.
+        """Context with a session, made as by `kodo_pipeline.spark.spark_session.spark_session`. Prints lines about
+        waits for an executor (`report_executor_wait`).
         """
         from kodo_pipeline.spark.spark_session import spark_session
 

@@ -141,8 +141,9 @@ class SparkSettings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables for executors on other machines: tasks of kodoctl write to the object store as well,
-        and Spark passes the store's settings only to its own tables.
+        """Environment variables for executors on other machines; {} if Spark runs on this machine, or if `spark-submit`
+        has configured it. They are needed because tasks of kodoctl write to the object store as well, and Spark passes
+        the store's settings only to its own tables.
         """
         return (
             {}
@@ -180,8 +181,9 @@ def _store(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Parses `KEY=VALUE` texts, as spark-submit takes them. Raises UsageError that names every invalid key, without
-    values, which may be secrets.
+    """Parses `KEY=VALUE` texts, as spark-submit takes them; the last one counts if a key is repeated. Raises UsageError
+    that names every invalid key, and every key that must stay as it is (such as the time zone), without values, which
+    may be secrets.
     """
     split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
     wrong = [

@@ -80,8 +80,8 @@ class LandingDatabase:
 
     def answers(self, text: str) -> Iterator[QueryResult]:
         """Yields the result of each statement of a text, in order. All statements are parsed before the first one runs;
-        one that does more than ask raises UsageError (K814), and none runs. Read the rows of a result before you ask
-        for the next one.
+        one that does more than ask raises UsageError (K814), and none runs. A text without a statement raises
+        UsageError (K813). Read the rows of a result before you ask for the next one.
         """
         statements = self._statements(text)
         if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:

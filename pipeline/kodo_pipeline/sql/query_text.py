@@ -88,7 +88,8 @@ def _field(text: str) -> str:
 
 def to_json(value: Any) -> Any:
     r"""Converts a value of Arrow to a value of JSON. Times become ISO 8601; bytes become text, or hexadecimal digits
-    after `\x`; numbers that are not finite become texts; values of other types become `str` of them.
+    after `\x`; a Decimal becomes a number; numbers that are not finite become texts; values of other types become
+    `str` of them.
     """
     match value:
         case None | bool() | int() | str():

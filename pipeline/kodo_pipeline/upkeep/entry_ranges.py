@@ -141,7 +141,9 @@ def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRa
 
 
 def join_ranges(ranges: Iterable[NumberRange]) -> list[NumberRange]:
-    """Joins ranges of the same key that overlap or touch; `rows` is the sum."""
+    """Joins ranges of the same key that overlap or touch; `rows` is the sum. The result is sorted by key, then by
+    `first`.
+    """
     found: list[NumberRange] = []
     for one in sorted(ranges, key=lambda it: (it.key, it.first)):
         if found and found[-1].key == one.key and one.first <= found[-1].last + 1:

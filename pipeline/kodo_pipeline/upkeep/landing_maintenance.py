@@ -72,8 +72,9 @@ class MaintenanceResult:
 
 
 def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
-    """True if at least `every` batches with messages have landed since the last maintenance, or more than 3 × `every`
-    commits were made (a run with a batch makes three, one without makes two). False if `every` is 0.
+    """True if the number of the newest batch with messages is at least `every` higher than at the last maintenance, or
+    more than 3 × `every` commits were made (a run with a batch makes three, one without makes two). False if `every` is
+    0.
     """
     last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
     batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)

@@ -17,7 +17,7 @@ YOUNG: Final = 24
 
 def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int = YOUNG) -> list[int]:
     """Removes files that the table has not named for `retain` hours, and files older than `loose` hours that it never
-    named. Returns the sizes of the removed files in bytes.
+    named; then empty folders. Returns the sizes of the removed files in bytes.
     """
     place = landing.table(table)
     there = place.folder.written()  # first: what is named later is younger than `retain`

@@ -71,7 +71,7 @@ def loads(text: str, file: str) -> WriteOffPlan:
 def choose_items(
     items: Sequence[WrittenOff], topic: str | None, subscription: str | None, grounds: dict[str, str]
 ) -> list[WrittenOff]:
-    """Filters the items of a ground topic and a subscription; None: of all. Items without a subscription belong to
+    """Returns the items of a ground topic and a subscription; None: of all. Items without a subscription belong to
     every subscription. `grounds`: ground topic by full name of a topic.
     """
     return [

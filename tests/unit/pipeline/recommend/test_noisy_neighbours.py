@@ -125,6 +125,11 @@ def test_whose_place_is_somebody_elses_to_change_is_named_and_not_moved():
     assert (told(given_), unmovable(given_)) == ([], ["noisy"])
 
 
+def test_a_calm_tenant_with_a_route_of_its_own_is_not_said_to_harm_others():
+    calm = [window(at, mover=TenantLoad(5, levels=frozenset({"B1"}))) for at in range(RECENT)]
+    assert unmovable(case(*calm, routed={"mover": "B1"}, fixed={"mover"})) == []
+
+
 NAMES = ("a", "b", "c")
 loads = st.builds(
     TenantLoad,

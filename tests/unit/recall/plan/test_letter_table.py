@@ -109,6 +109,29 @@ def test_a_plan_with_a_table_has_what_the_document_has_in_an_order_that_serves_a
 
 
 @pytest.mark.usefixtures("small")
+def test_numbers_of_a_lane_rise_in_the_order_in_which_a_sender_carries_segments_out(tmp_path: Path) -> None:
+    """Brokers drop a lower number as a repeated one, and a dropped letter would be acknowledged as sent. The first
+    partition has more letters than its share of a segment, while the others have fewer.
+    """
+    letters = [letter(n, entry=n, partition=0, origin=f"5:{n}:0:-1") for n in range(9)]
+    letters += [letter(20 + n, entry=n, partition=1 + n, origin=f"5:{n}:0:-1") for n in range(2)]
+    (lanes, _, _, _), table = choose(tmp_path, letters, tmp_path / "t")
+    assert len(lanes) == 1, "all of them share a lane"
+    sent: list[int] = []
+    for segment in segments(replace(PLAN, lanes=lanes, letters=(), settle=(), table=table)):
+        sent += [one.number for one in sorted(segment.letters, key=lambda one: one.position)]
+    assert sent == list(range(1, 12))
+
+
+def test_rows_come_partition_by_partition_also_after_others_were_removed() -> None:
+    with CandidateStore() as store:
+        refs = [LetterRef(Position(0, 1, entry), NOW) for entry in range(6)] + [LetterRef(Position(1, 1, 0), NOW)]
+        numbers = [store.add(one, "00" * 16, "11" * 16, 0, 0, None) for one in refs]
+        store.remove(numbers[:4])
+        assert [one.position for one in store.stored()] == [one.position for one in refs[4:]]
+
+
+@pytest.mark.usefixtures("small")
 def test_few_letters_are_in_the_document_wherever_a_table_may_be(tmp_path: Path) -> None:
     (_, chosen, _, _), table = choose(tmp_path, [dead(one, one, 0) for one in range(6)], tmp_path / "t")
     assert (len(chosen), table, (tmp_path / "t").exists()) == (6, None, False)
