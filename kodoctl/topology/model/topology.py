@@ -306,9 +306,7 @@ class GroundTopic(FileModel):
         default_factory=defaults_of(TopicPolicies), examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
     )
     """Policies of the whole family."""
-    state_policies: TopicPolicies = Field(
-        default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}]
-    )
+    state_policies: TopicPolicies = Field(default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}])
     """Policies of the state topics, over `policies`."""
     replication: ClusterList | None = optional_like(["east", "west"])
     """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
@@ -342,9 +340,7 @@ class Defaults(FileModel):
         default_factory=defaults_of(TopicPolicies), examples=[{"retention": {"time": "3d", "size": "10GiB"}}]
     )
     """Policies of every topic."""
-    state_policies: TopicPolicies = Field(
-        default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}]
-    )
+    state_policies: TopicPolicies = Field(default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}])
     """Policies of every state topic."""
 
 
