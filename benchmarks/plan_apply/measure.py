@@ -33,14 +33,14 @@ LARGE = 1000  # topics; above it one round
 KODOCTL = [sys.executable, "-m", "kodoctl"]
 
 
-def topology(name: str, topics: int) -> str:
-    """A file with `topics` ground topics, 4 policies and one subscription each."""
+def topology(name: str, topics: int, digits: int = 5) -> str:
+    """A file with `topics` ground topics, 4 policies and one subscription each; `digits`: of the number in each name."""
     head = f"version: 1\nname: {name}\ntenant: bench\nnamespace: {name}\ncreate_tenant: {{clusters: [standalone]}}\n"
     defaults = (
         "defaults:\n  policies:\n    retention: {time: 7d, size: 20GiB}\n    backlog_quota: {size: 5GiB}\n"
         "    ttl: 14d\n    max_producers: 100\n"
     )
-    each = "".join(f"  t{i:05d}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}\n" for i in range(topics))
+    each = "".join(f"  t{i:0{digits}d}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}\n" for i in range(topics))
     return f"{head}{defaults}topics:\n{each}"
 
 
