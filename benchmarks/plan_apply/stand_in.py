@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kodoctl.protocol.properties import LEDGER_PREFIX
@@ -26,6 +26,7 @@ from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.topology.names import NamespaceName
 
 _NUMBERED = re.compile(r"(?<![\w-])(t|topic-)(\d{6})(?!\d)")
+_BASE = "/admin/v2/persistent/"
 _ABSENT = 999_999  # the number of a topic that never exists
 
 
@@ -65,17 +66,17 @@ def _renumbered(text: str, number: int) -> str:
 class StandIn:
     """An admin port on a thread of its own: `requests` counts by method. Used as a context."""
 
-    def __init__(self, estate: Estate) -> None:
+    def __init__(self, *estates: Estate) -> None:
+        """All estates are of one broker."""
         self.requests: Counter[str] = Counter()
-        self._estate = estate
-        self._base = f"/admin/v2/persistent/{estate.namespace}"
-        self._deleted: set[str] = set()  # local names
+        self._estates = {estate.namespace: estate for estate in estates}
+        self._deleted: set[str] = set()  # TENANT/NAMESPACE/TOPIC
         self._known: dict[str, Answer] = {}
-        self._host = urlsplit(estate.admin_url).netloc
+        self._host = urlsplit(estates[0].admin_url).netloc
         self._loop = asyncio.new_event_loop()
         self._threads = ThreadPoolExecutor(16)
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> Self:
         server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=64))
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -86,6 +87,12 @@ class StandIn:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._threads.shutdown()
+
+    @property
+    def topics(self) -> int:
+        """Number of partitioned topics that there seem to be."""
+        lists = [self._alike("GET", f"{_BASE}{namespace}/partitioned") for namespace in self._estates]
+        return sum(len(json.loads(one.body)) for one in lists if one)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -108,22 +115,25 @@ class StandIn:
 
     def _alike(self, method: str, path: str) -> Answer | None:
         """The answer about one topic, or the list of topics; None: the real broker has to be asked."""
-        if method == "GET" and path in (self._base, f"{self._base}/partitioned"):
-            names = [one for name in json.loads(self._recorded(path).body) for one in self._estate.expand(name)]
-            left = [name for name in names if name.split("/")[-1].partition("-partition-")[0] not in self._deleted]
+        name = "/".join(path.removeprefix(_BASE).split("/")[:3])  # TENANT/NAMESPACE and, if it is about one, a topic
+        estate = self._estates.get("/".join(name.split("/")[:2]))
+        if estate is None or not path.startswith(_BASE):
+            return None
+        if method == "GET" and path in (f"{_BASE}{estate.namespace}", f"{_BASE}{estate.namespace}/partitioned"):
+            names = [one for name in json.loads(self._recorded(path).body) for one in estate.expand(name)]
+            left = [one for one in names if one.partition("://")[2].partition("-partition-")[0] not in self._deleted]
             return Answer(200, json.dumps(left).encode())
         local = _NUMBERED.search(path)
-        if local is None or not path.startswith(f"{self._base}/"):
+        if local is None:
             return None
-        name = path.removeprefix(f"{self._base}/").partition("/")[0]
         if method == "GET":
-            there = _renumbered(path, _ABSENT) if name in self._deleted else self._estate.real_name(path)
+            there = _renumbered(path, _ABSENT) if name in self._deleted else estate.real_name(path)
             was, now = _NUMBERED.search(there)[0].encode(), local[0].encode()
             known = self._recorded(there)
             return Answer(known.status, known.body.replace(was, now))
         if method == "DELETE":
             self._deleted.add(name)
-            return None if int(local[2]) < self._estate.real else Answer(204, b"")
+            return None if int(local[2]) < estate.real else Answer(204, b"")
         raise NotImplementedError(f"{method} {path}")
 
     def _recorded(self, path: str) -> Answer:
@@ -164,17 +174,20 @@ def _enlarge_ledger(estate: Estate, topology: str) -> None:
 
 
 def _enlarge_policies(estate: Estate) -> None:
+    import _pulsar
     import pulsar
 
     topic = f"persistent://{estate.namespace}/__change_events"
-    with urllib.request.urlopen(f"{estate.admin_url}/admin/v2/schemas/{estate.namespace}/__change_events/schema") as answer:
+    with urllib.request.urlopen(
+        f"{estate.admin_url}/admin/v2/schemas/{estate.namespace}/__change_events/schema"
+    ) as answer:
         definition = json.loads(json.load(answer)["data"])
 
     class Written(pulsar.schema.Schema):
         """The schema of events that are encoded already."""
 
         def __init__(self) -> None:
-            super().__init__(bytes, pulsar.schema.schema._pulsar.SchemaType.AVRO, definition, definition["name"])
+            super().__init__(bytes, _pulsar.SchemaType.AVRO, definition, definition["name"])
 
         def encode(self, data: bytes) -> bytes:
             return data
