@@ -33,14 +33,16 @@ LARGE = 1000  # topics; above it one round
 KODOCTL = [sys.executable, "-m", "kodoctl"]
 
 
-def topology(name: str, topics: int) -> str:
-    """A file with `topics` ground topics, 4 policies and one subscription each."""
+def topology(name: str, topics: int, digits: int = 5) -> str:
+    """A file with `topics` ground topics, 4 policies and one subscription each; `digits`: of the number in each name."""
     head = f"version: 1\nname: {name}\ntenant: bench\nnamespace: {name}\ncreate_tenant: {{clusters: [standalone]}}\n"
     defaults = (
         "defaults:\n  policies:\n    retention: {time: 7d, size: 20GiB}\n    backlog_quota: {size: 5GiB}\n"
         "    ttl: 14d\n    max_producers: 100\n"
     )
-    each = "".join(f"  t{i:05d}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}\n" for i in range(topics))
+    each = "".join(
+        f"  t{i:0{digits}d}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}\n" for i in range(topics)
+    )
     return f"{head}{defaults}topics:\n{each}"
 
 
@@ -61,14 +63,18 @@ def run(*arguments: str, **settings: str) -> dict[str, object]:
     if process.returncode:
         sys.exit(f"{arguments}: exit {process.returncode}\n{printed[-2000:]}\n{logged[-2000:]}")
     traffic = [line for line in logged.splitlines() if " reads, " in line]
-    reads, writes = (int(number.replace(",", "")) for number in _TRAFFIC.search(traffic[-1]).groups())
+    numbers = _TRAFFIC.search(traffic[-1]).groups() if traffic else ()  # without -v kodoctl counts nothing
+    requests_sent = {
+        kind: int(number.replace(",", "")) for kind, number in zip(("reads", "writes"), numbers, strict=False)
+    }
     return {
         "wall_s": round(wall, 2),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
         "peak_mib": usage.ru_maxrss >> 10,
-        "reads": reads,
-        "writes": writes,
-        "last": printed.strip().splitlines()[-1],
+        **requests_sent,
+        "last": printed.strip().splitlines()[-1][:200],
+        "lines": printed.count("\n"),
+        "bytes": len(printed.encode()),
     }
 
 

@@ -50,6 +50,9 @@ class LedgerWriter:
         for owner in plan.owners:
             for earlier in owner.replaces:
                 self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
+        self._keys: dict[str, list[Key]] = {}  # of the entries, by the name of the topology
+        for key in self._entries:
+            self._keys.setdefault(key[1], []).append(key)
 
     def _rename(self, earlier: Ledger, key: Key) -> None:
         """Adds the objects that the topology owned under an earlier name to its entry, with the kind of their
@@ -161,9 +164,9 @@ class LedgerWriter:
         """The entry to which a change belongs: its owner's entry that lists the object already, else the one in the
         owner's namespace; None: its owner has no plan of an entry.
         """
-        for (namespace, name), entry in self._entries.items():
-            if name == change.about.owner and change.address in entry.owned:
-                return namespace, name
+        for key in self._keys.get(change.about.owner, ()):
+            if change.address in self._entries[key].owned:
+                return key
         owner = self._owners.get(change.about.owner)
         return (owner.namespace, owner.name) if owner else None
 

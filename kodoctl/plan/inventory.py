@@ -67,9 +67,14 @@ class Desired:
 
     def formerly(self, name: str) -> frozenset[str]:
         """Earlier names of a topology: the topology takes over the objects that these names own."""
-        return frozenset(
-            old for expansion in self.expansions if expansion.name == name for old in expansion.topology.spec.formerly
-        )
+        return self._former_names.get(name, frozenset())
+
+    @cached_property
+    def _former_names(self) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for expansion in self.expansions:
+            found[expansion.name] = found.get(expansion.name, frozenset()).union(expansion.topology.spec.formerly)
+        return found
 
 
 def desired_inventory(

@@ -314,12 +314,12 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
     stores can hold. The check comes before the first write.
     """
     entries = {(entry.namespace, entry.name): entry for entry in live.entries}
+    declared: dict[str, dict[Address, OwnershipKind]] = {}
+    for address, wanted in desired.objects.items():
+        if is_held(wanted.resource):
+            declared.setdefault(wanted.owner, {})[address] = OwnershipKind.CREATED
     for owner in owners:
-        owned = {
-            a: OwnershipKind.CREATED
-            for a, w in desired.objects.items()
-            if w.owner == owner.name and is_held(w.resource)
-        }
+        owned = declared.get(owner.name, {})
         earlier = entries.get((owner.namespace, owner.name)) if owner.partial else None
         kept = {} if owner.leaves else owned
         entries[owner.namespace, owner.name] = ledger_after(owner, {**earlier.owned, **kept} if earlier else kept)

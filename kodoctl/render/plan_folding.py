@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan_document import PlanDocument
 
 FOLDED_FROM: Final = 5  # alike groups; fewer are quicker read than counted
+DELETIONS_FOLDED_FROM: Final = 100  # alike groups in which a topic or subscription goes; nobody reads 20,000 of them
 SEVERITIES: Final = ("error", "warning", "note")  # the highest first
 _LOSSES: Final = frozenset({"K401", "K402", "K408", "K409"})  # still a loss when a flag allows it
 _TOPIC: Final = re.compile(r"(?:\b[a-z]+\.)?persistent://[^\s,;:'\"`()]+")  # a topic, or an object of one
-_HOLDING: Final = ("topic.", "subscription.")  # objects whose deletion is always shown
+_HOLDING: Final = ("topic.", "subscription.")  # objects that may hold messages
 _Group = list["ChangeRow"]
 
 
@@ -97,13 +98,14 @@ def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> Fin
 
 def alike(groups: list[_Group]) -> list[list[_Group]]:
     """Lists of groups: FOLDED_FROM or more groups whose changes differ only in the name of the topic are one list, at
-    the place of the first; every other group is a list of its own.
+    the place of the first; every other group is a list of its own. Groups that delete a topic or a subscription without
+    data at stake are one list only if there are DELETIONS_FOLDED_FROM or more.
     """
     keys = [_key(group, number) for number, group in enumerate(groups)]
     bundles: dict[str, list[_Group]] = {}
     for key, group in zip(keys, groups, strict=True):
         bundles.setdefault(key, []).append(group)
-    few = {key for key, members in bundles.items() if len(members) < FOLDED_FROM}
+    few = {key for key, members in bundles.items() if len(members) < _folded_from(members[0])}
     found: list[list[_Group]] = []
     for key, group in zip(keys, groups, strict=True):
         if key in few:
@@ -120,9 +122,13 @@ def _key(group: _Group, number: int) -> str:
     return json.dumps([_visible_parts(change) for change in group], sort_keys=True, default=str)
 
 
+def _folded_from(group: _Group) -> int:
+    deletes = any(change["action"] == "delete" and change["address"].startswith(_HOLDING) for change in group)
+    return DELETIONS_FOLDED_FROM if deletes else FOLDED_FROM
+
+
 def _stands_alone(change: ChangeRow) -> bool:
-    holds = change["address"].startswith(_HOLDING)
-    return bool(change["dangers"]) or not words.topic_of(change["address"]) or (change["action"] == "delete" and holds)
+    return bool(change["dangers"]) or not words.topic_of(change["address"])
 
 
 def _visible_parts(change: ChangeRow) -> list[Any]:

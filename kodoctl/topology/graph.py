@@ -86,20 +86,71 @@ def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx
     """
     graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
     everything = tuple(expansions)
-    declared = {lane.topic: lane for expansion in everything for lane in _lanes(expansion)}
+    declared = _declared_lanes(everything)
     for expansion in everything:
-        families: dict[str, list[GraphNode]] = {}
-        for lane in _lanes(expansion):
-            families.setdefault(lane.ground, []).append(lane)
+        families, changes = _families(expansion), _changes_by_ground(expansion)
         for name, lanes in families.items():
             if ground in (None, name):
-                graph.add_nodes_from(lanes)
-                for source, target, move in _moves(expansion, name, lanes, declared):
-                    graph.add_edge(source, target, move=move)
-        for table, name, move in _changes(expansion):
-            if ground in (None, name) and (target_lane := declared.get(TopicName(expansion.namespace, name))):
-                graph.add_edge(table, target_lane, move=move)
+                _add_family(graph, expansion, name, lanes, declared)
+        for name, tables in changes.items():
+            if ground in (None, name):
+                _add_changes(graph, expansion, name, tables, declared)
     return graph
+
+
+def ground_lane_graphs(expansion: Expansion) -> Iterator[tuple[str, nx.MultiDiGraph[GraphNode]]]:
+    """Yields each ground topic of a topology with its `lane_graph`. The topology is searched once for all of them."""
+    declared, families, changes = _declared_lanes([expansion]), _families(expansion), _changes_by_ground(expansion)
+    for ground in expansion.topology.spec.topics:
+        graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
+        _add_family(graph, expansion, ground, families.get(ground, []), declared)
+        _add_changes(graph, expansion, ground, changes.get(ground, []), declared)
+        yield ground, graph
+
+
+def _declared_lanes(expansions: Iterable[Expansion]) -> dict[TopicName, GraphNode]:
+    return {lane.topic: lane for expansion in expansions for lane in _lanes(expansion)}
+
+
+def _families(expansion: Expansion) -> dict[str, list[GraphNode]]:
+    """The lanes of each ground topic."""
+    families: dict[str, list[GraphNode]] = {}
+    for lane in _lanes(expansion):
+        families.setdefault(lane.ground, []).append(lane)
+    return families
+
+
+def _changes_by_ground(expansion: Expansion) -> dict[str, list[tuple[GraphNode, GraphEdge]]]:
+    """The tables of sources, and their moves, by the ground topic that they are sent to."""
+    changes: dict[str, list[tuple[GraphNode, GraphEdge]]] = {}
+    for table, ground, move in _changes(expansion):
+        changes.setdefault(ground, []).append((table, move))
+    return changes
+
+
+def _add_family(
+    graph: nx.MultiDiGraph[GraphNode],
+    expansion: Expansion,
+    ground: str,
+    lanes: list[GraphNode],
+    declared: Mapping[TopicName, GraphNode],
+) -> None:
+    graph.add_nodes_from(lanes)
+    if lanes:
+        for source, target, move in _moves(expansion, ground, lanes, declared):
+            graph.add_edge(source, target, move=move)
+
+
+def _add_changes(
+    graph: nx.MultiDiGraph[GraphNode],
+    expansion: Expansion,
+    ground: str,
+    tables: list[tuple[GraphNode, GraphEdge]],
+    declared: Mapping[TopicName, GraphNode],
+) -> None:
+    if (target := declared.get(TopicName(expansion.namespace, ground))) is not None:
+        for table, move in tables:
+            graph.add_edge(table, target, move=move)
 
 
 def _moves(

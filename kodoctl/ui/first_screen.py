@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
@@ -120,14 +121,27 @@ class SubscriptionRow:
     pace: str
     rates: Sparkline | None
 
+    @property
+    def is_quiet(self) -> bool:
+        """True if no message waits, there are no live orders and nothing is wrong."""
+        has_letters = self.dead is not None and bool(self.dead.entries or self.dead.note)
+        return not (self.lanes or self.badges or self.pace or has_letters)
+
+
+MAX_ROWS: Final = 200  # of a topology, if the others are quiet: a browser cannot show 20,000 every few seconds
+
 
 @dataclass(frozen=True, slots=True)
 class TopologySection:
-    """A topology with its rows."""
+    """A topology with its rows. Of more than MAX_ROWS rows, quiet ones are left out, of which `left_out` is the number and
+    `command` the command that lists all.
+    """
 
     name: str
     namespace: str
     rows: tuple[SubscriptionRow, ...]
+    left_out: int = 0
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +185,7 @@ def first_screen(
     reading: StatusReading, words: CommandWords, history: RateHistory, facts: ScreenFacts = NO_FACTS
 ) -> FirstScreen:
     """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one."""
-    sections = tuple(
-        TopologySection(one.name, one.namespace, tuple(_rows(one, reading.at, history, facts)))
-        for one in reading.topologies
-    )
+    sections = tuple(_section(one, tuple(_rows(one, reading.at, history, facts)), words) for one in reading.topologies)
     needs = [need for one in reading.topologies for need in _needs(one, reading.at, words, history, facts)]
     unread = [
         Need("bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "")
@@ -182,6 +193,14 @@ def first_screen(
     ]
     found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
     return FirstScreen(reading.at, sections, tuple(sorted(found, key=lambda need: need.style != "bad")))
+
+
+def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:
+    room = max(0, MAX_ROWS - sum(not row.is_quiet for row in rows))
+    quiet = count(1)
+    shown = tuple(row for row in rows if not row.is_quiet or next(quiet) <= room)
+    command = words.line("kodoctl status", topology.name)
+    return TopologySection(topology.name, topology.namespace, shown, len(rows) - len(shown), command)
 
 
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:

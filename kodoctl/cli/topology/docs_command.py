@@ -134,7 +134,7 @@ def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDra
     from kodoctl.render.flow_text import flow_dot, map_dot
     from kodoctl.render.graph_text import dot
     from kodoctl.topology.flow_graph import flow_between, flow_graph, flow_of
-    from kodoctl.topology.graph import lane_graph
+    from kodoctl.topology.graph import ground_lane_graphs
 
     links = CatalogueLinks(document)
     graph = flow_graph(expansions)
@@ -145,7 +145,7 @@ def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDra
     for one in expansions:
         file = one.topology.source.name
         texts[file, ""] = flow_dot(flow_of(graph, file), links.node, partial(_caption, file, names))
-        texts |= {(file, ground): dot(lane_graph([one], ground)) for ground in one.topology.spec.topics}
+        texts |= {(file, ground): dot(lanes) for ground, lanes in ground_lane_graphs(one)}
     drawn = dict(zip(texts, _draw_all(list(texts.values())), strict=True))
     between = drawn.pop(("", ""), "")
     flows = {file: svg for (file, ground), svg in drawn.items() if not ground}

@@ -36,9 +36,9 @@ def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Chang
         for wanted in desired.objects.values()
         if isinstance(wanted.resource, SubscriptionResource)
     }
+    topics_of = _topics(desired)
     for namespace in desired.namespaces:
-        levels = levels_of(namespace, live, set_by_plan)
-        topics = [topic for topic in _topics(desired) if topic.name.namespace == namespace]
+        levels, topics = levels_of(namespace, live, set_by_plan), topics_of.get(namespace, [])
         yield from _creation_warnings(namespace, levels)
         yield from _deletion_warnings(namespace, topics, levels, subscribed)
         yield from _too_wide(namespace, topics, levels, live.bookies)
@@ -46,10 +46,13 @@ def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Chang
     yield from _new_offloads(changes)
 
 
-def _topics(desired: Desired) -> Iterator[TopicResource]:
+def _topics(desired: Desired) -> dict[NamespaceName, list[TopicResource]]:
+    """The declared topics by namespace."""
+    found: dict[NamespaceName, list[TopicResource]] = {}
     for wanted in desired.objects.values():
         if isinstance(wanted.resource, TopicResource):
-            yield wanted.resource
+            found.setdefault(wanted.resource.name.namespace, []).append(wanted.resource)
+    return found
 
 
 def _creation_warnings(namespace: NamespaceName, levels: PolicyLevels) -> Iterator[Diagnostic]:

@@ -4,6 +4,7 @@ does not have (K432), and more topics than a namespace may have (K220).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -71,24 +72,29 @@ def _clusters(resource: Resource | None) -> frozenset[str]:
 
 def _too_many_topics(live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
     set_by_plan = namespace_changes(changes)
+    counts = _counts_after(live, changes)
     for namespace in sorted(
         {one.name.namespace for one in _written_resources(changes) if isinstance(one, TopicResource)}
     ):
-        limit = levels_of(namespace, live, set_by_plan).namespace_after.get("max_topics")
-        need = _count_after(namespace, live, changes)
+        limit, need = levels_of(namespace, live, set_by_plan).namespace_after.get("max_topics"), counts[namespace]
         if isinstance(limit, int) and 0 < limit < need:
             detail = f"{namespace}: max_topics {limit}, and with this plan it has {need}, each partition counted"
             yield error("K220", K220, detail)
 
 
-def _count_after(namespace: NamespaceName, live: Live, changes: Iterable[Change]) -> int:
-    """Number of topics of a namespace after the plan, partitions counted; a lower bound, because topics of other
+def _counts_after(live: Live, changes: Iterable[Change]) -> Counter[NamespaceName]:
+    """Number of topics of each namespace after the plan, partitions counted; a lower bound, because topics of other
     topologies are not read.
     """
-    partitions = {address: topic.partitions for address, topic in live.topics_in(namespace)}
+    topics = {
+        address: found.resource for address, found in live.objects.items() if isinstance(found.resource, TopicResource)
+    }
     for change in changes:
         if isinstance(change, Delete):
-            partitions.pop(change.address, None)
+            topics.pop(change.address, None)
         elif isinstance(change, Create | Update) and isinstance(after := change.after, TopicResource):
-            partitions |= {change.address: after.partitions} if after.name.namespace == namespace else {}
-    return sum(count or 1 for count in partitions.values())
+            topics[change.address] = after
+    counts: Counter[NamespaceName] = Counter()
+    for topic in topics.values():
+        counts[topic.name.namespace] += topic.partitions or 1
+    return counts

@@ -153,6 +153,7 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
 def _decode(decoders: list[Callable[[bytes], Any]], last: dict[str, tuple[int, bytes]]) -> BulkPolicies:
     policies: dict[str, dict[str, Any]] = {}
     everywhere: dict[str, dict[str, Any]] = {}
+    alike: dict[str, dict[str, Any]] = {}  # most topics of a namespace have the policies of another one
     delayed: set[str] = set()
     for key, (version, data) in last.items():
         if not data:
@@ -171,7 +172,7 @@ def _decode(decoders: list[Callable[[bytes], Any]], last: dict[str, tuple[int, b
             continue
         found = {rest_name(name): _bare(value) for name, value in explicit.items() if _is_set(name, value)}
         if found:
-            policies[key] = found
+            policies[key] = alike.setdefault(repr(found), found)
         if any(explicit.get(name) is not None for name in _DELAYED):
             delayed.add(key)
     return BulkPolicies(policies, everywhere, frozenset(delayed), len(last))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function
@@ -218,9 +219,15 @@ class Live:
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""
+        yield from self._topics.get(namespace, ())
+
+    @cached_property
+    def _topics(self) -> dict[NamespaceName, list[tuple[Address, TopicResource]]]:
+        topics: dict[NamespaceName, list[tuple[Address, TopicResource]]] = {}
         for address, found in self.objects.items():
-            if isinstance(found.resource, TopicResource) and found.resource.name.namespace == namespace:
-                yield address, found.resource
+            if isinstance(found.resource, TopicResource):
+                topics.setdefault(found.resource.name.namespace, []).append((address, found.resource))
+        return topics
 
 
 def validates(namespace: Policies, broker: Policies) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
@@ -37,6 +38,7 @@ RATE_PATTERN: Final = r"^[0-9]+ ?/ ?[smhd]$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,6})?%$"
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%", re.ASCII)
 
+M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
@@ -78,6 +80,13 @@ class FileModel(BaseModel):
 def optional_like(*examples: Any) -> Any:
     """A pydantic field that may be left out and is None then. `examples` become those of its JSON Schema."""
     return Field(default=None, examples=list(examples))
+
+
+def defaults_of(model: type[M]) -> Callable[[], M]:
+    """The `default_factory` of a field of type `model`: returns the same instance, in which nothing is set, for every
+    owner of the field. Values never change, and a file with 20,000 topics would have 180,000 instances.
+    """
+    return cache(model.model_construct)
 
 
 def wrong_unit(message: str) -> PydanticCustomError:

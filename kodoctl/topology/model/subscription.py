@@ -24,6 +24,7 @@ from kodoctl.topology.model.field_types import (
     Share,
     SizeField,
     Text,
+    defaults_of,
     optional_like,
     wrong_value,
 )
@@ -152,7 +153,7 @@ class HandlerSlots(FileModel):
 
     total: WordOrNumber[Literal["adaptive"]] = Field(default=32, examples=[32])
     """Handlers at once in all, or adaptive."""
-    states: StateSlots = Field(default_factory=StateSlots.model_construct, examples=[{"retrying": {"max": 8}}])
+    states: StateSlots = Field(default_factory=defaults_of(StateSlots), examples=[{"retrying": {"max": 8}}])
     """Bulkheads of states."""
     levels: dict[Level, SlotRange] = Field(default_factory=dict, examples=[{"L2": {"min": 4}}])
     """Bulkheads of levels, all states of a level together."""

@@ -25,6 +25,7 @@ from kodoctl.topology.model.field_types import (
     PositiveInt,
     Text,
     Words,
+    defaults_of,
     optional_like,
     wrong_value,
 )
@@ -217,11 +218,11 @@ class Subscription(FileModel):
     on_failure: Literal["park", "block", "leave"] | None = optional_like("park")
     """For key_shared, failover and exclusive. park: the key waits, then its message dies. block: waits without end. leave: as shared."""
     isolate: WordOrMap[Literal["off"], Isolate] = Field(
-        default_factory=Isolate.model_construct, examples=[{"share": "25%", "min": 1000}]
+        default_factory=defaults_of(Isolate), examples=[{"share": "25%", "min": 1000}]
     )
     """How a tenant that fills the look-ahead is moved aside, or off."""
     lookahead: Lookahead = Field(
-        default_factory=Lookahead.model_construct, examples=[{"messages": 50_000, "size": "128MiB"}]
+        default_factory=defaults_of(Lookahead), examples=[{"messages": 50_000, "size": "128MiB"}]
     )
     """What a worker may hold unacknowledged to be fair."""
     audit: WordOrMap[StrictBool | Literal["best_effort"], Audit] = Field(default=False, examples=[True])
@@ -233,7 +234,7 @@ class Subscription(FileModel):
     tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
     """Shares of single tenants within a lane; others have 1."""
     weights: StateWeights = Field(
-        default_factory=StateWeights.model_construct,
+        default_factory=defaults_of(StateWeights),
         examples=[{"ready": 50, "retrying": 30, "pending": 15, "blocking": 5}],
     )
     """Shares of the states within a level."""
@@ -244,15 +245,15 @@ class Subscription(FileModel):
     )
     """Waits in memory before a failing message leaves its lane; at most 5s each."""
     retrying: RetryingWaits = Field(
-        default_factory=RetryingWaits.model_construct, examples=[{"delays": ["10s", "1m", "5m"], "attempts": 12}]
+        default_factory=defaults_of(RetryingWaits), examples=[{"delays": ["10s", "1m", "5m"], "attempts": 12}]
     )
     """Waits after failures."""
-    pending: Waits = Field(default_factory=Waits.model_construct, examples=[{"delays": ["1m"], "attempts": 60}])
+    pending: Waits = Field(default_factory=defaults_of(Waits), examples=[{"delays": ["1m"], "attempts": 60}])
     """Waits over a rate."""
-    blocking: Waits = Field(default_factory=Waits.model_construct, examples=[{"delays": ["1h"], "attempts": 24}])
+    blocking: Waits = Field(default_factory=defaults_of(Waits), examples=[{"delays": ["1h"], "attempts": 24}])
     """Waits over a quota."""
     backup: Waits = Field(
-        default_factory=Waits.model_construct, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}]
+        default_factory=defaults_of(Waits), examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}]
     )
     """Waits after failures in backup levels."""
     compat: Literal["soften"] | None = optional_like("soften")
@@ -302,12 +303,10 @@ class GroundTopic(FileModel):
     fair_by: Text | None = optional_like("uid")
     """The message property (or `key`) that names the tenant; left out: everybody is one tenant."""
     policies: TopicPolicies = Field(
-        default_factory=TopicPolicies.model_construct, examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
+        default_factory=defaults_of(TopicPolicies), examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
     )
     """Policies of the whole family."""
-    state_policies: TopicPolicies = Field(
-        default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}]
-    )
+    state_policies: TopicPolicies = Field(default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}])
     """Policies of the state topics, over `policies`."""
     replication: ClusterList | None = optional_like(["east", "west"])
     """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
@@ -338,12 +337,10 @@ class Defaults(FileModel):
     partitions: PositiveInt = Field(default=1, examples=[4])
     """Partitions of every family."""
     policies: TopicPolicies = Field(
-        default_factory=TopicPolicies.model_construct, examples=[{"retention": {"time": "3d", "size": "10GiB"}}]
+        default_factory=defaults_of(TopicPolicies), examples=[{"retention": {"time": "3d", "size": "10GiB"}}]
     )
     """Policies of every topic."""
-    state_policies: TopicPolicies = Field(
-        default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}]
-    )
+    state_policies: TopicPolicies = Field(default_factory=defaults_of(TopicPolicies), examples=[{"ttl": "unlimited"}])
     """Policies of every state topic."""
 
 
@@ -381,7 +378,7 @@ class Topology(FileModel):
     """This file owns the namespace object; at most one file a namespace has this key (it may be {})."""
     namespace_grants: dict[Text, tuple[Action, ...]] = Field(default_factory=dict, examples=[{"planner": ["consume"]}])
     """Permissions on the whole namespace, by role."""
-    defaults: Defaults = Field(default_factory=Defaults.model_construct, examples=[{"partitions": 4}])
+    defaults: Defaults = Field(default_factory=defaults_of(Defaults), examples=[{"partitions": 4}])
     """Values for every topic below."""
     payloads: LandedPayloads | None = optional_like({"keep": "7d", "mask": ["$.customer.email"]})
     """What the pipeline lands of payloads, in topics that say nothing else."""

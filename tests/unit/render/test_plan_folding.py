@@ -16,7 +16,7 @@ from kodoctl.plan.plan_file import to_json
 from kodoctl.render import plan_words as words
 from kodoctl.render.drift_text import drift_lines
 from kodoctl.render.plan_annotations import plan_github
-from kodoctl.render.plan_folding import FOLDED_FROM, loses
+from kodoctl.render.plan_folding import DELETIONS_FOLDED_FROM, FOLDED_FROM, loses
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.topology.names import TopicName
@@ -73,6 +73,18 @@ def test_deletions_of_what_holds_messages_are_named_one_by_one(holding: str) -> 
     gone = [TopicResource(_name(n), 1, {}) if topic else SubscriptionResource(_name(n), "s") for n in range(30)]
     shown = text(*(Delete(resource, ABOUT) for resource in gone))
     assert all(resource.address in shown for resource in gone)
+
+
+def test_very_many_alike_deletions_are_one_entry_but_for_those_with_data_at_stake() -> None:
+    names = [TopicName(HERE, f"T{number:03}") for number in range(DELETIONS_FOLDED_FROM + 1)]
+    stake = refusal("K401", "messages would be lost", "", "5 messages", allowed=False)
+    gone = [Delete(TopicResource(name, 1, {}), ABOUT) for name in names]
+    shown = text(replace(gone[0], about=replace(ABOUT, dangers=(stake,))), *gone[1:])
+    assert f"  - topic.{names[0]}\n" in shown
+    assert "! K401" in shown
+    assert f"  - {DELETIONS_FOLDED_FROM} topics\n" in shown
+    assert "acme/ns/T001, acme/ns/T002, acme/ns/T003 and 97 more (--verbose names all)" in shown
+    assert len(shown.splitlines()) < 25
 
 
 def test_grants_that_go_alike_are_one_entry_and_one_warning_with_the_topics() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kodoctl.topology.graph import find_rings, lane_graph
+from kodoctl.topology.graph import find_rings, ground_lane_graphs, lane_graph
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.unit.topology.topology_files import expanded
 
@@ -17,6 +17,17 @@ def moves(body: str, ground: str | None = None) -> set[str]:
 
 def one(topic: str = "", subscription: str = "") -> set[str]:
     return moves(f"topics: {{J: {{{topic}subscriptions: {{s: {{{subscription}}}}}}}}}")
+
+
+def test_the_graphs_of_all_ground_topics_are_those_of_each() -> None:
+    body = "topics: {J: {subscriptions: {s: {}}}, K: {levels: double, subscriptions: {s: {produces: [J]}}}, L: {}}"
+    whole = expanded(body)
+    graphs = dict(ground_lane_graphs(whole))
+    assert list(graphs) == ["J", "K", "L"]
+    for ground, graph in graphs.items():
+        alone = lane_graph([whole], ground)
+        assert list(graph.nodes) == list(alone.nodes)
+        assert list(graph.edges(data="move")) == list(alone.edges(data="move"))
 
 
 def test_the_simplest_shape_moves_nothing() -> None:

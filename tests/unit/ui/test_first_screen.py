@@ -8,7 +8,7 @@ from typing import Any
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import CommandWords, FirstScreen, ScreenFacts, StoppedApply
+from kodoctl.ui.first_screen import MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
 from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
@@ -65,6 +65,18 @@ def test_nothing_needs_a_person_where_all_is_quiet() -> None:
     assert screen.needs == ()
     (row,) = screen.sections[0].rows
     assert (row.lanes, row.empty, row.workers) == ((), 1, 1)
+
+
+def test_of_very_many_subscriptions_quiet_ones_are_left_out_and_counted() -> None:
+    quiet = [replace(lane(consumers=1), ground=f"quiet{number}") for number in range(MAX_ROWS + 5)]
+    busy = replace(lane(entries=3), ground="busy")
+    (section,) = first_screen(reading(*quiet, busy), WORDS).sections
+    assert len(section.rows) == MAX_ROWS
+    assert [row.ground for row in section.rows[-2:]] == [f"quiet{MAX_ROWS - 2}", "busy"]
+    assert section.left_out == 6
+    assert section.command == "kodoctl status topologies/trade.yaml --context prod"
+    (small,) = first_screen(reading(*quiet[:3]), WORDS).sections
+    assert (len(small.rows), small.left_out) == (3, 0)
 
 
 def test_an_unknown_age_is_not_guessed() -> None:
