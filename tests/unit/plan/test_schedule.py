@@ -64,6 +64,7 @@ def test_everything_is_created_after_what_it_needs(text: str) -> None:
             assert _needs(step.change.after) & side.objects.keys() <= there, step.key
         there |= {step.change.address for step in level}
     assert there == set(side.objects)
+    assert schedule(difference(side, empty()).changes).size == len(side.objects)
 
 
 @given(topology_texts())

@@ -355,6 +355,13 @@ def test_a_holder_of_dead_letters_that_reads_another_topic_is_listed() -> None:
     }
 
 
+def test_a_subscription_that_reads_a_topic_of_another_ones_family_is_listed() -> None:
+    found, _ = _imported(_by_hand({"J": (1, {"s"}), "J-s-RETRYING": (1, {"s", "t"})}))
+    assert dict(found.left_out)["subscription.persistent://acme/ns/J-s-RETRYING/t"] == (
+        "it reads a -RETRYING topic; only subscriptions of the family read there"
+    )
+
+
 def test_what_pulsar_does_not_store_is_said_to_be_a_default() -> None:
     found, _ = _imported(_by_hand({"J": (1, {"s"})}))
     assert "Pulsar stores neither subscription types nor delays" in found.text

@@ -232,6 +232,14 @@ def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
     assert cap.grant("b", _ask(CAP, 4), 5_000.0).permits == 0, "the first still has them all"
 
 
+def test_permits_that_cannot_be_divided_evenly_go_to_one_of_those_that_want_more() -> None:
+    account = LimitAccount()
+    for run in "abc":
+        account.grant(run, _ask(CAP, 3), 100.0)
+    fair = [account.grant(run, _ask(CAP, 3), 100.1).fair for run in "abc"]
+    assert sorted(fair) == [1, 1, 2]
+
+
 def test_a_clock_that_wavers_stands_still() -> None:
     account = LimitAccount()
     account.grant("a", _ask(RateSpec(1.0, 1), 1), 100.0)
