@@ -42,8 +42,8 @@ Json = dict[str, Any]
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
-    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "cpu": Any, "memory": Any,
-    "disk": Any,
+    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any,
+    "cpu": Any, "memory": Any, "disk": Any,
 }  # fmt: skip
 
 

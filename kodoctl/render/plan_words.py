@@ -10,7 +10,7 @@ from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
 from kodoctl.topology.names import WAITING_STATES
-from kodoctl.topology.resources import kind_label
+from kodoctl.topology.resources import is_function, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, RemedyRow
@@ -314,15 +314,15 @@ def rollout_notes(document: PlanDocument) -> list[str]:
     if "create" in topics and not document["destroying"]:
         notes.append("New topics: first apply, then deploy consumers and producers that use them.")
     if any(map(_restarts, document["changes"])):
-        notes.append("Functions that are updated, or get another owner: their instances restart.")
+        notes.append("Functions and connectors that are updated, or get another owner: their instances restart.")
     if any(map(_begins_to_deduplicate, document["changes"])):
         notes.append(_DEDUPLICATES)
     return notes
 
 
 def _restarts(change: ChangeRow) -> bool:
-    """True for a function that an apply updates, if only with a new marker."""
-    if not change["address"].startswith("function."):
+    """True for a function or connector that an apply updates, if only with a new marker."""
+    if not is_function(change["address"]):
         return False
     return change["action"] == "update" or (change["action"] == "adopt" and change["taken_from"] is not None)
 

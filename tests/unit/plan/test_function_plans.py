@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from kodoctl.errors import Severity
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldName, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.history import Applied
 from kodoctl.plan.importing.import_planner import import_namespace
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import make_plan
+from kodoctl.plan.plan_file import to_json
 from kodoctl.plan.schedule import schedule
 from kodoctl.plan.staleness import of_others, staleness, unknown_objects
 from kodoctl.plan.undo import backwards
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.pulsar.values.live_objects import FunctionFacts, Live, LiveObject
+from kodoctl.render.plan_words import rollout_notes
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import FunctionResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.samples.inventories import (
@@ -170,6 +174,16 @@ def test_it_is_made_after_its_topics_and_deleted_before_them() -> None:
     assert deleting == [[ENRICH.address], [topics[0]]]
 
 
+@pytest.mark.parametrize("address", [ENRICH.address, "sink.acme/ns/keep", "io_source.acme/ns/tick"])
+def test_a_plan_says_that_instances_restart(address: str) -> None:
+    keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders]%s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders%s}}\nfunctions: {enrich: {%s%s}}\n"
+    side = applied(wanted(topology(TOPICS, keys % ("", "", FUNCTION, ""))))
+    more = [", parallelism: 2" if address.startswith(kind) else "" for kind in ("sink", "io_source", "function")]
+    plan = planned(wanted(topology(TOPICS, keys % (*more[:2], FUNCTION, more[2]))), side)
+    assert [change.address for change in plan.changes] == [address]
+    assert [note for note in rollout_notes(to_json(plan)) if "restart" in note]
+
+
 def test_a_part_of_a_plan_takes_its_topics_along() -> None:
     plan = planned_part(declared(), empty(), ENRICH.address)
     assert {("create", "topic.orders"), ("create", "topic.shipments"), ("create", ENRICH.address)} <= said(plan.changes)
@@ -225,7 +239,14 @@ def test_secrets_are_compared_where_the_file_names_them() -> None:
     (change,) = planned(named, there(declared())).changes
     assert isinstance(change, Update)
     assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
+    assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+
+
+@pytest.mark.parametrize("name", get_args(FieldName))
+def test_a_saved_plan_and_a_journal_know_every_field(name: str) -> None:
+    with suppress(ValidationError):  # of the value
+        serialization.field_from_json({"name": name, "before": None, "after": None})
 
 
 def test_a_namespace_with_functions_of_others_stays() -> None:
