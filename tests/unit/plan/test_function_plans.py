@@ -297,7 +297,18 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
     )
     deleted = tuple(of_function(planned(wanted(PLAIN), side).changes))
     gone = changed(side, without=[ENRICH.address])
-    assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}
+    assert _undone(deleted, gone) == (
+        {("create", ENRICH.address)},
+        [
+            f"{ENRICH.address}: it is made again, without settings that files do not have; if its subscription went with"
+            " it, it reads from earliest on"
+        ],
+    )
+    hidden = tuple(of_function(planned(wanted(PLAIN), there(declared(), secrets='{"password":null}')).changes))
+    assert _undone(hidden, gone) == (
+        set(),
+        [f"{ENRICH.address}: kodoctl did not read its secrets, which were no references: password: declare it"],
+    )
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
     assert (
