@@ -19,12 +19,13 @@ class Cluster:
     def __init__(self, **answers: Any) -> None:
         self.answers = {name.replace("__", "@").replace("_", "/"): answer for name, answer in answers.items()}
         self.requests: list[str] = []
+        self.reason = "no"
 
     def call(self, method: str, path: str, **_: Any) -> Reply:
         self.requests.append(path)
         answer = self.answers.get(path.removeprefix("v3/"), 404)
         status = answer if isinstance(answer, int) else 200
-        return Reply(method, path, status, None if isinstance(answer, int) else answer)
+        return Reply(method, path, status, None if isinstance(answer, int) else answer, self.reason)
 
 
 def missing(cluster: Cluster, *packages: str, kind: FunctionKind = "function") -> list[str]:
@@ -54,5 +55,13 @@ def test_builtin_packages_are_those_of_the_kind() -> None:
 
 def test_packages_of_a_namespace_are_listed_for_an_import() -> None:
     cluster = Cluster(packages_function_acme_ns=["enrich"], packages_sink_acme_ns=503)
-    found = read_packages(cast("Admin", cluster), HERE)
-    assert list(found) == ["package.function://acme/ns/enrich"]
+    assert read_packages(cast("Admin", cluster), HERE) == {
+        "package.function://acme/ns/enrich": "kodoctl uploads no packages: functions name them",
+        "namespace.acme/ns packages": "they cannot be read: GET v3/packages/sink/acme/ns answered 503 (no)",
+    }
+
+
+def test_a_cluster_without_the_service_has_no_packages() -> None:
+    cluster = Cluster(packages_function_acme_ns=503, packages_sink_acme_ns=503)
+    cluster.reason = "Package Management Service is not enabled in the broker."
+    assert read_packages(cast("Admin", cluster), HERE) == {}
