@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +30,11 @@ from kodoctl.plan.changes import (
     action_of,
 )
 from kodoctl.text.formatting import value_text
+from kodoctl.topology.function_settings import without_secrets
 from kodoctl.topology.json_forms import Numbers, TextSet
 from kodoctl.topology.model.policies import from_json, to_json
 from kodoctl.topology.resource_json import resource_to_json
+from kodoctl.topology.resources import FunctionResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.resources import Resource
@@ -49,6 +52,8 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
     """One changed field as JSON; values are as in a topology file."""
+    if isinstance(field, FieldChange) and isinstance(field.after, dict):  # JSON already, with lists
+        return {"name": field.name, "before": field.before, "after": field.after}
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
     if isinstance(field, PolicyChange):
         if field.effective_before is not None:
@@ -171,10 +176,12 @@ def change_from_json(document: Json) -> Change:
 
 def describe(resource: Resource) -> str:
     """The settings of a resource in a few words, for messages that compare an earlier with a present state; "there" if
-    it has none.
+    it has none. Values whose names say that they are secret are not shown.
     """
     document = resource_to_json(resource)
     hidden = {"kind", "name", "topic", "target", "role", "start", "managed", "policies", "namespace", "database"}
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
+    if isinstance(resource, FunctionResource):
+        settings["config"] = without_secrets(json.loads(resource.config))
     shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
+from kodoctl.topology.function_settings import without_secrets
 from kodoctl.topology.names import WAITING_STATES
 from kodoctl.topology.resources import is_function, kind_label
 
@@ -168,9 +169,11 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """Both values of a field: `7d → 3d`; of maps only the keys that differ; an unset value is followed by the level and
-    value that applies.
+    """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings whose
+    names say that they are secret; an unset value is followed by the level and value that applies.
     """
+    if field["name"] == "config":
+        return _settings_text(field["before"], field["after"])
     if _both_maps(field["before"], field["after"]):
         return _map_text(field["before"], field["after"])
     before = _side(field["name"], field["before"], field.get("effective_before"))
@@ -197,6 +200,14 @@ def _both_maps(before: Any, after: Any) -> bool:
 def _map_text(before: Json, after: Json) -> str:
     """Text of the keys with different values: `time 7d → 3d, size unset → 1GiB`; an inner map's key as `outer.key`."""
     return ", ".join(f"{key} {value_text(old)} → {value_text(new)}" for key, old, new in _differing(before, after))
+
+
+def _settings_text(before: Json, after: Json) -> str:
+    """As `_map_text`, of a function's settings: a secret that differs is named, and not shown."""
+    return ", ".join(
+        f"{key} {value_text(without_secrets(old, key))} → {value_text(without_secrets(new, key))}"
+        for key, old, new in _differing(before, after)
+    )
 
 
 def _differing(before: Json, after: Json, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

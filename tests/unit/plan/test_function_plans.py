@@ -24,7 +24,9 @@ from kodoctl.plan.staleness import of_others, staleness, unknown_objects
 from kodoctl.plan.undo import backwards
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.pulsar.values.live_objects import FunctionFacts, Live, LiveObject
-from kodoctl.render.plan_words import rollout_notes
+from kodoctl.render.plan_markdown import plan_markdown
+from kodoctl.render.plan_text import plan_lines
+from kodoctl.render.plan_words import field_text, rollout_notes
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import FunctionResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.samples.inventories import (
@@ -85,13 +87,13 @@ def test_what_the_worker_fills_in_is_no_change() -> None:
 
 
 def test_changed_fields_are_an_update() -> None:
-    file = declared(", class: b.C, parallelism: 3, config: {a: 1}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}")
+    file = declared(", class: b.C, parallelism: 3, config: {a: 1, b: [{c: [2]}]}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}")
     (change,) = planned(file, there(declared())).changes
     assert isinstance(change, Update)
     assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     fields = {one.name: (one.before, one.after) for one in change.fields}
     assert fields.keys() == {"class", "parallelism", "config", "cpu", "memory", "disk"}
-    assert fields["config"] == ({}, {"a": 1})
+    assert fields["config"] == ({}, {"a": 1, "b": [{"c": [2]}]})
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,23 @@ def test_secrets_are_compared_where_the_file_names_them() -> None:
     assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
     assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+
+
+def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
+    live_config = '{"db":{"password":"hunter2","user":"anna"},"list":[{"api_key":"hunter2"}],"token":"hunter2"}'
+    side = there(declared(), config=live_config)
+    plan = planned(declared(", config: {token: hunter3, db: {password: hunter3}}"), side)
+    (change,) = plan.changes
+    assert isinstance(change, Update)
+    (field,) = [serialization.field_to_json(one) for one in change.fields]
+    assert field_text(field) == (
+        "db.password (not shown) → (not shown), db.user anna → unset, list {api_key: (not shown)} → unset,"
+        " token (not shown) → (not shown)"
+    )
+    (stale,) = staleness(plan, there(declared(), config=live_config.replace("hunter2", "hunter4")))
+    assert "db: {password: (not shown), user: anna}" in stale.detail
+    shown = [stale.detail, plan_markdown(to_json(plan), ""), *(line.text for line in plan_lines(to_json(plan), ""))]
+    assert "hunter" not in "".join(shown)
 
 
 @pytest.mark.parametrize("name", get_args(FieldName))
