@@ -16,7 +16,13 @@ from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
-from kodoctl.plan.danger.functions import missing_packages, stopped_functions, taken_subscriptions, unread_functions
+from kodoctl.plan.danger.functions import (
+    missing_packages,
+    stopped_functions,
+    taken_names,
+    taken_subscriptions,
+    unread_functions,
+)
 from kodoctl.plan.danger.namespace_bundles import bundle_findings
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
@@ -143,6 +149,7 @@ def make_plan(  # the parts of a plan are what they are
             *stopped_functions(part, live),
             *missing_packages(part, live),
             *taken_subscriptions(desired, live, changes),
+            *taken_names(live, changes),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,

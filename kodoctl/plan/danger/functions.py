@@ -6,13 +6,14 @@ the loss by deleting one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
-from kodoctl.plan.changes import Change, Delete
+from kodoctl.plan.changes import Change, Create, Delete
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource, kind_label
+from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -97,6 +98,21 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
             )
             where = desired.objects.get(readers[taken[0]], desired.objects.get(taken[0]))
             yield error("K450", UNCHANGEABLE, detail, where.where if where else None)
+
+
+def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if the
+    plan deletes that one: deletions come last.
+    """
+    for change in changes:
+        if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):
+            continue
+        for kind in FUNCTION_KINDS:
+            other = replace(function, kind=kind).address
+            if other != change.address and other in live.objects:
+                detail = f"{change.address}: {other} has its name, and a worker has one name once"
+                advice = "take that one out and apply first, or declare this one under another name"
+                yield error("K450", UNCHANGEABLE, f"{detail}: {advice}", change.about.where)
 
 
 def _is_in(address: Address, place: Address) -> bool:

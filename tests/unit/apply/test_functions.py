@@ -43,8 +43,12 @@ def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, r
         assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
 
 
-@pytest.mark.parametrize("writes", ["mark", "update"])
-def test_a_request_is_not_repeated_over_a_function_of_somebody_else(writes: str) -> None:
+def _update(admin: HttpAdmin, function: FunctionResource, owner: str, planned: str) -> None:
+    update_function(admin, function, replace(function, parallelism=2), owner, planned)
+
+
+@pytest.mark.parametrize("write", [mark_function, _update])
+def test_a_request_is_not_repeated_over_a_function_of_somebody_else(write: Any) -> None:
     said = {OWNER_PROPERTY: "old"}
 
     def worker(request: Request) -> Answer:
@@ -60,8 +64,5 @@ def test_a_request_is_not_repeated_over_a_function_of_somebody_else(writes: str)
         assert live is not None
         assert isinstance(live.resource, FunctionResource)
         with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan"):
-            if writes == "mark":
-                mark_function(admin, live.resource, "trade", "old")
-            else:
-                update_function(admin, live.resource, replace(live.resource, parallelism=2), "trade", "old")
+            write(admin, live.resource, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ["PUT"]

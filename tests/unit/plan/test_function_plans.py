@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from kodoctl.errors import Severity
 from kodoctl.plan import serialization
+from kodoctl.plan.approval import unapproved_changes
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldName, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.git_baseline import Baseline
@@ -87,7 +88,9 @@ def test_what_the_worker_fills_in_is_no_change() -> None:
 
 
 def test_changed_fields_are_an_update() -> None:
-    file = declared(", class: b.C, parallelism: 3, config: {a: 1, b: [{c: [2]}]}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}")
+    file = declared(
+        ", class: b.C, parallelism: 3, config: {a: 1, b: [{c: [2]}]}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}"
+    )
     (change,) = planned(file, there(declared())).changes
     assert isinstance(change, Update)
     assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
@@ -216,6 +219,13 @@ def test_a_subscription_that_others_get_is_not_deleted_with_its_function(
     assert not [one for one in planned(wanted(topology(topics, more)), kept).findings if one.code == "K450"]
 
 
+def test_a_name_is_taken_until_its_function_is_deleted() -> None:
+    sink = wanted(topology(TOPICS, "sinks: {enrich: {package: 'builtin://x', inputs: [orders], subscription: t}}\n"))
+    (finding,) = planned(sink, there(declared())).findings
+    assert finding.code == "K450"
+    assert "sink.acme/ns/enrich: function.acme/ns/enrich has its name" in finding.detail
+
+
 def test_connectors_are_planned_as_functions_are() -> None:
     keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders], retries: 2, redelivery_delay: 1s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders}}\n"
     file = wanted(topology(TOPICS, keys))
@@ -259,7 +269,10 @@ def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
     (stale,) = staleness(plan, there(declared(), config=live_config.replace("hunter2", "hunter4")))
     assert "db: {password: (not shown), user: anna}" in stale.detail
     shown = [stale.detail, plan_markdown(to_json(plan), ""), *(line.text for line in plan_lines(to_json(plan), ""))]
-    assert "hunter" not in "".join(shown)
+    other = planned(declared(", config: {token: hunter4}"), side)
+    (refusal,) = unapproved_changes(plan, other)
+    assert "token: (not shown)" in refusal.detail
+    assert "hunter" not in "".join([*shown, refusal.detail])
 
 
 @pytest.mark.parametrize("name", get_args(FieldName))
@@ -316,12 +329,10 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
     )
     deleted = tuple(of_function(planned(wanted(PLAIN), side).changes))
     gone = changed(side, without=[ENRICH.address])
+    again = "if its subscription went with it, it reads from earliest on"
     assert _undone(deleted, gone) == (
         {("create", ENRICH.address)},
-        [
-            f"{ENRICH.address}: it is made again, without settings that files do not have; if its subscription went with"
-            " it, it reads from earliest on"
-        ],
+        [f"{ENRICH.address}: it is made again, without settings that files do not have; {again}"],
     )
     hidden = tuple(of_function(planned(wanted(PLAIN), there(declared(), secrets='{"password":null}')).changes))
     assert _undone(hidden, gone) == (
