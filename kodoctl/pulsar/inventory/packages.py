@@ -28,6 +28,7 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}
+    missing: dict[str, bool] = {}
     for one in functions:
         kind, _, name = one.package.partition("://")
         if one.package.startswith(BUILTIN):
@@ -37,9 +38,11 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
             if there is not None and name not in there:
                 found[one.address] = f"the worker has no {one.package}; it has {', '.join(sorted(there)) or 'none'}"
         elif kind in PACKAGE_TYPES:
-            full, _, version = name.partition("@")
-            path = packages_path(kind, f"{full}/{version or 'latest'}/metadata")
-            if admin.call("GET", path, patient=False).missing:
+            if one.package not in missing:
+                full, _, version = name.partition("@")
+                path = packages_path(kind, f"{full}/{version or 'latest'}/metadata")
+                missing[one.package] = admin.call("GET", path, patient=False).missing
+            if missing[one.package]:
                 found[one.address] = f"the cluster has no {one.package}"
     return found
 

@@ -36,7 +36,7 @@ def missing(cluster: Cluster, *packages: str, kind: FunctionKind = "function") -
 def test_a_package_of_the_cluster_is_there_or_not() -> None:
     cluster = Cluster(packages_function_a_b_c_1_metadata={}, packages_sink_a_b_c_latest_metadata={})
     assert missing(cluster, "function://a/b/c@1", "sink://a/b/c", "http://h/x.jar") == []
-    assert missing(cluster, "function://a/b/c@2") == ["the cluster has no function://a/b/c@2"]
+    assert missing(cluster, "function://a/b/c@2", "function://a/b/c@2") == ["the cluster has no function://a/b/c@2"] * 2
     assert len(cluster.requests) == 3
     for closed in (403, 503):
         assert missing(Cluster(packages_source_a_b_c_1_metadata=closed), "source://a/b/c@1") == []
