@@ -17,6 +17,7 @@ from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
 from kodoctl.plan.danger.functions import (
+    handed_subscriptions,
     missing_packages,
     stopped_functions,
     taken_names,
@@ -149,6 +150,7 @@ def make_plan(  # the parts of a plan are what they are
             *stopped_functions(part, live),
             *missing_packages(part, live),
             *taken_subscriptions(desired, live, changes),
+            *handed_subscriptions(desired, changes),
             *taken_names(live, changes),
         ),
         unchanged=difference.unchanged,

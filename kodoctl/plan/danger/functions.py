@@ -100,6 +100,21 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
             yield error("K450", UNCHANGEABLE, detail, where.where if where else None)
 
 
+def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each deleted subscription that a declared function or sink reads by: it would lose its
+    position.
+    """
+    functions = (one.resource for one in desired.objects.values() if isinstance(one.resource, FunctionResource))
+    readers = {subscription: function.address for function in functions for subscription in function.subscriptions}
+    for change in changes:
+        if isinstance(change, Delete) and (reader := readers.get(change.address)) is not None:
+            detail = (
+                f"{change.address} is no longer declared, and {reader} reads by it: name another subscription there, or"
+                f" give this one up first (`kodoctl forget {change.address}`)"
+            )
+            yield error("K450", UNCHANGEABLE, detail, desired.objects[reader].where)
+
+
 def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if the
     plan deletes that one: deletions come last.

@@ -219,6 +219,19 @@ def test_a_subscription_that_others_get_is_not_deleted_with_its_function(
     assert not [one for one in planned(wanted(topology(topics, more)), kept).findings if one.code == "K450"]
 
 
+def test_a_subscription_of_workers_is_not_deleted_under_a_function_that_reads_by_it() -> None:
+    workers = wanted(topology("{orders: {subscriptions: {s: {states: [], dead_letter: false}}}, shipments: {}}"))
+    plan = planned(declared(", subscription: s"), applied(workers))
+    (finding,) = plan.findings
+    subscription = "subscription.persistent://acme/ns/orders/s"
+    assert (finding.code, finding.severity) == ("K450", Severity.ERROR)
+    assert f"{ENRICH.address} reads by it" in finding.detail
+    assert f"`kodoctl forget {subscription}`" in finding.detail
+    given_up = changed(applied(wanted(PLAIN)), LiveObject(SubscriptionResource(TopicName(HERE, "orders"), "s")))
+    plan = planned(declared(", subscription: s"), given_up)
+    assert (said(plan.changes), plan.findings) == ({("create", ENRICH.address)}, ())
+
+
 def test_a_name_is_taken_until_its_function_is_deleted() -> None:
     sink = wanted(topology(TOPICS, "sinks: {enrich: {package: 'builtin://x', inputs: [orders], subscription: t}}\n"))
     (finding,) = planned(sink, there(declared())).findings
@@ -371,6 +384,10 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
     assert "Pulsar does not show its package: declare it under `sinks`" in left_out["sink.acme/ns/theirs"]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
     unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
-    assert dict(import_namespace(unread, HERE, "trade").left_out) == {f"function.{HERE}": "it cannot be read: no right"}
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {
+        f"function.{HERE}": "they cannot be read: no right"
+    }
+    unread = replace(unread, unread_functions={ENRICH.address: "no answer"})
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {ENRICH.address: "it cannot be read: no answer"}
     ours = there(declared())
     assert ENRICH.address not in dict(import_namespace(ours, HERE, "other").left_out)
