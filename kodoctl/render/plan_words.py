@@ -203,7 +203,7 @@ def _map_text(before: Json, after: Json) -> str:
 
 
 def _settings_text(before: Json, after: Json) -> str:
-    """As `_map_text`, of a function's settings: a secret that differs is named, and not shown."""
+    """Text of the settings of a function with different values, as of `_map_text`: secrets are named, and not shown."""
     return ", ".join(
         f"{key} {value_text(without_secrets(old, key))} → {value_text(without_secrets(new, key))}"
         for key, old, new in _differing(before, after)
