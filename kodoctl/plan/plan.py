@@ -16,14 +16,7 @@ from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
-from kodoctl.plan.danger.functions import (
-    handed_subscriptions,
-    missing_packages,
-    stopped_functions,
-    taken_names,
-    taken_subscriptions,
-    unread_functions,
-)
+from kodoctl.plan.danger.functions import function_findings
 from kodoctl.plan.danger.namespace_bundles import bundle_findings
 from kodoctl.plan.danger.stopped_clients import stopped_clients
 from kodoctl.plan.danger.undrained_lanes import with_lanes
@@ -146,12 +139,7 @@ def make_plan(  # the parts of a plan are what they are
             *stopped_clients(live, changes),
             *active_override_notes(live, now),
             *change_data_findings(part, live, changes),
-            *unread_functions(part, live),
-            *stopped_functions(part, live),
-            *missing_packages(part, live),
-            *taken_subscriptions(desired, live, changes),
-            *handed_subscriptions(desired, changes),
-            *taken_names(live, changes),
+            *function_findings(desired, part, live, changes),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,

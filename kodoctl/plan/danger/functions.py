@@ -1,11 +1,11 @@
 # pure: every branch is tested
-"""Findings about functions and connectors that could not be read (K451), do not run (K452) or have no package (K453), and
-the loss by deleting one.
+"""Findings about functions and connectors that could not be read (K451), do not run (K452), have no package (K453), or
+whose names or subscriptions others have (K450), and the loss by deleting one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
 UNCHANGEABLE: Final = "a change that no function or connector can take"
 STOPPED: Final = "a function or connector that does not run"
+
+
+def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """Yields all findings about functions and connectors. `part`: what a plan of a part selects of `desired`."""
+    yield from unread_functions(part, live)
+    yield from stopped_functions(part, live)
+    yield from missing_packages(part, live)
+    yield from taken_subscriptions(desired, live, changes)
+    yield from handed_subscriptions(desired, changes)
+    yield from taken_names(live, changes)
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
