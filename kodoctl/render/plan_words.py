@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
-from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.function_settings import HIDDEN, without_secrets
 from kodoctl.topology.names import WAITING_STATES
 from kodoctl.topology.resources import is_function, kind_label
 
@@ -174,6 +174,9 @@ def field_text(field: FieldRow) -> str:
     """
     if field["name"] == "config":
         return _settings_text(field["before"], field["after"])
+    if field["name"] == "secrets":  # None: it is there, and is no reference
+        there = {name: HIDDEN if reference is None else reference for name, reference in field["before"].items()}
+        return _map_text(there, field["after"])
     if _both_maps(field["before"], field["after"]):
         return _map_text(field["before"], field["after"])
     before = _side(field["name"], field["before"], field.get("effective_before"))

@@ -266,6 +266,10 @@ def test_secrets_are_compared_where_the_file_names_them() -> None:
     assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
     assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+    (change,) = planned(named, there(declared(), secrets='{"password":null}')).changes
+    assert isinstance(change, Update)
+    (field,) = map(serialization.field_to_json, change.fields)
+    assert field_text(field) == "password (not shown) → {key: k, path: p}"
 
 
 def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
