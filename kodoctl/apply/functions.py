@@ -4,7 +4,7 @@ the effect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kodoctl.apply.deletes import refuse_stranger
@@ -32,7 +32,7 @@ def create_function(admin: Admin, function: FunctionResource, owner: str) -> Non
         raise WriteFailedError("somebody created it since the plan: plan again")
     if not function.package:
         raise WriteFailedError("where its package is, is not known: declare it with its `package`")
-    _write(admin, function, owner, {}, None)
+    _write(admin, function, owner, {}, lambda: _read(admin, function))
 
 
 def update_function(
@@ -45,7 +45,8 @@ def update_function(
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before:
         raise WriteFailedError("somebody changed it since the plan: plan again")
-    _write(admin, after, owner, _options(admin, before), before)
+    options = _options(admin, before)
+    _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
 
 
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
@@ -58,8 +59,7 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
     body, kind = options_form(function, marked)
 
     def is_marked() -> bool:
-        now = _read(admin, function)
-        return now is not None and now.marker == owner
+        return _read_planned(admin, function, owner, planned).marker == owner
 
     path = _path(function)
     write_confirmed(admin, "PUT", path, body, content_type=kind, done=is_marked)
@@ -108,12 +108,21 @@ def _has_subscription(admin: Admin, function: FunctionResource) -> bool:
 
 
 def _write(
-    admin: Admin, function: FunctionResource, owner: str, options: Mapping[str, object], before: FunctionResource | None
+    admin: Admin,
+    function: FunctionResource,
+    owner: str,
+    options: Mapping[str, object],
+    read: Callable[[], LiveObject | None],
+    *,
+    before: FunctionResource | None = None,
 ) -> None:
+    """Creates or updates (`before`) a function. `read` reads it before a try is repeated, and raises WriteFailedError if
+    it must not be.
+    """
     body, kind = request_form(function, owner, options, before)
 
     def is_done() -> bool:
-        now = _read(admin, function)
+        now = read()
         if now is None or now.marker != owner or not isinstance(now.resource, FunctionResource):
             return False
         return not function_fields(function, now.resource)

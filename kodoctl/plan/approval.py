@@ -11,9 +11,11 @@ from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster
 from kodoctl.text.formatting import shorten_lines, value_text
+from kodoctl.topology.function_settings import without_secrets
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_actions import Action
+    from kodoctl.plan.changes import FieldUpdate
     from kodoctl.plan.plan import Plan
     from kodoctl.topology.resources import Address
 
@@ -90,6 +92,14 @@ def _effect_of(change: Change) -> dict[str, Any]:
     return {key: value for key, value in serialization.change_to_json(change).items() if key not in _ABOUT}
 
 
+def _both_values(field: FieldUpdate) -> str:
+    document = serialization.field_to_json(field)
+    before, after = document["before"], document["after"]
+    if field.name == "config":
+        before, after = without_secrets(before), without_secrets(after)
+    return f"{field.label} {value_text(before)} → {value_text(after)}"
+
+
 def _in_words(change: Change) -> str:
     """The verb of a change, and in brackets the created object, or the changed fields with both values."""
     verb = action_of(change).value
@@ -97,8 +107,6 @@ def _in_words(change: Change) -> str:
         case Create(after=after):
             return f"{verb} ({serialization.describe(after)})"
         case Update(fields=fields):
-            documents = [(field.label, serialization.field_to_json(field)) for field in fields]
-            changes = [f"{label} {value_text(d['before'])} → {value_text(d['after'])}" for label, d in documents]
-            return f"{verb} ({', '.join(changes)})"
+            return f"{verb} ({', '.join(map(_both_values, fields))})"
         case _:
             return verb

@@ -16,7 +16,7 @@ from kodoctl.plan.danger.change_data import change_data_findings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.forbidden_types import forbidden_types
-from kodoctl.plan.danger.functions import missing_packages, stopped_functions, taken_subscriptions, unread_functions
+from kodoctl.plan.danger.functions import function_findings
 from kodoctl.plan.danger.namespace_bundles import bundle_findings
 from kodoctl.plan.danger.platform_objects import unread_platform
 from kodoctl.plan.danger.stopped_clients import stopped_clients
@@ -140,9 +140,8 @@ def make_plan(  # the parts of a plan are what they are
             *stopped_clients(live, changes),
             *active_override_notes(live, now),
             *change_data_findings(part, live, changes),
-            *_unfit_functions(part, live),
+            *function_findings(desired, part, live, changes),
             *unread_platform(part, live),
-            *taken_subscriptions(desired, live, changes),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
@@ -212,13 +211,6 @@ def fingerprint(address: Address, live: Live) -> str:
         "stalls": found.stalls_delivery,
     }
     return digest(document)
-
-
-def _unfit_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """Yields the findings about functions and connectors that could not be read, do not run, or have no package."""
-    yield from unread_functions(desired, live)
-    yield from stopped_functions(desired, live)
-    yield from missing_packages(desired, live)
 
 
 def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:

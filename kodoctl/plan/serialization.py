@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +30,11 @@ from kodoctl.plan.changes import (
     action_of,
 )
 from kodoctl.text.formatting import value_text
+from kodoctl.topology.function_settings import without_secrets
 from kodoctl.topology.json_forms import Numbers, TextSet
 from kodoctl.topology.model.policies import from_json, to_json
 from kodoctl.topology.resource_json import resource_to_json
+from kodoctl.topology.resources import FunctionResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.resources import Resource
@@ -42,8 +45,8 @@ Json = dict[str, Any]
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
-    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "cpu": Any, "memory": Any,
-    "disk": Any, "clusters": TextSet, "admin_roles": TextSet, "service_url": str, "service_url_tls": str,
+    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any, "cpu": Any,
+    "memory": Any, "disk": Any, "clusters": TextSet, "admin_roles": TextSet, "service_url": str, "service_url_tls": str,
     "broker_service_url": str, "broker_service_url_tls": str, "publish_rate": Any, "dispatch_rate": Any,
     "brokers": TextSet, "namespaces": TextSet, "primary": TextSet, "secondary": TextSet, "min_available": StrictInt,
     "usage_threshold": StrictInt,
@@ -52,6 +55,8 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
     """One changed field as JSON; values are as in a topology file."""
+    if isinstance(field, FieldChange) and isinstance(field.after, dict):  # JSON already, with lists
+        return {"name": field.name, "before": field.before, "after": field.after}
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
     if isinstance(field, PolicyChange):
         if field.effective_before is not None:
@@ -174,7 +179,7 @@ def change_from_json(document: Json) -> Change:
 
 def describe(resource: Resource) -> str:
     """The settings of a resource in a few words, for messages that compare an earlier with a present state; "there" if
-    it has none.
+    it has none. Values whose names say that they are secret are not shown.
     """
     document = resource_to_json(resource)
     hidden = {
@@ -191,5 +196,7 @@ def describe(resource: Resource) -> str:
         "home",
     }
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
+    if isinstance(resource, FunctionResource):
+        settings["config"] = without_secrets(json.loads(resource.config))
     shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"

@@ -24,7 +24,14 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.field_diff import PLATFORM_FIELDS, function_fields, is_equal, normalize, platform_fields
+from kodoctl.plan.field_diff import (
+    PLATFORM_FIELDS,
+    function_fields,
+    function_value,
+    is_equal,
+    normalize,
+    platform_fields,
+)
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
@@ -245,14 +252,25 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
     if isinstance(before, SlotResource):
         way.stays(before.address, "the next run of the source makes it anew; what was not sent is gone")
         return
-    if isinstance(before, FunctionResource) and not before.package:
-        way.stays(before.address, "where its package was, is not known: declare it")
-        return
+    if isinstance(before, FunctionResource):
+        if why_not := _why_not_again(before):
+            way.stays(before.address, f"{why_not}: declare it")
+            return
+        start = f"; if its subscription went with it, it reads from {before.start} on" if before.subscription else ""
+        way.stays(before.address, f"it is made again, without settings that files do not have{start}")
     if isinstance(before, ClusterResource):
         way.stays(before.address, "it is made again with its addresses: its authentication is to be set by hand")
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")
     way.changes.append(Create(without_gaps(before), way.about(change)))
+
+
+def _why_not_again(function: FunctionResource) -> str:
+    """Reason why a deleted function or connector cannot be made as it was; "" for none."""
+    if not function.package:
+        return "where its package was, is not known"
+    lost = [name for name, reference in function_value(function, "secrets").items() if reference is None]
+    return f"kodoctl did not read its secrets, which were no references: {', '.join(lost)}" if lost else ""
 
 
 def undo_plan(

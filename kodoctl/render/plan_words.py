@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
+from kodoctl.topology.function_settings import HIDDEN, without_secrets
 from kodoctl.topology.names import WAITING_STATES
-from kodoctl.topology.resources import kind_label
+from kodoctl.topology.resources import is_function, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.change_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, RemedyRow
@@ -176,9 +177,14 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """Both values of a field: `7d → 3d`; of maps only the keys that differ; an unset value is followed by the level and
-    value that applies.
+    """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings whose
+    names say that they are secret; an unset value is followed by the level and value that applies.
     """
+    if field["name"] == "config":
+        return _settings_text(field["before"], field["after"])
+    if field["name"] == "secrets":  # None: it is there, and is no reference
+        there = {name: HIDDEN if reference is None else reference for name, reference in field["before"].items()}
+        return _map_text(there, field["after"])
     if _both_maps(field["before"], field["after"]):
         return _map_text(field["before"], field["after"])
     before = _side(field["name"], field["before"], field.get("effective_before"))
@@ -205,6 +211,14 @@ def _both_maps(before: Any, after: Any) -> bool:
 def _map_text(before: Json, after: Json) -> str:
     """Text of the keys with different values: `time 7d → 3d, size unset → 1GiB`; an inner map's key as `outer.key`."""
     return ", ".join(f"{key} {value_text(old)} → {value_text(new)}" for key, old, new in _differing(before, after))
+
+
+def _settings_text(before: Json, after: Json) -> str:
+    """Text of the settings of a function with different values, as of `_map_text`: secrets are named, and not shown."""
+    return ", ".join(
+        f"{key} {value_text(without_secrets(old, key))} → {value_text(without_secrets(new, key))}"
+        for key, old, new in _differing(before, after)
+    )
 
 
 def _differing(before: Json, after: Json, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -331,7 +345,7 @@ def rollout_notes(document: PlanDocument) -> list[str]:
     if "create" in topics and not document["destroying"]:
         notes.append("New topics: first apply, then deploy consumers and producers that use them.")
     if any(map(_restarts, document["changes"])):
-        notes.append("Functions that are updated, or get another owner: their instances restart.")
+        notes.append("Functions and connectors that are updated, or get another owner: their instances restart.")
     if any(one["address"].startswith("isolation_policy.") and one["action"] in _WRITING for one in document["changes"]):
         notes.append("Isolation policies: the brokers unload the namespaces that they match, and clients reconnect.")
     if any(map(_begins_to_deduplicate, document["changes"])):
@@ -340,8 +354,8 @@ def rollout_notes(document: PlanDocument) -> list[str]:
 
 
 def _restarts(change: ChangeRow) -> bool:
-    """True for a function that an apply updates, if only with a new marker."""
-    if not change["address"].startswith("function."):
+    """True for a function or connector that an apply updates, if only with a new marker."""
+    if not is_function(change["address"]):
         return False
     return change["action"] == "update" or (change["action"] == "adopt" and change["taken_from"] is not None)
 

@@ -1,10 +1,16 @@
 # pure: every branch is tested
-"""Settings of functions in one form: a function worker stores all numbers as floating point."""
+"""Settings of functions in one form, because a function worker stores all numbers as floating point; and without values
+whose names say that they are secret.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+HIDDEN: Final = "(not shown)"
+_SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -24,5 +30,23 @@ def _stored(value: Any) -> Any:
             return [_stored(one) for one in value]
         case int() | float() if not isinstance(value, bool):
             return int(float(value)) if float(value).is_integer() else float(value)
+        case _:
+            return value
+
+
+def is_secret_name(name: str) -> bool:
+    """True if the name of a setting says that its value is secret."""
+    return _SECRET.search(name) is not None
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """Settings, or the value of the setting `name`, with HIDDEN in place of each value whose name says that it is secret."""
+    if value is not None and is_secret_name(name):
+        return HIDDEN
+    match value:
+        case Mapping():
+            return {key: without_secrets(one, str(key)) for key, one in value.items()}
+        case list():
+            return [without_secrets(one) for one in value]
         case _:
             return value

@@ -154,6 +154,21 @@ def test_a_delete_is_sent_by_the_one_function_that_looks_before_every_try() -> N
     }
 
 
+def test_names_in_paths_of_schemas_and_subscriptions_are_encoded_in_one_place() -> None:
+    """Pulsar decodes them twice: a path made elsewhere would name another object."""
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts = (str(one.value) for one in node.values if isinstance(one, ast.Constant))
+                found |= {_name(path) for text in texts if text.endswith(("schemas/", "subscription/"))}
+    assert found == {
+        "kodoctl/pulsar/admin/admin.py",
+        "kodoctl/pulsar/inventory/bulk_policies.py",  # of the system topic, whose name is known
+        "kodoctl/pulsar/inventory/policy_requests.py",  # permissions, which Pulsar decodes once
+    }
+
+
 def _third_party() -> dict[str, set[str]]:
     """Module of another distribution -> our files that import it."""
     found: dict[str, set[str]] = {}

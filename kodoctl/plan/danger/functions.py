@@ -1,18 +1,19 @@
 # pure: every branch is tested
-"""Findings about functions and connectors that could not be read (K451), do not run (K452) or have no package (K453), and
-the loss by deleting one.
+"""Findings about functions and connectors that could not be read (K451), do not run (K452), have no package (K453), or
+whose names or subscriptions others have (K450), and the loss by deleting one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
-from kodoctl.plan.changes import Change, Delete
+from kodoctl.plan.changes import Change, Create, Delete
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FunctionResource, kind_label
+from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
 UNCHANGEABLE: Final = "a change that no function or connector can take"
 STOPPED: Final = "a function or connector that does not run"
+
+
+def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """Yields all findings about functions and connectors. `part`: what a plan of a part selects of `desired`."""
+    yield from unread_functions(part, live)
+    yield from stopped_functions(part, live)
+    yield from missing_packages(part, live)
+    yield from taken_subscriptions(desired, live, changes)
+    yield from handed_subscriptions(desired, changes)
+    yield from taken_names(live, changes)
 
 
 def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
@@ -97,6 +108,36 @@ def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change])
             )
             where = desired.objects.get(readers[taken[0]], desired.objects.get(taken[0]))
             yield error("K450", UNCHANGEABLE, detail, where.where if where else None)
+
+
+def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each deleted subscription that a declared function or sink reads by: it would lose its
+    position.
+    """
+    functions = (one.resource for one in desired.objects.values() if isinstance(one.resource, FunctionResource))
+    readers = {subscription: function.address for function in functions for subscription in function.subscriptions}
+    for change in changes:
+        if isinstance(change, Delete) and (reader := readers.get(change.address)) is not None:
+            detail = (
+                f"{change.address} is no longer declared, and {reader} reads by it: name another subscription there, or"
+                f" give this one up first (`kodoctl forget {change.address}`)"
+            )
+            yield error("K450", UNCHANGEABLE, detail, desired.objects[reader].where)
+
+
+def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if the
+    plan deletes that one: deletions come last.
+    """
+    for change in changes:
+        if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):
+            continue
+        for kind in FUNCTION_KINDS:
+            other = replace(function, kind=kind).address
+            if other != change.address and other in live.objects:
+                detail = f"{change.address}: {other} has its name, and a worker has one name once"
+                advice = "take that one out and apply first, or declare this one under another name"
+                yield error("K450", UNCHANGEABLE, f"{detail}: {advice}", change.about.where)
 
 
 def _is_in(address: Address, place: Address) -> bool:

@@ -131,7 +131,7 @@ def misfit_reason(
     """The reason why a topic with the suffix of a level or state belongs to none of `families`. `topics`: all topics of
     the namespace by local name.
     """
-    grounds = [ground for ground in topics if local in set(_member_names(ground, seen))]
+    grounds = [ground for ground in topics if local.startswith(ground) and local in set(_member_names(ground, seen))]
     if not grounds:
         return "no topic, or no subscription of it, has the name before that"
     ground = max(grounds, key=len)

@@ -209,7 +209,11 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
     builtin connectors alone.
     """
     unread = live.unread_functions_in(namespace)
-    found = {place: f"it cannot be read: {why}" for place, why in unread.items() if why != NO_WORKER}
+    found = {
+        place: f"{'it' if place.count('/') == 2 else 'they'} cannot be read: {why}"
+        for place, why in unread.items()
+        if why != NO_WORKER
+    }
     for address, one in live.objects.items():
         function = one.resource
         if not isinstance(function, FunctionResource) or function.namespace != namespace:

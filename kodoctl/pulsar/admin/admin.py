@@ -215,8 +215,8 @@ def functions_path(kind: FunctionKind, namespace: NamespaceName, name: str = "")
 
 
 def packages_path(kind: str, name: str) -> str:
-    """Path below `/admin/` of the packages of a type in a namespace, or of a package. `name`: TENANT/NAMESPACE, or
-    TENANT/NAMESPACE/NAME.
+    """Path below `/admin/` of the packages of a type in a namespace, or of a package. `name`: TENANT/NAMESPACE, and what
+    follows.
     """
     return f"{VERSION_3}packages/{kind}/{quote(name)}"
 

@@ -21,7 +21,8 @@ def missing_right(method: str, path: str) -> str:
     """Returns the right that a refused request needs, and the grant to write. `path`: as for `Admin.call`."""
     parts = path.partition("?")[0].split("/")
     if parts[0] == "v3" and len(parts) > 3:
-        action, namespace = parts[1], "/".join(parts[2:4])
+        action = parts[1]
+        namespace = "/".join(parts[3:5] if action == "packages" else parts[2:4])  # a package's type is before it
         return f"{action} on {namespace} (`namespace_grants: {{ROLE: [{action}]}}` in its file)"
     if parts[0] not in ("namespaces", "persistent", "schemas") or len(parts) == 1:
         return "a super-user (`superUserRoles` of the brokers)"

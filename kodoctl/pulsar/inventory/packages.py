@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.pulsar.admin.admin import Admin, packages_path
+from kodoctl.text.escaping import one_line
 from kodoctl.topology.resources import BUILTIN, Address, FunctionKind, FunctionResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 PACKAGE_TYPES: Final = ("function", "sink", "source")  # of the cluster; each begins the address of a package
+_NOT_ENABLED: Final = "Package Management Service is not enabled"
 _BUILTINS: Final[dict[FunctionKind, str]] = {
     "function": "v3/functions/builtins",
     "sink": "v3/sinks/builtinsinks",
@@ -26,6 +28,7 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}
+    missing: dict[str, bool] = {}
     for one in functions:
         kind, _, name = one.package.partition("://")
         if one.package.startswith(BUILTIN):
@@ -35,16 +38,19 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
             if there is not None and name not in there:
                 found[one.address] = f"the worker has no {one.package}; it has {', '.join(sorted(there)) or 'none'}"
         elif kind in PACKAGE_TYPES:
-            full, _, version = name.partition("@")
-            path = f"{packages_path(kind, full)}/{version or 'latest'}/metadata"
-            if admin.call("GET", path, patient=False).missing:
+            if one.package not in missing:
+                full, _, version = name.partition("@")
+                path = packages_path(kind, f"{full}/{version or 'latest'}/metadata")
+                missing[one.package] = admin.call("GET", path, patient=False).missing
+            if missing[one.package]:
                 found[one.address] = f"the cluster has no {one.package}"
     return found
 
 
 def read_packages(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
-    """Returns the packages of a namespace, as printed name -> reason why a topology file cannot declare them; none where
-    they cannot be read. Sends one request for each type.
+    """Returns the packages of a namespace, as printed name -> reason why a topology file cannot declare them. Packages that
+    cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the service has none. Sends
+    one request for each type.
     """
     found = {}
     for kind in PACKAGE_TYPES:
@@ -52,6 +58,8 @@ def read_packages(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
         if reply.ok and isinstance(reply.data, list):
             for name in reply.data:
                 found[f"package.{kind}://{namespace}/{name}"] = "kodoctl uploads no packages: functions name them"
+        elif not reply.missing and _NOT_ENABLED not in reply.reason:
+            found[f"namespace.{namespace} packages"] = f"they cannot be read: {one_line(str(reply))}"
     return found
 
 

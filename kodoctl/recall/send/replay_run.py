@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kodoctl.documents.replay_document import ReplayReport
 from kodoctl.errors import ClusterError, KodoctlError, RefusedError, UsageError, error
-from kodoctl.pulsar.admin.admin import Admin, partition_path, path_part
+from kodoctl.pulsar.admin.admin import Admin, subscription_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.entry_runs import acknowledged, common, entry_count, from_rows, without
@@ -252,7 +252,7 @@ def _replay_partition(
 def _move(work: ReplayWork, one: ReplayPartition, to: Place, again: Runs) -> None:
     """Moves the cursor of a partition to an entry, which is the first to come. Raises ClusterError."""
     topic = TopicName.parse(one["topic"])
-    place = f"subscription/{path_part(work.plan['subscription'])}/resetcursor"
+    path = f"{subscription_path(topic, work.plan['subscription'], one['partition'])}/resetcursor"
     body = {"ledgerId": to[0], "entryId": to[1], "partitionIndex": -1, "batchIndex": -1, "isExcluded": False}
 
     def has_moved() -> bool:
@@ -260,7 +260,7 @@ def _move(work: ReplayWork, one: ReplayPartition, to: Place, again: Runs) -> Non
         return now is not None and not common(again, now.acknowledged)
 
     try:
-        write_confirmed(work.admin, "POST", f"{partition_path(topic, one['partition'])}/{place}", body, done=has_moved)
+        write_confirmed(work.admin, "POST", path, body, done=has_moved)
     except WriteFailedError as problem:
         raise _lost(f"{part_of(one)}: the cursor does not move: {problem}") from None
     if not poll_until(has_moved):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.inventory.functions import read_function
 from kodoctl.topology.resources import FunctionResource
 from tests.samples.inventories import HERE
 from tests.services.servers import Answer, Request, answer_json, serving
@@ -39,3 +41,28 @@ def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, r
             with pytest.raises(WriteFailedError, match=refused):
                 update_function(HttpAdmin(Connection(server.url)), ENRICH, ENRICH, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
+
+
+def _update(admin: HttpAdmin, function: FunctionResource, owner: str, planned: str) -> None:
+    update_function(admin, function, replace(function, parallelism=2), owner, planned)
+
+
+@pytest.mark.parametrize("write", [mark_function, _update])
+def test_a_request_is_not_repeated_over_a_function_of_somebody_else(write: Any) -> None:
+    said = {OWNER_PROPERTY: "old"}
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            said[OWNER_PROPERTY] = "bank"
+            return Answer(503)
+        found = {"customRuntimeOptions": json.dumps(said), "inputSpecs": {"acme/ns/a": {}}, "subName": "s"}
+        return answer_json(found | {"runtime": "JAVA", "processingGuarantees": "ATLEAST_ONCE"})
+
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url))
+        live = read_function(admin, "function", HERE, "enrich")
+        assert live is not None
+        assert isinstance(live.resource, FunctionResource)
+        with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan"):
+            write(admin, live.resource, "trade", "old")
+        assert [one.method for one in server.requests if one.is_write] == ["PUT"]

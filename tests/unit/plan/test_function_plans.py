@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from kodoctl.errors import Severity
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
+from kodoctl.plan.approval import unapproved_changes
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldName, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.history import Applied
 from kodoctl.plan.importing.import_planner import import_namespace
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import make_plan
+from kodoctl.plan.plan_file import to_json
 from kodoctl.plan.schedule import schedule
 from kodoctl.plan.staleness import of_others, staleness, unknown_objects
 from kodoctl.plan.undo import backwards
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.pulsar.values.live_objects import FunctionFacts, Live, LiveObject
+from kodoctl.render.plan_markdown import plan_markdown
+from kodoctl.render.plan_text import plan_lines
+from kodoctl.render.plan_words import field_text, rollout_notes
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import FunctionResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.samples.inventories import (
@@ -81,13 +88,15 @@ def test_what_the_worker_fills_in_is_no_change() -> None:
 
 
 def test_changed_fields_are_an_update() -> None:
-    file = declared(", class: b.C, parallelism: 3, config: {a: 1}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}")
+    file = declared(
+        ", class: b.C, parallelism: 3, config: {a: 1, b: [{c: [2]}]}, resources: {cpu: 2, memory: 1MiB, disk: 1MiB}"
+    )
     (change,) = planned(file, there(declared())).changes
     assert isinstance(change, Update)
     assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     fields = {one.name: (one.before, one.after) for one in change.fields}
     assert fields.keys() == {"class", "parallelism", "config", "cpu", "memory", "disk"}
-    assert fields["config"] == ({}, {"a": 1})
+    assert fields["config"] == ({}, {"a": 1, "b": [{"c": [2]}]})
 
 
 @pytest.mark.parametrize(
@@ -170,6 +179,16 @@ def test_it_is_made_after_its_topics_and_deleted_before_them() -> None:
     assert deleting == [[ENRICH.address], [topics[0]]]
 
 
+@pytest.mark.parametrize("address", [ENRICH.address, "sink.acme/ns/keep", "io_source.acme/ns/tick"])
+def test_a_plan_says_that_instances_restart(address: str) -> None:
+    keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders]%s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders%s}}\nfunctions: {enrich: {%s%s}}\n"
+    side = applied(wanted(topology(TOPICS, keys % ("", "", FUNCTION, ""))))
+    more = [", parallelism: 2" if address.startswith(kind) else "" for kind in ("sink", "io_source", "function")]
+    plan = planned(wanted(topology(TOPICS, keys % (*more[:2], FUNCTION, more[2]))), side)
+    assert [change.address for change in plan.changes] == [address]
+    assert [note for note in rollout_notes(to_json(plan)) if "restart" in note]
+
+
 def test_a_part_of_a_plan_takes_its_topics_along() -> None:
     plan = planned_part(declared(), empty(), ENRICH.address)
     assert {("create", "topic.orders"), ("create", "topic.shipments"), ("create", ENRICH.address)} <= said(plan.changes)
@@ -200,6 +219,26 @@ def test_a_subscription_that_others_get_is_not_deleted_with_its_function(
     assert not [one for one in planned(wanted(topology(topics, more)), kept).findings if one.code == "K450"]
 
 
+def test_a_subscription_of_workers_is_not_deleted_under_a_function_that_reads_by_it() -> None:
+    workers = wanted(topology("{orders: {subscriptions: {s: {states: [], dead_letter: false}}}, shipments: {}}"))
+    plan = planned(declared(", subscription: s"), applied(workers))
+    (finding,) = plan.findings
+    subscription = "subscription.persistent://acme/ns/orders/s"
+    assert (finding.code, finding.severity) == ("K450", Severity.ERROR)
+    assert f"{ENRICH.address} reads by it" in finding.detail
+    assert f"`kodoctl forget {subscription}`" in finding.detail
+    given_up = changed(applied(wanted(PLAIN)), LiveObject(SubscriptionResource(TopicName(HERE, "orders"), "s")))
+    plan = planned(declared(", subscription: s"), given_up)
+    assert (said(plan.changes), plan.findings) == ({("create", ENRICH.address)}, ())
+
+
+def test_a_name_is_taken_until_its_function_is_deleted() -> None:
+    sink = wanted(topology(TOPICS, "sinks: {enrich: {package: 'builtin://x', inputs: [orders], subscription: t}}\n"))
+    (finding,) = planned(sink, there(declared())).findings
+    assert finding.code == "K450"
+    assert "sink.acme/ns/enrich: function.acme/ns/enrich has its name" in finding.detail
+
+
 def test_connectors_are_planned_as_functions_are() -> None:
     keys = "sinks: {keep: {package: 'builtin://keep', inputs: [orders], retries: 2, redelivery_delay: 1s}}\nio_sources: {tick: {package: 'builtin://tick', output: orders}}\n"
     file = wanted(topology(TOPICS, keys))
@@ -225,7 +264,38 @@ def test_secrets_are_compared_where_the_file_names_them() -> None:
     (change,) = planned(named, there(declared())).changes
     assert isinstance(change, Update)
     assert [(one.name, one.before, one.after) for one in change.fields] == [("secrets", {}, reference)]
+    assert serialization.change_from_json(dict(serialization.change_to_json(change))) == change
     assert planned(declared(), there(declared(), secrets='{"password":null}')).empty
+    (change,) = planned(named, there(declared(), secrets='{"password":null}')).changes
+    assert isinstance(change, Update)
+    (field,) = map(serialization.field_to_json, change.fields)
+    assert field_text(field) == "password (not shown) → {key: k, path: p}"
+
+
+def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
+    live_config = '{"db":{"password":"hunter2","user":"anna"},"list":[{"api_key":"hunter2"}],"token":"hunter2"}'
+    side = there(declared(), config=live_config)
+    plan = planned(declared(", config: {token: hunter3, db: {password: hunter3}}"), side)
+    (change,) = plan.changes
+    assert isinstance(change, Update)
+    (field,) = [serialization.field_to_json(one) for one in change.fields]
+    assert field_text(field) == (
+        "db.password (not shown) → (not shown), db.user anna → unset, list {api_key: (not shown)} → unset,"
+        " token (not shown) → (not shown)"
+    )
+    (stale,) = staleness(plan, there(declared(), config=live_config.replace("hunter2", "hunter4")))
+    assert "db: {password: (not shown), user: anna}" in stale.detail
+    shown = [stale.detail, plan_markdown(to_json(plan), ""), *(line.text for line in plan_lines(to_json(plan), ""))]
+    other = planned(declared(", config: {token: hunter4}"), side)
+    (refusal,) = unapproved_changes(plan, other)
+    assert "token: (not shown)" in refusal.detail
+    assert "hunter" not in "".join([*shown, refusal.detail])
+
+
+@pytest.mark.parametrize("name", get_args(FieldName))
+def test_a_saved_plan_and_a_journal_know_every_field(name: str) -> None:
+    with suppress(ValidationError):  # of the value
+        serialization.field_from_json({"name": name, "before": None, "after": None})
 
 
 def test_a_namespace_with_functions_of_others_stays() -> None:
@@ -276,7 +346,16 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
     )
     deleted = tuple(of_function(planned(wanted(PLAIN), side).changes))
     gone = changed(side, without=[ENRICH.address])
-    assert _undone(deleted, gone)[0] == {("create", ENRICH.address)}
+    again = "if its subscription went with it, it reads from earliest on"
+    assert _undone(deleted, gone) == (
+        {("create", ENRICH.address)},
+        [f"{ENRICH.address}: it is made again, without settings that files do not have; {again}"],
+    )
+    hidden = tuple(of_function(planned(wanted(PLAIN), there(declared(), secrets='{"password":null}')).changes))
+    assert _undone(hidden, gone) == (
+        set(),
+        [f"{ENRICH.address}: kodoctl did not read its secrets, which were no references: password: declare it"],
+    )
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
     assert (
@@ -309,6 +388,10 @@ def test_an_import_lists_functions_and_what_reads_for_them() -> None:
     assert "Pulsar does not show its package: declare it under `sinks`" in left_out["sink.acme/ns/theirs"]
     assert left_out[f"subscription.{orders}/{ENRICH.subscription}"] == f"{ENRICH.address} reads by it"
     unread = replace(live(objects[:2], {}), unread_functions={f"function.{HERE}": "no right"})
-    assert dict(import_namespace(unread, HERE, "trade").left_out) == {f"function.{HERE}": "it cannot be read: no right"}
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {
+        f"function.{HERE}": "they cannot be read: no right"
+    }
+    unread = replace(unread, unread_functions={ENRICH.address: "no answer"})
+    assert dict(import_namespace(unread, HERE, "trade").left_out) == {ENRICH.address: "it cannot be read: no answer"}
     ours = there(declared())
     assert ENRICH.address not in dict(import_namespace(ours, HERE, "other").left_out)

@@ -12,7 +12,7 @@ from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsume
 from kodo_consumer.core.values.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, LEDGER_PREFIX, UUID_PROPERTY
-from kodoctl.pulsar.admin.admin import must, namespace_path, topic_path
+from kodoctl.pulsar.admin.admin import must, namespace_path, schema_path, topic_path
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.message_limit import largest_message
 from kodoctl.pulsar.admin.topic_stats import ask_stats
@@ -155,7 +155,7 @@ class AdminCluster:
         """Avro definition of a schema version; None: there is no such version, or it is not Avro. Waits at most 8 s for
         the cluster, because messages of other lanes wait meanwhile. Raises ClusterError.
         """
-        reply = self._serving.call("GET", f"{_schema_path(topic)}/{version}")
+        reply = self._serving.call("GET", f"{schema_path(TopicName.parse(topic))}/schema/{version}")
         if reply.missing:
             return None
         found = must(reply, f"reading schema {version} of {topic}")
@@ -164,12 +164,8 @@ class AdminCluster:
 
     def latest_schema(self, topic: str) -> int:
         """Number of the newest schema version of a topic, -1 if it has none. Waits at most 8 s. Raises ClusterError."""
-        reply = self._serving.call("GET", _schema_path(topic))
+        reply = self._serving.call("GET", f"{schema_path(TopicName.parse(topic))}/schema")
         return -1 if reply.missing else int(must(reply, f"reading the schema of {topic}")["version"])
-
-
-def _schema_path(topic: str) -> str:
-    return f"schemas/{topic_path(TopicName.parse(topic)).partition('/')[2]}/schema"
 
 
 def _delays(admin: HttpAdmin, topic: str) -> DelayedDelivery | None:

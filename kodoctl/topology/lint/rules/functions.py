@@ -4,7 +4,6 @@ their settings.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Severity, Where
 from kodoctl.topology.function_expansion import declared_functions
+from kodoctl.topology.function_settings import is_secret_name
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.function import Function, Sink
 from kodoctl.topology.names import InvalidNameError, TopicName, why_not_pulsar_name
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.yaml.nodes import Path
 
 UNUSABLE_FUNCTION: Final = "a function or connector that cannot work"
-_SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
 
 def _named_secret(settings: dict[str, Any], above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     for name, value in settings.items():
-        if not isinstance(value, dict) and _SECRET.search(str(name)):
+        if not isinstance(value, dict) and is_secret_name(str(name)):
             yield (*above, str(name))
         yield from _secrets_below(value, (*above, str(name)))
 

@@ -29,6 +29,7 @@ ADMIN = "an admin role of the Pulsar tenant kodo (`admin_roles` of `create_tenan
         ("PUT", "v3/functions/kodo/trade/a", "functions on kodo/trade"),
         ("GET", "v3/sinks/kodo/trade", "sinks on kodo/trade (`namespace_grants: {ROLE: [sinks]}`"),
         ("PUT", "v3/sources/kodo/trade/a", "sources on kodo/trade"),
+        ("GET", "v3/packages/sink/kodo/trade/a/1/metadata", "packages on kodo/trade (`namespace_grants"),
         ("GET", "namespaces", "a super-user"),
     ],
 )

@@ -399,6 +399,7 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     assert "K-partition-1/stats answered 500" in live.unread[K]
     adopted = import_namespace(live, HERE, "trade")
     assert [(address, why.partition(":")[0]) for address, why in adopted.left_out] == [
+        ("namespace.acme/ns packages", "they cannot be read"),
         ("namespace.acme/ns topic policies", "those that the format does not have are not known"),
         (f"schema.{J}", "it cannot be read"),
         (f"topic.{K}", "it cannot be read"),
