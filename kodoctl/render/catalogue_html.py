@@ -15,6 +15,7 @@ from kodoctl.render.catalogue_words import (
     change_text,
     lane_figures,
     limit_text,
+    object_facts,
     route_text,
     setting_value_text,
     topic_facts,
@@ -210,6 +211,9 @@ def _entries(entry: Json) -> list[list[str]]:
     for name, source in entry["sources"].items():
         tables = " ".join([*source["tables"], source["slot"]])
         found.append(["source", name, entry["name"], f"{entry['url']}#sources", source["description"], tables])
+    for one in entry["objects"]:
+        address, facts = f"{entry['url']}#objects", " ".join(text for _, text in object_facts(one))
+        found.append([one["kind"].replace("_", " "), one["name"], entry["name"], address, "", facts])
     return found
 
 
@@ -232,6 +236,7 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         else [],
         "roles": _roles(entry),
         "sources": {name: _source_values(source) for name, source in entry["sources"].items()},
+        "objects": [{**one, "where": origin(one["where"]), "facts": [*object_facts(one)]} for one in entry["objects"]],
         "topics": [_topic(topic, entry, pictures.get(topic["name"], ""), live) for topic in entry["topics"]],
         "backlog": backlog_text(entry["live"], live["at"]) if live else "",
         "applied": applied_text(entry["live"], live["at"], whole=True) if live else "",

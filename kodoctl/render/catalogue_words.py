@@ -9,6 +9,7 @@ from kodoctl.render.expansion import responsibility_facts
 from kodoctl.render.plan_words import setting_text
 from kodoctl.text.formatting import age_text, duration_text, many, value_text
 from kodoctl.topology.expansion_json import AUDIT
+from kodoctl.topology.function_settings import without_secrets
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
@@ -49,6 +50,16 @@ def setting_value_text(setting: Json) -> str:
     waits = ", ".join([*first, f"then {last} each" if first else f"{last} each"])
     by_code = f"; by code {in_yaml(value['by_code'])}" if value["by_code"] else ""
     return f"{waits}; {value['attempts']} attempts, {duration_text(value['total'])} in all{by_code}"
+
+
+def object_facts(one: Json) -> Iterator[tuple[str, str]]:
+    """Yields (name, value) of the settings that a function, a connector or an object of the whole cluster has, without
+    values of `config` whose names say that they are secret.
+    """
+    for name, value in one.items():
+        if name not in ("kind", "name", "where") and value not in (None, "", [], {}):
+            shown = without_secrets(value) if name == "config" else value
+            yield name, shown if isinstance(shown, str) else in_yaml(shown)
 
 
 _OVER: Final = {

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.topology import defaults
 from kodoctl.topology.change_sources import change_sources
-from kodoctl.topology.expansion_json import AUDIT, explain_policies, place_json, source_json
+from kodoctl.topology.expansion_json import AUDIT, explain_policies, place_json, resource_document, source_json
 from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.resource_json import resource_to_json
-from kodoctl.topology.resources import NamespaceResource
+from kodoctl.topology.resources import FunctionResource, NamespaceResource, PlatformResource
 from kodoctl.topology.route_conditions import in_words
 
 if TYPE_CHECKING:
@@ -74,8 +74,16 @@ def _topology(expansion: Expansion, namespace: Json | None) -> Json:
             for role, actions in spec.namespace_grants.items()
         ],
         "sources": {source.name: source_json(expansion, source) for source in change_sources(spec)},
+        "objects": list(_objects(expansion)),
         "topics": [_topic(expansion, name, families[name], namespace) for name in spec.topics],
     }
+
+
+def _objects(expansion: Expansion) -> Iterator[Json]:
+    """Yields the functions, the connectors and the objects of the whole cluster, as `kodoctl expand` shows them."""
+    for address, resource in expansion.resources.items():
+        if isinstance(resource, FunctionResource | PlatformResource):
+            yield {**resource_document(resource), "where": place_json(expansion.places[address])}
 
 
 def _where(expansion: Expansion, *path: str | int) -> Json:

@@ -36,7 +36,11 @@ def expansion_document(expansions: Iterable[Expansion], environment: str | None,
         topologies.append(_topology(expansion))
         topics = {topic.resource.address: topic for topic in expansion.topics}
         for address, resource in expansion.resources.items():
-            entry = {**_resource(resource), "topology": expansion.name, "where": place_json(expansion.places[address])}
+            entry = {
+                **resource_document(resource),
+                "topology": expansion.name,
+                "where": place_json(expansion.places[address]),
+            }
             if (topic := topics.get(address)) is not None:
                 entry |= _role(expansion, topic)
             if explain and isinstance(resource, TopicResource | NamespaceResource):
@@ -79,7 +83,8 @@ def source_json(expansion: Expansion, source: ChangeSource) -> Json:
     }
 
 
-def _resource(resource: Resource) -> Json:
+def resource_document(resource: Resource) -> Json:
+    """A resource as `kodoctl expand` shows it: structured values instead of JSON texts, without the members of plans."""
     document = {name: value for name, value in resource_to_json(resource).items() if name not in _OF_PLANS}
     match resource:
         case TopicResource(name=name):

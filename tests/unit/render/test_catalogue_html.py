@@ -64,6 +64,27 @@ def test_owners_and_labels_are_shown_and_found_by_the_search() -> None:
     ]
 
 
+def test_functions_and_objects_of_the_cluster_are_shown_and_found_by_the_search() -> None:
+    text = """\
+version: 1
+name: n
+tenant: t
+namespace: n
+topics: {J: {}}
+functions: {enrich: {package: 'function://t/n/e@1', class: a.B, inputs: [J], config: {unit: EUR, m: [{token: t0p}]}}}
+platform: {tenants: {other: {clusters: [east], admin_roles: [sre]}}}
+"""
+    shown = pages(catalogue_document(one(text), None))
+    page = words(shown["topologies/n.html"])
+    assert "function enrich" in page
+    assert ":6 namespace t/n package function://t/n/e@1" in page
+    assert "unit: EUR" in page
+    assert "t0p" not in "".join(shown.values())
+    assert ":7 clusters [east] admin roles [sre]" in page
+    entries = json.loads(re.search(r'id="entries">(.*?)</script>', shown[INDEX])[1])  # type: ignore[index]  # it is there
+    assert ["function", "enrich", "n", "topologies/n.html#objects"] in [entry[:4] for entry in entries]
+
+
 def test_pages_load_nothing_and_forbid_it(of_shop: dict[str, str]) -> None:
     for text in of_shop.values():
         assert "default-src &#39;none&#39;" in text
