@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from kodoctl.errors import ExitCode
 
@@ -33,20 +33,25 @@ def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals])
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.setblocking(False)  # as `set_wakeup_fd` requires
-        before = {number: signal.signal(number, _noted) for number in numbers}
-        outer = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         watching = threading.Thread(target=_watch, args=(reading, handler, numbers), name="kodo-signals", daemon=True)
-        watching.start()
+        before: dict[int, Any] = {}
+        outer = signal.set_wakeup_fd(
+            writing.fileno(), warn_on_full_buffer=False
+        )  # first: `_noted` alone would lose one
         _entered.append(writing)
         try:
+            for number in numbers:
+                before[number] = signal.signal(number, _noted)
+            watching.start()
             yield
         finally:
             _entered.remove(writing)
             signal.set_wakeup_fd(outer)
-            for number, old in before.items():
-                signal.signal(number, old)
+            for changed, old in before.items():
+                signal.signal(changed, old)
             writing.shutdown(socket.SHUT_WR)
-            watching.join()
+            if watching.ident is not None:
+                watching.join()
 
 
 @contextmanager

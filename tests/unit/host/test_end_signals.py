@@ -7,6 +7,7 @@ import signal
 import threading
 from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,20 @@ def test_a_signal_to_a_child_by_fork_is_none_to_its_parent(*, on_a_thread: bool)
         assert seen == []
         signal.raise_signal(signal.SIGTERM)
         eventually(lambda: seen == ["asked"])
+
+
+def test_a_signal_that_comes_while_the_context_begins_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_handler = signal.signal
+
+    def set_and_get(number: int, handler: Any) -> Any:
+        before = set_handler(number, handler)
+        if handler is end_signals._noted:
+            signal.raise_signal(number)
+        return before
+
+    monkeypatch.setattr(signal, "signal", set_and_get)
+    with ending_on_signals() as asked:
+        assert asked.wait(AGES)
 
 
 def test_signals_are_as_before_when_the_context_ends() -> None:
