@@ -111,16 +111,21 @@ def _remedy(ready: Sequence[LaneStatus]) -> str:
     workers = max(lane.consumers for lane in ready)
     partitions = max(lane.partitions for lane in ready)
     one_each = any(lane.one_each for lane in ready)
+    alone = any(lane.alone for lane in ready)
     enough = one_each and workers >= partitions
     slots = next((lane.slots for lane in ready if lane.slots is not None), None)
-    more = f"more {'partitions' if enough else 'workers'}{'' if slots is None else ' or `concurrency`'} help"
-    text = f"{more}, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+    what = [] if alone else ["partitions" if enough else "workers"]
+    what += [] if slots is None else ["`concurrency`"]
+    helps = f"more {' or '.join(what)} help{'s' if alone else ''}, unless" if what else "find out whether"
+    text = f"{helps} a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
     is_unknown = one_each or any(lane.steered or lane.unacknowledged < 0 for lane in ready)
     if slots is not None and not is_unknown:
         unacked, total = sum(lane.unacknowledged for lane in ready), slots * workers
         have = f"workers hold {many(unacked, 'message')} for {many(total, 'slot')}"
         few = "more slots hardly help, because order, a delay, a dispatch rate or the broker holds messages back"
         text = f"{have}: {few if unacked < total else text}"
+    if alone:
+        return f"{text}; one worker reads all partitions of an exclusive subscription"
     if not enough:
         return text
     return f"{text}; {many(workers, 'worker')} for {many(partitions, 'partition')}, of which each goes to one worker"

@@ -37,9 +37,9 @@ class LaneStatus:
     partition has no consumer or the broker does not return them. `consumers`: the largest number on one partition;
     `blocked`: the largest number on one partition to which the broker sends nothing more, because they have too many
     unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
-    partition to one consumer (`one_each`), of which it does not count what is unacknowledged either. `slots`: number of
-    handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the live
-    orders to its workers, None without.
+    partition to one consumer (`one_each`), of which it does not count what is unacknowledged either. `alone`: one
+    consumer reads all partitions, and others are refused. `slots`: number of handlers at once in one worker, None if
+    that is adaptive. `steered`: property of the subscription with the live orders to its workers, None without.
     """
 
     ground: str
@@ -65,6 +65,7 @@ class LaneStatus:
     idle: int = 0
     partitions: int = 0
     one_each: bool = False
+    alone: bool = False
     slots: int | None = None
     steered: str | None = None
 

@@ -122,7 +122,7 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            rate_acked=acknowledged_rate(partitions),
+            rate_acked=None if _has_one_reader(expansion, topic, label) else acknowledged_rate(partitions),
             steady=is_steady(partitions, now),
             messages_about=estimated_messages(partitions),
             before=average_rates(partitions, [part.get("msgInCounter") for part, _ in there], now),
@@ -131,6 +131,7 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             idle=max(0, consumers - len(partitions)) if one_each else 0,
             partitions=len(partitions),
             one_each=one_each,
+            alone=any(sub.get("type") == "Exclusive" for sub in partitions),
             slots=_slots(expansion, topic.ground, label),
             steered=next(
                 filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
@@ -143,6 +144,12 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
 def _slots(expansion: Expansion, ground: str, subscription: str) -> int | None:
     declared = expansion.topology.spec.topics[ground].subscriptions.get(subscription)
     return None if declared is None else total_slots(declared)
+
+
+def _has_one_reader(expansion: Expansion, topic: FamilyTopic, subscription: str) -> bool:
+    """True for a ready lane whose partitions go to one consumer each by its file, also while none is connected."""
+    declared = expansion.topology.spec.topics[topic.ground].subscriptions.get(subscription)
+    return topic.state is State.READY and declared is not None and declared.type in ("failover", "exclusive")
 
 
 def _is_blocked(consumer: Stats) -> bool:

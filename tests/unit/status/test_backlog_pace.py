@@ -106,6 +106,7 @@ def test_rates_that_lack_a_worker_say_nothing() -> None:
     assert (backlog_text(lanes), is_growing(lanes), list(growth_reasons(lanes, HOUR))) == ("", False, [])
 
 
+ALONE = "one worker reads all partitions of an exclusive subscription"
 HELP = "help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
 
 
@@ -124,11 +125,30 @@ HELP = "help, unless a limit, a live order or one tenant holds messages back: as
                 "the broker holds messages back"
             ),
         ),
+        (
+            replace(READY, one_each=True, alone=True, consumers=1),
+            f"more `concurrency` {HELP.replace('help,', 'helps,')}; {ALONE}",
+        ),
+        (
+            replace(READY, one_each=True, alone=True, consumers=1, slots=None),
+            f"find out whether {HELP.removeprefix('help, unless ')}; {ALONE}",
+        ),
+        (replace(READY, one_each=True, consumers=1), f"more workers or `concurrency` {HELP}"),
         (replace(READY, unacknowledged=-3), f"more workers or `concurrency` {HELP}"),
         (replace(READY, unacknowledged=3, steered="{}"), f"more workers or `concurrency` {HELP}"),
         (replace(READY, slots=None), f"more workers {HELP}"),
     ],
-    ids=["slots", "partitions", "delivery", "miscounted", "steered", "adaptive"],
+    ids=[
+        "slots",
+        "partitions",
+        "delivery",
+        "exclusive",
+        "exclusive and adaptive",
+        "few workers",
+        "miscounted",
+        "steered",
+        "adaptive",
+    ],
 )
 def test_the_remedy_goes_by_what_workers_hold(lane: LaneStatus, remedy: str) -> None:
     assert list(growth_reasons([lane], HOUR))[1] == remedy
