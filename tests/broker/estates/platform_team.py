@@ -1,7 +1,7 @@
 """The platform of several teams, grown with infrastructure code: every policy that a namespace can have, few of topics.
 
 Facts from the resources and their members in streamnative/terraform-provider-pulsar (examples, docs) and
-streamnative/pulsar-resources-operator (docs/pulsar_namespace.md, pulsar_topic.md): quotas by size and by age, grants of
+streamnative/pulsar-resources-operator (its pages on namespaces and topics): quotas by size and by age, grants of
 service accounts, anti-affinity, persistence, offload with credentials, schemas. Names and figures are invented.
 """
 
