@@ -2,8 +2,7 @@
 
 A handler of `signal.signal` runs in the main thread alone, and only between two steps of Python: a signal that another
 thread gets, or that comes just before the main thread begins to wait, would be answered when that wait ends, which may
-be never. A handler that sets an event may also wait for itself, since the main thread may hold the
-event's lock.
+be never. A handler that sets an event may also wait for itself, since the main thread may hold the event's lock.
 """
 
 from __future__ import annotations
@@ -11,38 +10,49 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from kodoctl.errors import ExitCode
 
 SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
+_entered: Final[list[socket.socket]] = []  # to which signals are written, by nested contexts
 
 
 @contextmanager
 def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals]) -> Iterator[None]:
     """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
-    main thread waits for. Its end restores the earlier handlers, and waits for calls that are due. For main threads:
-    raises ValueError elsewhere. Contexts may be nested if the inner one has all signals of the outer one.
+    main thread waits for. A call that raises is reported as an error of that thread, and the next signal calls again.
+    Its end restores the earlier handlers, and waits for calls that are due. For main threads: raises ValueError
+    elsewhere. Contexts may be nested if the inner one has all signals of the outer one. A child by `fork` ignores the
+    signals.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.setblocking(False)  # as `set_wakeup_fd` requires
-        before = {number: signal.signal(number, _noted) for number in numbers}
-        outer = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         watching = threading.Thread(target=_watch, args=(reading, handler, numbers), name="kodo-signals", daemon=True)
-        watching.start()
+        before: dict[int, Any] = {}
+        outer = signal.set_wakeup_fd(
+            writing.fileno(), warn_on_full_buffer=False
+        )  # first: `_noted` alone would lose one
+        _entered.append(writing)
         try:
+            for number in numbers:
+                before[number] = signal.signal(number, _noted)
+            watching.start()
             yield
         finally:
+            _entered.remove(writing)
             signal.set_wakeup_fd(outer)
-            for number, old in before.items():
-                signal.signal(number, old)
+            for changed, old in before.items():
+                signal.signal(changed, old)
             writing.shutdown(socket.SHUT_WR)
-            watching.join()
+            if watching.ident is not None:
+                watching.join()
 
 
 @contextmanager
@@ -73,4 +83,17 @@ def _noted(_number: int, _frame: object) -> None:
 def _watch(reading: socket.socket, handler: Callable[[], object], numbers: Sequence[int]) -> None:
     while got := reading.recv(1):
         if got[0] in numbers:
-            handler()
+            try:
+                handler()
+            except Exception:  # noqa: BLE001 - the next signal has to be answered all the same
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+def _part_from_parent() -> None:
+    """Ends the writing to the socket in a child by `fork`: its parent would answer a signal to the child alone."""
+    if _entered:
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_part_from_parent)

@@ -22,21 +22,24 @@ _WATCH: Final = "`kodoctl status --watch` compares after 2 min"
 
 
 class EarlierRates(NamedTuple):
-    """Average rates of a subscription's ready lanes in messages per second, in the minutes before the last two."""
+    """Average rates of a subscription's ready lanes in messages per second, in the minutes before the last two.
+    `rate_handled`: as LaneStatus.rate_handled.
+    """
 
     rate_in: float
-    rate_acked: float
+    rate_handled: float
 
 
 def backlog_text(lanes: Sequence[LaneStatus]) -> str:
     """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
-    broker's rates of the last minute. "" if few messages wait, or as many are handled as come.
+    broker's rates of the last minute. "" if few messages wait, or as many are handled as come, or a worker connected in
+    that minute. "Delivered" instead of "handled": the broker does not count what is acknowledged.
     """
     waiting, change = _pace(lanes)
     if not change:
         return ""
     if change < 0:
-        return f"ready lanes: {-change:,.0f}/s more come than are handled"
+        return f"ready lanes: {-change:,.0f}/s more come than are {_verb(lanes)}"
     about = "at least" if any(lane.messages_at_least for lane in _ready(lanes)) else "about"
     return f"ready lanes: empty in {about} {duration_text(round(waiting / change) * 1000)} at this pace"
 
@@ -56,20 +59,21 @@ def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates 
     if not any(lane.consumers for lane in ready):
         yield "no worker is connected: messages wait until one starts"
         return
-    into, acked = sum(lane.rate_in for lane in ready), sum(lane.rate_acked for lane in ready)
-    reasons = list(_changes(ready, now, into, acked) if earlier is None else _since(earlier, into, acked))
-    yield " and ".join(reasons) or _no_change(ready, now, into, acked, earlier)
+    into, handled = sum(lane.rate_in for lane in ready), sum(lane.rate_handled for lane in ready)
+    reasons = list(_changes(ready, now, into, handled) if earlier is None else _since(ready, earlier, into, handled))
+    yield " and ".join(reasons) or _no_change(ready, now, into, handled, earlier)
     yield _remedy(ready)
 
 
-def _since(earlier: EarlierRates, into: float, acked: float) -> Iterator[str]:
+def _since(ready: Sequence[LaneStatus], earlier: EarlierRates, into: float, handled: float) -> Iterator[str]:
     if into > _MORE * earlier.rate_in:
         yield f"senders got faster: {into:,.0f}/s, {earlier.rate_in:,.0f}/s {_MINUTES}"
-    if acked * _MORE < earlier.rate_acked:
-        yield f"workers handle less: {acked:,.0f}/s, {earlier.rate_acked:,.0f}/s {_MINUTES}"
+    if handled * _MORE < earlier.rate_handled:
+        less = "workers handle less" if _is_counted(ready) else "less is delivered to workers"
+        yield f"{less}: {handled:,.0f}/s, {earlier.rate_handled:,.0f}/s {_MINUTES}"
 
 
-def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -> Iterator[str]:
+def _changes(ready: Sequence[LaneStatus], now: int, into: float, handled: float) -> Iterator[str]:
     """Changes that the averages prove, which are bounds."""
     averages = [lane.before for lane in ready if lane.before is not None]
     connected = _connected(ready, now)
@@ -79,16 +83,18 @@ def _changes(ready: Sequence[LaneStatus], now: int, into: float, acked: float) -
     if len(bounds) == len(averages) and into > _MORE * sum(bounds):
         most = f"at most {sum(bounds):,.0f}/s on average"
         yield f"senders got faster: {into:,.0f}/s, {most} since workers connected, {age_text(connected)} ago"
-    least = sum(one.rate_acked for one in averages)
-    if acked * _MORE < least:
-        most = f"{least:,.0f}/s or more on average"
-        yield f"workers handle less: {acked:,.0f}/s, {most} since they connected, {age_text(connected)} ago"
+    acked = [one.rate_acked for one in averages if one.rate_acked is not None]
+    if len(acked) == len(averages) and handled * _MORE < sum(acked):
+        least = f"{sum(acked):,.0f}/s or more on average"
+        yield f"workers handle less: {handled:,.0f}/s, {least} since they connected, {age_text(connected)} ago"
 
 
-def _no_change(ready: Sequence[LaneStatus], now: int, into: float, acked: float, earlier: EarlierRates | None) -> str:
-    rates = f"{into:,.0f}/s come, {acked:,.0f}/s are handled"
+def _no_change(ready: Sequence[LaneStatus], now: int, into: float, handled: float, earlier: EarlierRates | None) -> str:
+    rates = f"{into:,.0f}/s come, {handled:,.0f}/s are {_verb(ready)}"
     if earlier is not None:
-        return f"{rates}, as {_MINUTES}"
+        same = into * _MORE >= earlier.rate_in and handled <= _MORE * earlier.rate_handled
+        before = f"{earlier.rate_in:,.0f}/s and {earlier.rate_handled:,.0f}/s"
+        return f"{rates}, {'about as' if same else before} {_MINUTES}"
     connected = _connected(ready, now)
     if connected is not None and connected < _BEFORE:
         return f"{rates}; workers connected {age_text(connected)} ago, too late to compare; {_WATCH}"
@@ -104,19 +110,33 @@ def _connected(ready: Sequence[LaneStatus], now: int) -> int | None:
 def _remedy(ready: Sequence[LaneStatus]) -> str:
     workers = max(lane.consumers for lane in ready)
     partitions = max(lane.partitions for lane in ready)
-    enough = any(lane.one_each for lane in ready) and workers >= partitions
+    one_each = any(lane.one_each for lane in ready)
+    alone = any(lane.alone for lane in ready)
+    enough = one_each and workers >= partitions
     slots = next((lane.slots for lane in ready if lane.slots is not None), None)
-    total = None if slots is None else slots * (min(workers, partitions) if enough else workers)
-    unacked = sum(max(0, lane.unacknowledged) for lane in ready)
-    more = f"more {'partitions' if enough else 'workers'}{'' if total is None else ' or `concurrency`'} help"
-    text = f"{more}, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
-    if total is not None:
+    what = [] if alone else ["partitions" if enough else "workers"]
+    what += [] if slots is None else ["`concurrency`"]
+    helps = f"more {' or '.join(what)} help{'s' if alone else ''}, unless" if what else "find out whether"
+    text = f"{helps} a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
+    is_unknown = one_each or any(lane.steered or lane.unacknowledged < 0 for lane in ready)
+    if slots is not None and not is_unknown:
+        unacked, total = sum(lane.unacknowledged for lane in ready), slots * workers
         have = f"workers hold {many(unacked, 'message')} for {many(total, 'slot')}"
-        few = "more slots do not help, because order, a dispatch rate or the broker gives them too few"
+        few = "more slots hardly help, because order, a delay, a dispatch rate or the broker holds messages back"
         text = f"{have}: {few if unacked < total else text}"
+    if alone:
+        return f"{text}; one worker reads all partitions of an exclusive subscription"
     if not enough:
         return text
     return f"{text}; {many(workers, 'worker')} for {many(partitions, 'partition')}, of which each goes to one worker"
+
+
+def _is_counted(lanes: Sequence[LaneStatus]) -> bool:
+    return all(lane.rate_acked is not None for lane in _ready(lanes))
+
+
+def _verb(lanes: Sequence[LaneStatus]) -> str:
+    return "handled" if _is_counted(lanes) else "delivered"
 
 
 def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
@@ -125,9 +145,10 @@ def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
 
 def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
     """Number of messages that wait in the ready lanes, and how many a second more are handled than come: 0 if few wait,
-    or if as many are handled as come.
+    if as many are handled as come, or if the rates of a lane are not steady.
     """
     ready = _ready(lanes)
     waiting = sum(lane.waiting for lane in ready)
-    change = sum(lane.rate_acked - lane.rate_in for lane in ready)
-    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 else change
+    change = sum(lane.rate_handled - lane.rate_in for lane in ready)
+    known = all(lane.steady for lane in ready)
+    return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 or not known else change

@@ -10,31 +10,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.status.lane_status import LaneAverages
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin.topic_stats import Stats
 
+_ONE_EACH: Final = ("Failover", "Exclusive")
+_RATES: Final = 65_000  # ms: the broker renews its rates each minute
+
 
 class _PartitionAverages(NamedTuple):
     since: int
     rate_in: float | None
-    rate_acked: float
+    rate_acked: float | None
 
 
-def average_rates(subs: Sequence[Stats], now: int) -> LaneAverages | None:
-    """Averages of a lane until `now` (ms since the epoch). `subs`: the subscription's part of each partition's stats.
-    None if a partition has no consumer, or the broker does not say since when.
+def gives_to_one(sub: Stats) -> bool:
+    """True if the broker gives a partition to one consumer. It does not count then what that has, and its rate of
+    acknowledgements counts batches, or nothing. `sub`: the subscription's part of a partition's stats.
     """
-    parts = [_partition(sub, now) for sub in subs]
+    return sub.get("type") in _ONE_EACH
+
+
+def acknowledged_rate(subs: Sequence[Stats]) -> float | None:
+    """Messages per second that a lane's consumers acknowledge; None if the broker does not count them."""
+    if any(map(gives_to_one, subs)):
+        return None
+    return round(sum(float(sub.get("messageAckRate") or 0) for sub in subs), 1)
+
+
+def is_steady(subs: Sequence[Stats], now: int) -> bool:
+    """False if a consumer connected so late that the broker's rates do not count it, or only in part."""
+    times = [_milliseconds(one.get("connectedSince")) for sub in subs for one in sub.get("consumers") or []]
+    return all(one is None or now - one >= _RATES for one in times)
+
+
+def average_rates(subs: Sequence[Stats], sent: Sequence[int | None], now: int) -> LaneAverages | None:
+    """Averages of a lane until `now` (ms since the epoch). `subs`: the subscription's part of each partition's stats;
+    `sent`: messages that each partition got since the broker loaded it, None: unknown. None if a partition has no
+    consumer, or the broker does not say since when.
+    """
+    parts = [_partition(sub, count, now) for sub, count in zip(subs, sent, strict=True)]
     known = [one for one in parts if one is not None]
     if not known or len(known) < len(parts):
         return None
-    into = [one.rate_in for one in known if one.rate_in is not None]
-    bound = round(sum(into), 1) if len(into) == len(known) else None
-    return LaneAverages(max(one.since for one in known), bound, round(sum(one.rate_acked for one in known), 1))
+    into, acked = _total([one.rate_in for one in known]), _total([one.rate_acked for one in known])
+    return LaneAverages(max(one.since for one in known), into, acked)
 
 
 def estimated_messages(subs: Sequence[Stats]) -> int | None:
@@ -46,25 +69,30 @@ def estimated_messages(subs: Sequence[Stats]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _partition(sub: Stats, now: int) -> _PartitionAverages | None:
+def _partition(sub: Stats, sent: int | None, now: int) -> _PartitionAverages | None:
     """Averages of one partition; None if they are not known.
 
-    The messages sent are those acknowledged and those that wait, less those that waited at first, which the broker does
-    not say: so the rate into the topic is an upper bound. The broker does not say either what other consumers
-    acknowledged before they left: so the rate of acknowledgements is a lower bound. What it sent to those that left
-    shows in the subscription's counter, also from long ago: the rate into the topic is unknown then.
+    The broker loaded the partition before its consumers connected, so that `sent` is an upper bound of what came since
+    then. What other consumers acknowledged before they left it does not say: so the rate of acknowledgements is a lower
+    bound. It counts a message as often as it delivers it: while it delivers some again, there is no bound.
     """
-    consumers, waiting = sub.get("consumers") or [], _messages(sub)
+    consumers = sub.get("consumers") or []
     times = [_milliseconds(one.get("connectedSince")) for one in consumers]
     known = [one for one in times if one is not None and one < now]
-    if not known or len(known) < len(times) or waiting is None:
+    if not known or len(known) < len(times):
         return None
     since = min(known)
     seconds = (now - since) / 1000
-    sent = sum(_count(one, "msgOutCounter") for one in consumers)
-    acked = max(0, sent - sum(_count(one, "unackedMessages") for one in consumers))
-    others = _count(sub, "msgOutCounter") > sent
-    return _PartitionAverages(since, None if others else (acked + waiting) / seconds, acked / seconds)
+    acked = sum(_count(one, "msgOutCounter") - max(0, _count(one, "unackedMessages")) for one in consumers)
+    is_bound = not gives_to_one(sub) and not sub.get("msgRateRedeliver")
+    return _PartitionAverages(
+        since, None if sent is None else sent / seconds, max(0, acked) / seconds if is_bound else None
+    )
+
+
+def _total(rates: Sequence[float | None]) -> float | None:
+    known = [one for one in rates if one is not None]
+    return round(sum(known), 1) if len(known) == len(rates) else None
 
 
 def _messages(sub: Stats) -> int | None:

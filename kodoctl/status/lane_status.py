@@ -11,13 +11,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class LaneAverages:
     """Average rates of a lane in messages per second, since the time `since` (ms since the epoch): since then every
-    partition has a consumer. `rate_in`: into the topic, an upper bound, None if consumers left that the broker still
-    counts; `rate_acked`: acknowledged by the present consumers, a lower bound.
+    partition has a consumer. `rate_in`: into the topic, an upper bound; `rate_acked`: acknowledged by the present
+    consumers, a lower bound. None: unknown.
     """
 
     since: int
     rate_in: float | None
-    rate_acked: float
+    rate_acked: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,14 @@ class LaneStatus:
     publish time of the oldest unacknowledged message in ms since the epoch, None if there is none or it is unknown.
 
     `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
-    and acknowledged by it; `before`: averages to compare with, None if a partition has no consumer or the broker does
-    not return them. `consumers`: the largest number on one partition; `blocked`: the largest number on one partition to
-    which the broker sends nothing more, because they have too many unacknowledged messages. `idle`: number of consumers
-    beyond the number of `partitions`, if the broker gives each partition to one consumer (`one_each`). `slots`: number
-    of handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the live
-    orders to its workers, None without.
+    and acknowledged by it, None where the broker does not count that; `steady`: False if a consumer has not been
+    connected for all of that minute, so that the rates lack some of it; `before`: averages to compare with, None if a
+    partition has no consumer or the broker does not return them. `consumers`: the largest number on one partition;
+    `blocked`: the largest number on one partition to which the broker sends nothing more, because they have too many
+    unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
+    partition to one consumer (`one_each`), of which it does not count what is unacknowledged either. `alone`: one
+    consumer reads all partitions, and others are refused. `slots`: number of handlers at once in one worker, None if
+    that is adaptive. `steered`: property of the subscription with the live orders to its workers, None without.
     """
 
     ground: str
@@ -54,7 +56,8 @@ class LaneStatus:
     unacknowledged: int = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
-    rate_acked: float = 0.0
+    rate_acked: float | None = 0.0
+    steady: bool = True
     before: LaneAverages | None = None
     oldest: int | None = None
     consumers: int = 0
@@ -62,6 +65,7 @@ class LaneStatus:
     idle: int = 0
     partitions: int = 0
     one_each: bool = False
+    alone: bool = False
     slots: int | None = None
     steered: str | None = None
 
@@ -74,6 +78,11 @@ class LaneStatus:
     def is_read(self) -> bool:
         """True if workers read this lane; False for dead letters, which only people and recalls read."""
         return self.state != "dead"
+
+    @property
+    def rate_handled(self) -> float:
+        """Messages per second that workers handle, as well as it is known: acknowledged, or delivered."""
+        return self.rate_out if self.rate_acked is None else self.rate_acked
 
     @property
     def waiting(self) -> int:

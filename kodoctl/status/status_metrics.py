@@ -38,8 +38,8 @@ class ExportedMetric:
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
 
 
-def _of_present(read: Callable[[LaneStatus], float]) -> Callable[[LaneStatus, int], float | None]:
-    """Returns a reader that gives None for a lane that does not exist: its value is unknown, not zero."""
+def _of_present(read: Callable[[LaneStatus], float | None]) -> Callable[[LaneStatus, int], float | None]:
+    """Returns a reader that gives None for a lane that does not exist, too: its value is unknown, not zero."""
     return lambda lane, _now: read(lane) if lane.there else None
 
 
@@ -68,7 +68,7 @@ LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], floa
     (ExportedMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have."), _unacknowledged_count),
     (ExportedMetric("kodo_lane_in_per_second", "Messages a second that come to a lane's topic, by the broker's last minute."),
      _of_present(lambda lane: lane.rate_in)),
-    (ExportedMetric("kodo_lane_acked_per_second", "Messages of a lane that are acknowledged a second: handled, or moved on."),
+    (ExportedMetric("kodo_lane_acked_per_second", "Messages of a lane that are acknowledged a second: handled, or moved on. Not of `failover` and `exclusive`: the broker does not count them there."),
      _of_present(lambda lane: lane.rate_acked)),
     (ExportedMetric("kodo_lane_consumers", "Consumers connected to a lane."), _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip

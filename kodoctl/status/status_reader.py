@@ -16,7 +16,7 @@ from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.admin.topic_stats import Stats, read_stats, replications
 from kodoctl.pulsar.inventory.evidence_reader import count_messages
 from kodoctl.pulsar.inventory.producer_marks import Backlog, read_backlog
-from kodoctl.status.lane_averages import average_rates, estimated_messages
+from kodoctl.status.lane_averages import acknowledged_rate, average_rates, estimated_messages, gives_to_one, is_steady
 from kodoctl.status.lane_status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, partition_number
@@ -105,11 +105,12 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
     """The lanes of a topic, without their backlogs: `_add_counts` adds these."""
     now = int(time.time() * 1000)
     for reader, label in _readers(expansion, topic):
-        partitions = [
-            sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
+        there = [
+            (part, sub) for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
         ]
+        partitions = [sub for _, sub in there]
         consumers = max((len(sub.get("consumers") or []) for sub in partitions), default=0)
-        one_each = any(sub.get("type") == "Failover" for sub in partitions)
+        one_each = any(map(gives_to_one, partitions))
         lane = LaneStatus(
             topic.ground,
             label,
@@ -121,14 +122,16 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            rate_acked=round(sum(float(sub.get("messageAckRate") or 0) for sub in partitions), 1),
+            rate_acked=None if _has_one_reader(expansion, topic, label) else acknowledged_rate(partitions),
+            steady=is_steady(partitions, now),
             messages_about=estimated_messages(partitions),
-            before=average_rates(partitions, now),
+            before=average_rates(partitions, [part.get("msgInCounter") for part, _ in there], now),
             consumers=consumers,
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
             idle=max(0, consumers - len(partitions)) if one_each else 0,
             partitions=len(partitions),
             one_each=one_each,
+            alone=any(sub.get("type") == "Exclusive" for sub in partitions),
             slots=_slots(expansion, topic.ground, label),
             steered=next(
                 filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
@@ -141,6 +144,12 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
 def _slots(expansion: Expansion, ground: str, subscription: str) -> int | None:
     declared = expansion.topology.spec.topics[ground].subscriptions.get(subscription)
     return None if declared is None else total_slots(declared)
+
+
+def _has_one_reader(expansion: Expansion, topic: FamilyTopic, subscription: str) -> bool:
+    """True for a ready lane whose partitions go to one consumer each by its file, also while none is connected."""
+    declared = expansion.topology.spec.topics[topic.ground].subscriptions.get(subscription)
+    return topic.state is State.READY and declared is not None and declared.type in ("failover", "exclusive")
 
 
 def _is_blocked(consumer: Stats) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kodoctl.status.lane_status import LaneStatus, StatusReading
 
 READINGS: Final = 60  # that are kept: ten minutes of a window that is seen
+_KEPT: Final = 600  # seconds of them, of a shorter interval
 WIDTH, HEIGHT = 120, 24  # of a sparkline
 _SPAN: Final = 60_000  # ms: the broker's rates are of the last minute
 _APART: Final = 120_000  # ms: rates of a minute have none of it in common
@@ -33,14 +34,16 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
-    entries in lanes that have workers; `acked`: rate of acknowledgements.
+    entries in lanes that have workers; `handled`: rate of what workers handled, as LaneStatus.rate_handled; `topics`:
+    those of the lanes that were read, None if a rate is not steady.
     """
 
     at: int
     into: float
     out: float
     waiting: int
-    acked: float = 0.0
+    handled: float = 0.0
+    topics: frozenset[str] | None = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +59,31 @@ class Sparkline:
 
 
 class RateHistory:
-    """The last READINGS readings. A lane that a reading lacks begins anew. Only one thread may call `add` at a time."""
+    """The last READINGS readings, or those of ten minutes if they are more. A lane that a reading lacks begins anew. Only
+    one thread may call `add` at a time. `every`: seconds between two readings.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, every: float = _KEPT / READINGS) -> None:
+        self._readings = max(READINGS, round(_KEPT / every))
+        self._at: int | None = None
         self._rates: dict[ReaderKey, deque[RatePoint]] = {}
         self._depths: dict[LaneKey, deque[tuple[int, int]]] = {}
 
     def add(self, reading: StatusReading) -> None:
-        """Adds a reading."""
+        """Adds a reading, once."""
+        if reading.at == self._at:
+            return
+        self._at = reading.at
         rates: dict[ReaderKey, deque[RatePoint]] = {}
         depths: dict[LaneKey, deque[tuple[int, int]]] = {}
         for topology in reading.topologies:
             for lane in topology.lanes:
                 key = lane_key(topology.name, lane)
-                depths[key] = self._depths.get(key) or deque(maxlen=READINGS)
+                depths[key] = self._depths.get(key) or deque(maxlen=self._readings)
                 depths[key].append((reading.at, lane.entries))
             for names, lanes in topology.by_reader.items():
                 reader = (topology.name, *names)
-                rates[reader] = self._rates.get(reader) or deque(maxlen=READINGS)
+                rates[reader] = self._rates.get(reader) or deque(maxlen=self._readings)
                 rates[reader].append(_point(reading.at, lanes))
         self._rates, self._depths = rates, depths
 
@@ -82,15 +92,19 @@ class RateHistory:
         return tuple(self._rates.get((topology, *reader), ()))
 
     def earlier(self, topology: str, reader: tuple[str, str]) -> EarlierRates | None:
-        """The average rates of the readings that are kept, to compare the last one with; None if all of them are less
-        than two minutes before it.
+        """The average rates of the readings that are kept, to compare the last one with. They are of two minutes before it
+        or more, of the same lanes, and steady; None if there is no such reading.
         """
         points = self.rates(topology, reader)
-        before = [point for point in points if points[-1].at - point.at >= _APART]
+        before = [
+            point
+            for point in points
+            if points[-1].at - point.at >= _APART and point.topics == points[-1].topics and point.topics is not None
+        ]
         if not before:
             return None
-        into, acked = sum(point.into for point in before), sum(point.acked for point in before)
-        return EarlierRates(into / len(before), acked / len(before))
+        into, handled = sum(point.into for point in before), sum(point.handled for point in before)
+        return EarlierRates(into / len(before), handled / len(before))
 
     def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
         """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
@@ -117,7 +131,8 @@ def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
     ready = [lane for lane in lanes if lane.state == "ready"]
     waiting = sum(lane.entries for lane in ready if lane.consumers)
     into, out = sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready)
-    return RatePoint(at, into, out, waiting, sum(lane.rate_acked for lane in ready))
+    topics = frozenset(lane.topic for lane in ready) if all(lane.steady for lane in ready) else None
+    return RatePoint(at, into, out, waiting, sum(lane.rate_handled for lane in ready), topics)
 
 
 def sparkline(points: Sequence[RatePoint]) -> Sparkline:

@@ -81,6 +81,35 @@ def test_a_slow_worker_is_told_with_what_comes_what_it_handles_and_what_would_he
     assert "messages for 3 slots: more workers or `concurrency` help, unless a limit, a live order" in text
 
 
+@pytest.mark.full
+def test_a_worker_that_has_its_partition_alone_and_keeps_up_is_not_told_to_fall_behind(workspace: Workspace) -> None:
+    """Of failover the broker counts batches that are acknowledged, if anything, and nothing that a worker holds."""
+    workspace.topology("orders: {subscriptions: {billing: {type: failover, states: []}}}")
+    workspace.apply()
+    with workspace.client() as client:
+        producer = client.create_producer(
+            workspace.full("orders"), batching_enabled=True, batching_max_messages=BATCH, block_if_queue_full=True
+        )
+        consumer = client.subscribe(workspace.full("orders"), "billing", pulsar.ConsumerType.Failover)
+        _send(producer)  # they stay: a backlog is there
+
+        def look() -> bool:
+            _send(producer)
+            for _ in range(BATCH * ENTRIES):
+                consumer.acknowledge(consumer.receive(10_000))
+            found = _lane(workspace)
+            return bool(found["steady"] and found["rate_in"] and found["rate_out"])
+
+        eventually(look, within=150, every=1.0)
+        found = _lane(workspace)
+        assert found["entries"] > 0
+        assert (found["rate_acked"], found["before"]["rate_acked"], found["one_each"]) == (None, None, True)
+        assert found["rate_in"] <= 1.2 * found["rate_out"]
+        assert "hold" not in workspace.run("status").out
+        consumer.close()
+        producer.close()
+
+
 @pytest.mark.parametrize(("kind", "one_each"), [("failover", True), ("key_shared", False)])
 def test_only_some_types_give_a_partition_to_one_worker(workspace: Workspace, kind: str, *, one_each: bool) -> None:
     workspace.topology(f"orders: {{partitions: 2, subscriptions: {{billing: {{type: {kind}, states: []}}}}}}")

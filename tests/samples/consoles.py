@@ -249,7 +249,7 @@ def rates_of_night() -> Callable[[], StatusReading]:
                 one,
                 rate_in=one.rate_in * swing,
                 rate_out=one.rate_out * (2 - swing),
-                rate_acked=one.rate_acked * (2 - swing),
+                rate_acked=one.rate_handled * (2 - swing),
             )
             for one in shop.lanes
         ]

@@ -99,10 +99,14 @@ def interruptible(first: str, second: str) -> Iterator[threading.Event]:
 
     def interrupt() -> None:
         if stop.is_set():
-            tell(f"Stopped at once. {second}")
-            os._exit(ExitCode.INTERRUPTED)
-        tell(f"Interrupted: {first}, then stopping. Again to stop at once.")
-        stop.set()
+            try:
+                tell(f"Stopped at once. {second}")
+            finally:
+                os._exit(ExitCode.INTERRUPTED)
+        try:
+            tell(f"Interrupted: {first}, then stopping. Again to stop at once.")
+        finally:
+            stop.set()
 
     with signals_to(interrupt, (signal.SIGINT,)):
         yield stop

@@ -124,7 +124,7 @@ def _watch(
     """
     from kodoctl.ui.rate_history import RateHistory
 
-    histories = {name: RateHistory() for name in snapshot}
+    histories = {name: RateHistory(every) for name in snapshot}
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:
             while True:

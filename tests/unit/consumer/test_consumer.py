@@ -270,7 +270,7 @@ def test_everything_public_is_there_and_nothing_is_imported_before_its_use() -> 
     modules = shown - set(kodo_consumer.__all__)
     assert modules == {"dedup", "errors", "inbox", "outbox", "testing"}
     for name in modules:
-        assert importlib.import_module(f"kodo_consumer.{name}")
+        assert kodo_consumer.__getattr__(name) is importlib.import_module(f"kodo_consumer.{name}")
     errors = importlib.import_module("kodo_consumer.errors")
     assert all(
         issubclass(getattr(errors, name), errors.KodoctlError) for name in errors.__all__ if name != "Diagnostic"

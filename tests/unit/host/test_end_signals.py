@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,74 @@ def test_a_signal_to_the_process_and_its_group_is_one_request_and_a_later_one_en
             signal.raise_signal(signal.SIGTERM)
             read.get(timeout=AGES)
     assert ended == [130]
+
+
+def test_a_handler_that_raises_answers_the_next_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread would have ended, and the program with it have no end but SIGKILL."""
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_type))
+    calls: list[int] = []
+
+    def fail_at_first() -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise ValueError
+
+    with signals_to(fail_at_first, (signal.SIGTERM,)):
+        signal.raise_signal(signal.SIGTERM)
+        eventually(lambda: len(calls) == 1)
+        signal.raise_signal(signal.SIGTERM)
+        eventually(lambda: len(calls) == 2)
+    assert raised == [ValueError]
+
+
+def test_ctrl_c_stops_a_command_whose_terminal_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(_: str) -> None:
+        raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr("kodoctl.cli.common.terminal.tell", tell)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with interruptible("finishing the running calls", "The next plan shows what is left.") as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.wait(AGES)
+
+
+@pytest.mark.parametrize("on_a_thread", [False, True])
+def test_a_signal_to_a_child_by_fork_is_none_to_its_parent(*, on_a_thread: bool) -> None:
+    """A handler that ended its own child process made the worker drain: both had the same socket."""
+
+    def end_a_child() -> None:
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    seen: list[str] = []
+    with signals_to(lambda: seen.append("asked"), (signal.SIGTERM,)):
+        if on_a_thread:
+            thread = threading.Thread(target=end_a_child)
+            thread.start()
+            thread.join()
+        else:
+            end_a_child()
+        assert seen == []
+        signal.raise_signal(signal.SIGTERM)
+        eventually(lambda: seen == ["asked"])
+
+
+def test_a_signal_that_comes_while_the_context_begins_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_handler = signal.signal
+
+    def set_and_get(number: int, handler: Any) -> Any:
+        before = set_handler(number, handler)
+        if handler is end_signals._noted:
+            signal.raise_signal(number)
+        return before
+
+    monkeypatch.setattr(signal, "signal", set_and_get)
+    with ending_on_signals() as asked:
+        assert asked.wait(AGES)
 
 
 def test_signals_are_as_before_when_the_context_ends() -> None:

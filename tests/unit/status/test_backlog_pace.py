@@ -60,11 +60,12 @@ SHORT = LaneAverages(HOUR - 60_000, 1.0, 90.0)
         (SHORT, f"{RATES}; workers connected 1 min ago, too late to compare; {WATCH}"),
         (LaneAverages(0, 45.0, 19.0), f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
         (LaneAverages(0, None, 19.0), f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
+        (LaneAverages(0, 45.0, None), f"{RATES}; the broker's averages do not show what changed; {WATCH}"),
         (LaneAverages(0, 21.0, 19.0), FASTER),
         (LaneAverages(0, None, 28.0), LESS),
         (LaneAverages(0, 21.0, 28.0), f"{FASTER} and {LESS}"),
     ],
-    ids=["unknown", "too early", "neither", "some left", "senders", "workers", "both"],
+    ids=["unknown", "too early", "neither", "one unknown", "other unknown", "senders", "workers", "both"],
 )
 def test_the_cause_is_what_the_averages_prove(before: LaneAverages | None, cause: str) -> None:
     assert next(growth_reasons([replace(READY, before=before)], HOUR)) == cause
@@ -73,7 +74,9 @@ def test_the_cause_is_what_the_averages_prove(before: LaneAverages | None, cause
 @pytest.mark.parametrize(
     ("rate_in", "rate_acked", "cause"),
     [
-        (50.0, 20.0, f"{RATES}, as in the minutes before"),
+        (50.0, 20.0, f"{RATES}, about as in the minutes before"),
+        (90.0, 20.0, f"{RATES}, 90/s and 20/s in the minutes before"),
+        (50.0, 10.0, f"{RATES}, 50/s and 10/s in the minutes before"),
         (10.0, 20.0, "senders got faster: 50/s, 10/s in the minutes before"),
         (50.0, 48.0, "workers handle less: 20/s, 48/s in the minutes before"),
         (
@@ -88,6 +91,22 @@ def test_with_an_earlier_reading_rates_are_compared_with_that(rate_in: float, ra
     assert next(growth_reasons([replace(READY, before=LaneAverages(0, 1.0, 90.0))], HOUR, earlier)) == cause
 
 
+def test_what_is_delivered_stands_for_what_the_broker_does_not_count_as_handled() -> None:
+    lane = replace(READY, rate_acked=None, rate_out=20.0, before=LaneAverages(0, None, None))
+    assert backlog_text([lane]) == "ready lanes: 30/s more come than are delivered"
+    reasons = [next(growth_reasons([lane], HOUR, one)) for one in (EarlierRates(50.0, 20.0), EarlierRates(50.0, 30.0))]
+    assert reasons == [
+        "50/s come, 20/s are delivered, about as in the minutes before",
+        "less is delivered to workers: 20/s, 30/s in the minutes before",
+    ]
+
+
+def test_rates_that_lack_a_worker_say_nothing() -> None:
+    lanes = [READY, replace(READY, level="L2", rate_acked=0.0, steady=False)]
+    assert (backlog_text(lanes), is_growing(lanes), list(growth_reasons(lanes, HOUR))) == ("", False, [])
+
+
+ALONE = "one worker reads all partitions of an exclusive subscription"
 HELP = "help, unless a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
 
 
@@ -96,22 +115,40 @@ HELP = "help, unless a limit, a live order or one tenant holds messages back: as
     [
         (READY, f"workers hold 400 messages for 64 slots: more workers or `concurrency` {HELP}"),
         (
-            replace(READY, one_each=True, consumers=4),
+            replace(READY, one_each=True, consumers=4, unacknowledged=0),
+            (f"more partitions or `concurrency` {HELP}; 4 workers for 4 partitions, of which each goes to one worker"),
+        ),
+        (
+            replace(READY, unacknowledged=3),
             (
-                f"workers hold 400 messages for 128 slots: more partitions or `concurrency` {HELP}; "
-                "4 workers for 4 partitions, of which each goes to one worker"
+                "workers hold 3 messages for 64 slots: more slots hardly help, because order, a delay, a dispatch rate or "
+                "the broker holds messages back"
             ),
         ),
         (
-            replace(READY, one_each=True, consumers=6, unacknowledged=-3),
-            (
-                "workers hold 0 messages for 128 slots: more slots do not help, because order, a dispatch rate or the broker "
-                "gives them too few; 6 workers for 4 partitions, of which each goes to one worker"
-            ),
+            replace(READY, one_each=True, alone=True, consumers=1),
+            f"more `concurrency` {HELP.replace('help,', 'helps,')}; {ALONE}",
         ),
+        (
+            replace(READY, one_each=True, alone=True, consumers=1, slots=None),
+            f"find out whether {HELP.removeprefix('help, unless ')}; {ALONE}",
+        ),
+        (replace(READY, one_each=True, consumers=1), f"more workers or `concurrency` {HELP}"),
+        (replace(READY, unacknowledged=-3), f"more workers or `concurrency` {HELP}"),
+        (replace(READY, unacknowledged=3, steered="{}"), f"more workers or `concurrency` {HELP}"),
         (replace(READY, slots=None), f"more workers {HELP}"),
     ],
-    ids=["slots", "partitions", "delivery", "adaptive"],
+    ids=[
+        "slots",
+        "partitions",
+        "delivery",
+        "exclusive",
+        "exclusive and adaptive",
+        "few workers",
+        "miscounted",
+        "steered",
+        "adaptive",
+    ],
 )
 def test_the_remedy_goes_by_what_workers_hold(lane: LaneStatus, remedy: str) -> None:
     assert list(growth_reasons([lane], HOUR))[1] == remedy

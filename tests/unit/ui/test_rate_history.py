@@ -62,6 +62,26 @@ def test_rates_are_compared_with_the_average_of_those_of_two_minutes_before_and_
     assert RateHistory().earlier("trade", READER) is None
 
 
+def test_readings_of_other_lanes_or_of_workers_that_had_just_connected_are_not_compared() -> None:
+    """A topic that could not be read for a while made its senders faster, when it was read again."""
+    first, last = at(0, into=5), at(120, into=5)
+    [topology] = first.topologies
+    young = replace(topology, lanes=tuple(replace(one, steady=False) for one in topology.lanes))
+    more = replace(topology, lanes=(*topology.lanes, replace(topology.lanes[0], level="L2", topic="orders-L2")))
+    for other in (young, more):
+        assert history(replace(first, topologies=(other,)), last).earlier("trade", READER) is None
+    assert history(first, last).earlier("trade", READER) == EarlierRates(5, 0)
+
+
+def test_short_intervals_are_kept_for_ten_minutes_and_a_reading_counts_once() -> None:
+    made = RateHistory(1.0)
+    for second in range(1_000):
+        made.add(at(second))
+        made.add(at(second))
+    points = made.rates("trade", READER)
+    assert points[-1].at - points[0].at == 599_000
+
+
 def test_messages_stand_still_if_none_was_delivered_for_a_minute() -> None:
     still = [at(number * 30, entries=3) for number in range(4)]
     assert history(*still).standstill("trade", READER) == 90_000

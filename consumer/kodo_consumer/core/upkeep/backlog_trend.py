@@ -144,7 +144,8 @@ class BacklogTrend:
         policy, workers = self._policy(), self._workers()
         lane, partitions = policy.ground_lane, max(1, policy.ground_lane.partitions)
         busy = sum(one.load.running for one in recent) / len(recent) / policy.concurrency
-        enough = policy.subscription_type in ("failover", "exclusive") and workers >= partitions
+        alone = policy.subscription_type == "exclusive"
+        enough = policy.subscription_type == "failover" and workers >= partitions
         if busy < _BUSY:
             text = (
                 f"{busy:.0%} of the slots are busy: a limit, an order or the broker holds messages back (see /readyz)"
@@ -152,12 +153,14 @@ class BacklogTrend:
             if lane.ordered:
                 text += ", or messages of one key wait for each other"
         else:
-            more = "partitions" if enough else "workers"
-            text = f"all {many(policy.concurrency, 'slot')} are busy: more `concurrency` or more {more} help"
+            more = "helps" if alone else f"or more {'partitions' if enough else 'workers'} help"
+            text = f"all {many(policy.concurrency, 'slot')} are busy: more `concurrency` {more}"
+        if alone:
+            return f"{text}; one worker reads all partitions of an exclusive subscription"
         if not enough:
             return text
-        alone = f"{many(workers, 'worker')} for {many(partitions, 'partition')}"
-        return f"{text}; {alone}, of which each goes to one worker, so more workers do not help"
+        of_each = f"{many(workers, 'worker')} for {many(partitions, 'partition')}"
+        return f"{text}; {of_each}, of which each goes to one worker, so more workers do not help"
 
     def _report(self, now: float) -> None:
         advice = self.advice

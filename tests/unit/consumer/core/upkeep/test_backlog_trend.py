@@ -108,14 +108,20 @@ def test_without_a_run_there_is_no_time_of_handlers(bench: Bench) -> None:
     assert "100.0/s come, more than workers handle; 0% of the slots" in bench.text
 
 
-@pytest.mark.parametrize("kind", ["failover", "exclusive"])
-def test_where_each_partition_goes_to_one_worker_more_workers_do_not_help(
-    kind: Literal["failover", "exclusive"],
-) -> None:
-    bench = Bench(_ordered(kind), workers=2)
+def test_where_each_partition_goes_to_one_worker_more_workers_do_not_help() -> None:
+    bench = Bench(_ordered("failover"), workers=2)
     bench.go_on(300, come=100, handled=10, handler=1)
     alone = "2 workers for 2 partitions, of which each goes to one worker, so more workers do not help"
     assert bench.text.endswith(f"all 10 slots are busy: more `concurrency` or more partitions help; {alone}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_where_one_worker_reads_all_partitions_only_its_slots_help(workers: int) -> None:
+    """One worker for two partitions was told that more workers help, which the broker refuses."""
+    bench = Bench(_ordered("exclusive"), workers=workers)
+    bench.go_on(300, come=100, handled=10, handler=1)
+    alone = "one worker reads all partitions of an exclusive subscription"
+    assert bench.text.endswith(f"all 10 slots are busy: more `concurrency` helps; {alone}")
 
 
 def test_workers_that_share_a_partition_by_keys_may_be_more_than_partitions() -> None:
