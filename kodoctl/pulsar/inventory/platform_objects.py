@@ -185,7 +185,7 @@ def _rates(side: str, limits: Mapping[str, str]) -> Json:
 
 def platform_users(admin: Admin, cluster: str, resource: PlatformResource) -> tuple[PlatformUser, ...]:
     """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of an
-    isolation policy, the tenants and namespaces of a cluster, the running brokers of a failure domain. Reads all
+    isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all
     namespaces of the cluster for a resource group. Raises ClusterError.
     """
     return tuple(sorted(_users(admin, cluster, resource), key=lambda user: user.address))
@@ -222,7 +222,7 @@ def _matches(pattern: str, name: str) -> bool:
     """True if a pattern matches a name, or if only Java can read the pattern: then it may match."""
     try:
         return re.fullmatch(pattern, name) is not None
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return True
 
 
