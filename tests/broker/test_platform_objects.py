@@ -222,6 +222,19 @@ def test_an_import_is_adopted_unchanged_and_one_home_owns_it(estate: Workspace) 
     assert "--namespace TENANT/NAMESPACE" in refused
 
 
+def test_a_file_that_moves_to_another_namespace_gives_its_objects_up_first(estate: Workspace) -> None:
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    path = estate.folder / "topologies" / "platform.yaml"
+    path.write_text(path.read_text().replace("namespace: estate", "namespace: other"))
+    group = f"resource_group.{estate.tenant}-batch"
+    refused = " ".join(estate.plan(code=4).out.split())
+    assert f"{group} belongs to platform in {estate.tenant}/estate" in refused
+    estate.run("forget", group, "--namespace", f"{estate.tenant}/estate", "--auto-approve")
+    estate.apply()
+    estate.assert_settled()
+
+
 def test_a_deletion_by_a_record_that_administrators_may_write_needs_its_name(estate: Workspace) -> None:
     declare(estate)
     estate.apply()

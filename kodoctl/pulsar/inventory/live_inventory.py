@@ -36,7 +36,7 @@ from kodoctl.pulsar.inventory.undeclarable import (
     topic_states,
 )
 from kodoctl.pulsar.values.ledger import read_ledgers
-from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, PlatformFacts, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
     FUNCTION_KINDS,
@@ -172,8 +172,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
     """Reads the objects of the whole cluster that the scope names, or that our ledgers list; for an import those of all
-    ledgers. In a reduced read, those that this role may not read are noted. `elsewhere`: other namespaces with
-    topologies, which may own one of them.
+    ledgers. In a reduced read, those that this role may not read are noted. `elsewhere`: namespaces with topologies
+    that were not read. A ledger there, or in another namespace that was, may list one of the objects, too.
     """
     every = [entry for entries in reading.ledgers.values() for entry in entries.values()]
     entries = [entry for entry in every if scope.everything or entry.name in scope.names]
@@ -181,6 +181,12 @@ def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: R
     homes = sorted({**listed, **scope.platform}.items())
 
     owners = read_owners(reader.admin, elsewhere) if homes else {}
+    owners |= {
+        address: PlatformFacts(entry.name, entry.namespace)
+        for address, home in homes
+        for entry in every
+        if entry.namespace != home and address in entry.owned
+    }
 
     def read(one: tuple[Address, NamespaceName]) -> LiveObject | None:
         try:

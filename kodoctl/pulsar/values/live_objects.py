@@ -125,7 +125,7 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlatformFacts:
-    """Owner of an object of the whole cluster, if it is a topology of another namespace of the same Pulsar tenant."""
+    """Owner of an object of the whole cluster, if the ledger of another namespace than its home lists it."""
 
     owner: str
     home: NamespaceName

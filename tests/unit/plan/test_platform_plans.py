@@ -147,6 +147,18 @@ def test_an_object_of_another_home_is_refused() -> None:
     assert SHOP.address not in {one.address for one in plan.changes}
 
 
+def test_an_object_that_another_home_owns_too_is_not_deleted() -> None:
+    both = LiveObject(SHOP, facts=PlatformFacts("estate", NamespaceName("acme", "other")))
+    plan = planned(wanted(PLAIN), changed(there(), both))
+    (stays,) = (one for one in plan.changes if one.address == SHOP.address)
+    assert isinstance(stays, Forget)
+    assert stays.about.reason == "estate in acme/other owns it, too: it stays"
+    assert not list(of_others(plan, changed(there(), both)))
+    alone = planned(wanted(PLAIN), there())
+    (taken,) = of_others(alone, changed(there(), both))
+    assert "tenant.shop belongs to estate, of which this plan is not" in taken.detail
+
+
 def test_a_tenant_that_a_file_only_creates_counts_less() -> None:
     creating = "version: 1\nname: shop\ntenant: shop\nnamespace: x\ncreate_tenant: {clusters: [standalone], admin_roles: [sre]}\ntopics: {}\n"
     both = (declared(PLATFORM, creating), wanted(creating, topology("{}", PLATFORM)))
