@@ -4,11 +4,19 @@ nothing uses them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kodoctl.plan import plan_file
+from kodoctl.plan.changes import Update
+from kodoctl.plan.history import pack
+from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import ResourceGroupResource
 from tests.brokers.workspace import Workspace
 
 ALL = """\
@@ -243,6 +251,37 @@ def test_a_deletion_by_a_record_that_administrators_may_write_needs_its_name(est
     assert "K455" in estate.plan(code=4).out
     estate.apply("--allow-destroy", f"tenant.{estate.tenant}-shop")
     assert f"{estate.tenant}-shop" not in estate.admin("GET", "tenants")
+
+
+def test_a_journal_that_administrators_may_write_changes_nothing_by_itself(estate: Workspace) -> None:
+    group, home = f"resource_group.{estate.tenant}-batch", f"{estate.tenant}/estate"
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 6/s}}}")
+    estate.apply()
+    estate.admin("POST", f"tenants/{estate.tenant}", {"allowedClusters": ["standalone"], "adminRoles": ["anna"]})
+    assert "K455" in estate.run("undo", "last", home, "--auto-approve", code=4).text
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 7/s}}}")
+    estate.plan("--out", "plan.json")
+    text = (estate.folder / "plan.json").read_text()
+    head = {"kind": "begin", "v": 1, "at": 5, "verb": "apply", "who": "x", "commit": None, "plan": "d", "changes": 1}
+    ledgers = {f"{home}/platform": None}
+    write_into_journal(estate, home, {**head, "apply": "beef", "packed": pack(text), "ledgers": ledgers})
+    assert "K455" in estate.run("apply", "--resume", home, "--auto-approve", code=4).text
+    plan = plan_file.loads(text, "plan.json")
+    (change,) = plan.changes
+    assert isinstance(change, Update)
+    assert isinstance(change.after, ResourceGroupResource)
+    elsewhere = replace(change.after, home=NamespaceName("bank", "payments"))
+    forged = plan_file.dumps(replace(plan, changes=(replace(change, after=elsewhere),)))
+    write_into_journal(estate, home, {**head, "apply": "beef2", "packed": pack(forged), "ledgers": ledgers})
+    assert "K431" in estate.run("apply", "--resume", home, "--auto-approve", "--allow-destroy", group, code=4).text
+    assert estate.admin("GET", f"resourcegroups/{estate.tenant}-batch")["publishRateInMsgs"] == 6
+
+
+def write_into_journal(space: Workspace, namespace: str, entry: dict[str, Any]) -> None:
+    with space.client() as client:
+        client.create_producer(lease_topic(NamespaceName.parse(namespace))).send(json.dumps(entry).encode())
 
 
 def test_two_failure_domains_exchange_their_brokers(estate: Workspace) -> None:

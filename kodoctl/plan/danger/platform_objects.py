@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
-from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import RESERVED_NAMESPACE
 from kodoctl.topology.resources import (
@@ -67,17 +67,25 @@ def platform_dangers(
         yield error_with_remedy("K454", K454, detail, Remedy("--allow-destroy", address), flags)
 
 
-def untrusted_record(resource: PlatformResource, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
-    """Yields a refusal (K455) for the deletion of an object of the whole cluster if the Pulsar tenant of its home has
-    administrators: they can write the ledger that says that it is ours.
+def untrusted_record(
+    change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
+) -> Iterator[Diagnostic]:
+    """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
+    journal instead of a file, if the Pulsar tenant of its home has administrators: they can write the ledger that says
+    that it is ours, and the journal.
     """
     home = live.objects.get(f"tenant.{resource.home.tenant}") if resource.home else None
     roles = home.resource.admin_roles if home and isinstance(home.resource, TenantResource) else frozenset()
-    if not roles or home is None:
+    by_journal = isinstance(change, Create | Update) and change.about.where is None
+    if not roles or not (by_journal or isinstance(change, Delete)):
         return
     address = resource.address
-    names = ", ".join(sorted(roles))
-    detail = f"{address}: the record in {resource.home} says that it is ours, and {names} may write that record"
+    says = (
+        f"the history of {resource.home} says so"
+        if by_journal
+        else f"the record in {resource.home} says that it is ours"
+    )
+    detail = f"{address}: {says}, and {', '.join(sorted(roles))} may write that record"
     if address in allowed:
         yield warning("K455", K455, f"{detail}; allowed by name")
     else:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.errors import Severity
-from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, PolicyChange, Update
+from kodoctl.errors import Severity, Where
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, PolicyChange, Update
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.danger.platform_objects import unread_platform, untrusted_record, users_text
@@ -99,12 +99,27 @@ def test_objects_that_a_role_may_not_read_are_one_warning() -> None:
 def test_a_record_that_administrators_may_write_deletes_nothing_by_itself() -> None:
     home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna", "ben"})))
     live = changed(empty(), LiveObject(SHOP), home)
-    (refused,) = untrusted_record(SHOP, live, frozenset())
+    (refused,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset())
     assert (refused.code, refused.severity) == ("K455", Severity.ERROR)
     assert "the record in acme/ns says that it is ours, and anna, ben may write that record" in refused.detail
-    (warned,) = untrusted_record(SHOP, live, frozenset({SHOP.address}))
+    (warned,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset({SHOP.address}))
     assert warned.severity is Severity.WARNING
-    assert not list(untrusted_record(SHOP, changed(live, without=["tenant.acme"]), frozenset()))
-    assert not list(untrusted_record(replace(SHOP, home=None), live, frozenset()))
+    assert not list(untrusted_record(Delete(SHOP, ABOUT), SHOP, changed(live, without=["tenant.acme"]), frozenset()))
+    homeless = replace(SHOP, home=None)
+    assert not list(untrusted_record(Delete(homeless, ABOUT), homeless, live, frozenset()))
     rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
     assert [one.code for one in rules.judge([Delete(SHOP, ABOUT)])[0].about.dangers] == ["K455"]
+
+
+def test_a_journal_that_administrators_may_write_makes_and_changes_nothing_by_itself() -> None:
+    home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna"})))
+    live = changed(empty(), LiveObject(SHOP), home)
+    rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
+    fields = (FieldChange("admin_roles", SHOP.admin_roles, frozenset({"anna"})),)
+    declared_at = replace(ABOUT, where=Where("file.yaml", 7, 3))
+    for change in (Create(EAST, ABOUT), Update(SHOP, replace(SHOP, admin_roles=frozenset({"anna"})), fields, ABOUT)):
+        (danger,) = rules.judge([change])[0].about.dangers
+        assert (danger.code, danger.severity) == ("K455", Severity.ERROR)
+        assert "the history of acme/ns says so, and anna may write that record" in danger.detail
+        assert not rules.judge([replace(change, about=declared_at)])[0].about.dangers
+    assert not rules.judge([Adopt(SHOP, ABOUT)])[0].about.dangers
