@@ -172,6 +172,14 @@ def test_what_nothing_uses_is_deleted_and_an_undo_makes_it_again(estate: Workspa
     estate.assert_settled()
 
 
+def test_an_isolation_policy_without_a_broker_is_refused(estate: Workspace) -> None:
+    declare(estate, "isolation_policies: {$tenant-gold: {namespaces: ['$tenant/.*'], primary: [nobody]}}")
+    assert "K457 error" in estate.plan(code=4).out
+    declare(estate, "isolation_policies: {$tenant-gold: {namespaces: ['$tenant-x/.*'], primary: [nobody]}}")
+    estate.apply("--allow-destroy", f"isolation_policy.{estate.tenant}-gold")
+    estate.assert_settled()
+
+
 def test_a_tenant_keeps_a_cluster_that_its_namespaces_use(estate: Workspace) -> None:
     tenant, east = f"{estate.tenant}-shop", f"{estate.tenant}-east"
     declare(estate, ALL.replace("clusters: [standalone]", "clusters: [standalone, $tenant-east]"))

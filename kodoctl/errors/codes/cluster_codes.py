@@ -95,6 +95,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Keep the record in a Pulsar tenant without admin roles, or allow the change by name."),
         "K456": Code("objects of the cluster could not be read",
                      "Plan as a super-user (`superUserRoles` of the brokers); until then none of them is changed."),
+        "K457": Code("an isolation policy without a broker",
+                     "Correct its patterns, which have to match the whole host name of a running broker; or allow it by name, and start one."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

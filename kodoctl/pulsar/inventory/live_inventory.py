@@ -25,7 +25,7 @@ from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
-from kodoctl.pulsar.inventory.platform_objects import read_owners, read_platform_object
+from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
@@ -116,6 +116,7 @@ class _Reading:
     unread_functions: dict[Address, str] = field(default_factory=dict)
     missing_packages: dict[Address, str] = field(default_factory=dict)
     unread_platform: dict[Address, str] = field(default_factory=dict)
+    brokers: frozenset[str] | None = None
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -157,6 +158,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         default_delays=server.delays,
         bundles=reading.bundles,
         clusters=server.clusters,
+        brokers=reading.brokers,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
@@ -199,6 +201,8 @@ def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: R
         return LiveObject(found, facts=owners.get(one[0])) if found is not None else None
 
     _add(reading, (found for found in reader.pool.map(read, homes) if found is not None))
+    if any(address.startswith("isolation_policy.") for address, _ in homes):
+        reading.brokers = read_brokers(reader.admin, reader.server.cluster)
 
 
 def _read_declared_schemas(admin: Admin, pool: ThreadPoolExecutor, scope: ReadScope, reading: _Reading) -> None:

@@ -172,6 +172,7 @@ class Live:
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
     bundles: Mapping[NamespaceName, int] = field(default_factory=dict)  # number of each namespace that could be read
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
+    brokers: frozenset[str] | None = None  # that run, as HOST:PORT; None: not asked, or this role may not
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
