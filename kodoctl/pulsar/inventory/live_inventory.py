@@ -174,8 +174,9 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
     """Reads the objects of the whole cluster that the scope names, or that our ledgers list; for an import those of all
-    ledgers. In a reduced read, those that this role may not read are noted. `elsewhere`: namespaces with topologies
-    that were not read. A ledger there, or in another namespace that was, may list one of the objects, too.
+    ledgers. In a reduced read, and for an import, those that this role may not read are noted. `elsewhere`:
+    namespaces with topologies that were not read. A ledger there, or in another namespace that was, may list one of
+    the objects, too.
     """
     every = [entry for entries in reading.ledgers.values() for entry in entries.values()]
     entries = [entry for entry in every if scope.everything or entry.name in scope.names]
@@ -194,7 +195,7 @@ def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: R
         try:
             found = read_platform_object(reader.admin, reader.server.cluster, *one)
         except AdminError as problem:
-            if not scope.reduced or not problem.reply.forbidden:
+            if not (scope.reduced or scope.everything) or not problem.reply.forbidden:
                 raise
             reading.unread_platform[one[0]] = problem.diagnostics[0].detail
             return None

@@ -124,10 +124,18 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
                 texts("namespaces"),
                 texts("primary"),
                 texts("secondary"),
-                int(rest.get("min_limit", 1)),
-                int(rest.get("usage_threshold", 100)),
+                _number(rest.get("min_limit", 1)),
+                _number(rest.get("usage_threshold", 100)),
                 home,
             )
+
+
+def _number(stored: object) -> int:
+    """A number that Pulsar stores as a text, which it takes unread; -1, which no file can declare, if it is none."""
+    try:
+        return int(str(stored))
+    except ValueError:
+        return -1
 
 
 def _limits(document: Json, side: str) -> dict[str, str]:
