@@ -11,6 +11,7 @@ from kodoctl.errors import Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff
+from kodoctl.plan.drift import split
 from kodoctl.plan.field_diff import platform_fields
 from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.git_baseline import Baseline
@@ -317,6 +318,7 @@ def test_what_a_role_may_not_read_is_left_alone() -> None:
     assert SHOP.address not in {one.address for one in plan.changes}
     (finding,) = (one for one in plan.findings if one.code == "K456")
     assert (finding.severity, finding.where) == (Severity.WARNING, declared().objects[SHOP.address].where)
+    assert split(plan, side, count_unmanaged=False).refused, "nobody knows whether it drifted"
     unseen = replace(applied(wanted(PLAIN)), unseen=frozenset({HERE}))
     hidden, _ = drop_unseen(declared(), unseen)
     assert not {one.address for one in ALL} & hidden.objects.keys()
