@@ -48,18 +48,20 @@ def create_platform_object(admin: Admin, cluster: str, resource: PlatformResourc
 
 
 def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
-    """Updates the changed fields of an object of the whole cluster; its other settings stay as they are. Raises
-    WriteFailedError if a field changed since the plan, or if the broker does not show the new values.
+    """Updates the changed fields of an object of the whole cluster; its other settings stay as they are now. Raises
+    WriteFailedError if a changed field is not as the plan saw it, or if the broker does not show the new values.
     """
-    after = change.after
-    assert isinstance(after, PlatformResource)
+    planned = change.after
+    assert isinstance(planned, PlatformResource)
     fields = cast("tuple[FieldChange, ...]", change.fields)
-    document = read_document(admin, cluster, after.address)
+    document = read_document(admin, cluster, planned.address)
     if document is None:
         raise WriteFailedError("it is gone since the plan: plan again")
-    now = parse(after.address, after.home, document)
+    now = parse(planned.address, planned.home, document)
     if moved := [one.name for one in fields if getattr(now, one.name) not in (one.before, one.after)]:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
+    values: dict[str, Any] = {one.name: one.after for one in fields}
+    after = replace(now, **values)
     if isinstance(after, FailureDomainResource) and isinstance(now, FailureDomainResource):
         left = replace(after, brokers=now.brokers & after.brokers)
         if left.brokers not in (now.brokers, after.brokers):  # another domain can have them only once this one has not

@@ -6,7 +6,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-UNREAD_CODES: Final = frozenset({"K435", "K451"})  # warnings of a plan, which leaves alone what it could not read
+UNREAD_CODES: Final = frozenset(
+    {"K435", "K451", "K456"}
+)  # warnings of a plan, which leaves alone what it could not read
 POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
 
 

@@ -240,6 +240,10 @@ class _Diff:
             reason = "its source has another variable or namespace now; it stays, and so does its slot"
             self._changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
             return
+        if found is not None and isinstance(found.facts, PlatformFacts):
+            reason = f"{found.facts.owner} in {found.facts.home} owns it, too: it stays"
+            self._changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
+            return
         match decision.action, found:
             case OwnershipAction.FORGET_LOST, _:
                 self._changes.append(Forget(address, None, about))

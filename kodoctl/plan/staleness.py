@@ -14,7 +14,7 @@ from kodoctl.plan.danger.functions import FUNCTIONS_UNREAD
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
-from kodoctl.pulsar.values.live_objects import DatabaseFacts
+from kodoctl.pulsar.values.live_objects import DatabaseFacts, PlatformFacts
 from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import (
     Address,
@@ -74,6 +74,9 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
         owner = claim(change.address, found, live).owner
         if namespace_of(found.resource) is None:
             continue  # a Pulsar tenant that is only created if it is absent
+        if isinstance(found.facts, PlatformFacts) and not isinstance(change, Forget):
+            taken.setdefault(found.facts.owner, []).append(change.address)
+            continue
         if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
             taken.setdefault(owner, []).append(change.address)
     for owner, addresses in taken.items():

@@ -58,6 +58,14 @@ def pattern_problem(pattern: str) -> str:
     return ""
 
 
+def may_match(pattern: str, text: str) -> bool:
+    """True if a pattern matches the whole text, or if only Java can read the pattern: then it may match."""
+    try:
+        return re.fullmatch(pattern, text) is not None
+    except (re.error, OverflowError, RecursionError):
+        return True
+
+
 class _Walk:
     """Check of one pattern, from its end to its beginning: each part gets the characters that may follow it."""
 

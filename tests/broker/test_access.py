@@ -82,6 +82,9 @@ def test_only_a_super_user_reads_and_changes_objects_of_the_whole_cluster(guarde
     assert "a super-user (`superUserRoles` of the brokers)" in words(refused.err)
     guarded.as_("applier").apply(path)
     guarded.assert_settled(path)
+    guarded.as_("planner").run("import", f"{guarded.tenant}/estate")
+    assert "where it could be read" in words(guarded.run("plan", path, "--detailed-exitcode", code=1).out)
+    guarded.as_("applier")
     guarded.write(text.replace("platform:", "description: '' #"), "estate.yaml")
     guarded.run("apply", path, "--auto-approve", "--allow-destroy", f"resource_group.{name}")
 

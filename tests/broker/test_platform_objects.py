@@ -4,11 +4,19 @@ nothing uses them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kodoctl.plan import plan_file
+from kodoctl.plan.changes import Update
+from kodoctl.plan.history import pack
+from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import ResourceGroupResource
 from tests.brokers.workspace import Workspace
 
 ALL = """\
@@ -164,6 +172,14 @@ def test_what_nothing_uses_is_deleted_and_an_undo_makes_it_again(estate: Workspa
     estate.assert_settled()
 
 
+def test_an_isolation_policy_without_a_broker_is_refused(estate: Workspace) -> None:
+    declare(estate, "isolation_policies: {$tenant-gold: {namespaces: ['$tenant/.*'], primary: [nobody]}}")
+    assert "K457 error" in estate.plan(code=4).out
+    declare(estate, "isolation_policies: {$tenant-gold: {namespaces: ['$tenant-x/.*'], primary: [nobody]}}")
+    estate.apply("--allow-destroy", f"isolation_policy.{estate.tenant}-gold")
+    estate.assert_settled()
+
+
 def test_a_tenant_keeps_a_cluster_that_its_namespaces_use(estate: Workspace) -> None:
     tenant, east = f"{estate.tenant}-shop", f"{estate.tenant}-east"
     declare(estate, ALL.replace("clusters: [standalone]", "clusters: [standalone, $tenant-east]"))
@@ -222,6 +238,19 @@ def test_an_import_is_adopted_unchanged_and_one_home_owns_it(estate: Workspace) 
     assert "--namespace TENANT/NAMESPACE" in refused
 
 
+def test_a_file_that_moves_to_another_namespace_gives_its_objects_up_first(estate: Workspace) -> None:
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    path = estate.folder / "topologies" / "platform.yaml"
+    path.write_text(path.read_text().replace("namespace: estate", "namespace: other"))
+    group = f"resource_group.{estate.tenant}-batch"
+    refused = " ".join(estate.plan(code=4).out.split())
+    assert f"{group} belongs to platform in {estate.tenant}/estate" in refused
+    estate.run("forget", group, "--namespace", f"{estate.tenant}/estate", "--auto-approve")
+    estate.apply()
+    estate.assert_settled()
+
+
 def test_a_deletion_by_a_record_that_administrators_may_write_needs_its_name(estate: Workspace) -> None:
     declare(estate)
     estate.apply()
@@ -230,6 +259,37 @@ def test_a_deletion_by_a_record_that_administrators_may_write_needs_its_name(est
     assert "K455" in estate.plan(code=4).out
     estate.apply("--allow-destroy", f"tenant.{estate.tenant}-shop")
     assert f"{estate.tenant}-shop" not in estate.admin("GET", "tenants")
+
+
+def test_a_journal_that_administrators_may_write_changes_nothing_by_itself(estate: Workspace) -> None:
+    group, home = f"resource_group.{estate.tenant}-batch", f"{estate.tenant}/estate"
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 6/s}}}")
+    estate.apply()
+    estate.admin("POST", f"tenants/{estate.tenant}", {"allowedClusters": ["standalone"], "adminRoles": ["anna"]})
+    assert "K455" in estate.run("undo", "last", home, "--auto-approve", code=4).text
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 7/s}}}")
+    estate.plan("--out", "plan.json")
+    text = (estate.folder / "plan.json").read_text()
+    head = {"kind": "begin", "v": 1, "at": 5, "verb": "apply", "who": "x", "commit": None, "plan": "d", "changes": 1}
+    ledgers = {f"{home}/platform": None}
+    write_into_journal(estate, home, {**head, "apply": "beef", "packed": pack(text), "ledgers": ledgers})
+    assert "K455" in estate.run("apply", "--resume", home, "--auto-approve", code=4).text
+    plan = plan_file.loads(text, "plan.json")
+    (change,) = plan.changes
+    assert isinstance(change, Update)
+    assert isinstance(change.after, ResourceGroupResource)
+    elsewhere = replace(change.after, home=NamespaceName("bank", "payments"))
+    forged = plan_file.dumps(replace(plan, changes=(replace(change, after=elsewhere),)))
+    write_into_journal(estate, home, {**head, "apply": "beef2", "packed": pack(forged), "ledgers": ledgers})
+    assert "K431" in estate.run("apply", "--resume", home, "--auto-approve", "--allow-destroy", group, code=4).text
+    assert estate.admin("GET", f"resourcegroups/{estate.tenant}-batch")["publishRateInMsgs"] == 6
+
+
+def write_into_journal(space: Workspace, namespace: str, entry: dict[str, Any]) -> None:
+    with space.client() as client:
+        client.create_producer(lease_topic(NamespaceName.parse(namespace))).send(json.dumps(entry).encode())
 
 
 def test_two_failure_domains_exchange_their_brokers(estate: Workspace) -> None:

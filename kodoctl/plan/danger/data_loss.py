@@ -16,8 +16,9 @@ from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
 from kodoctl.plan.danger.functions import deletion_stake
 from kodoctl.plan.danger.grants import changed_grant, takes_away
-from kodoctl.plan.danger.platform_objects import platform_dangers, untrusted_record
+from kodoctl.plan.danger.platform_objects import platform_dangers, unserved, untrusted_record
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
+from kodoctl.plan.schedule import resource_of
 from kodoctl.pulsar.values.evidence import Evidence
 from kodoctl.pulsar.values.live_objects import (
     FunctionFacts,
@@ -99,11 +100,12 @@ class DangerRules:
                 dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
                 dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
-            case Delete(before=before) | Update(before=before) if isinstance(before, PlatformResource):
+            case _ if isinstance(resource := resource_of(change), PlatformResource):
                 found = self.evidence.get(change.address, Evidence())
-                dangers += platform_dangers(change, found, rest.changes, self.allowed)
-                if isinstance(change, Delete):
-                    dangers += untrusted_record(before, self.live, self.allowed)
+                if isinstance(change, Delete | Update):
+                    dangers += platform_dangers(change, found, rest.changes, self.allowed)
+                dangers += untrusted_record(change, resource, self.live, self.allowed)
+                dangers += unserved(change, self.live, self.allowed)
                 return with_context(change, dangers=tuple(dangers)) if dangers else change
             case Update():
                 dangers += (*self._update_dangers(change, rest), *durability_warnings(change))

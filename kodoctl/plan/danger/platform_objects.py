@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Findings about objects of the whole cluster: those that something uses (K454), those of doubtful ownership (K455), and
-those that could not be read (K456).
+"""Findings about objects of the whole cluster: those that something uses (K454), those of doubtful ownership (K455), those
+that could not be read (K456), and isolation policies without a broker (K457).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
-from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.text.formatting import many
 from kodoctl.topology.names import RESERVED_NAMESPACE
 from kodoctl.topology.resources import (
@@ -22,6 +22,7 @@ from kodoctl.topology.resources import (
     ResourceGroupResource,
     TenantResource,
 )
+from kodoctl.topology.safe_patterns import may_match
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 K456: Final = "objects of the cluster could not be read"
 K454: Final = "an object of the cluster in use"
 K455: Final = "an object of the cluster by a record that a tenant may write"
+K457: Final = "an isolation policy without a broker"
 _SHOWN: Final = 3
+_WHO: Final = frozenset({"namespaces", "primary", "secondary"})  # who is served by whom
 
 
 def platform_dangers(
@@ -67,22 +70,51 @@ def platform_dangers(
         yield error_with_remedy("K454", K454, detail, Remedy("--allow-destroy", address), flags)
 
 
-def untrusted_record(resource: PlatformResource, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
-    """Yields a refusal (K455) for the deletion of an object of the whole cluster if the Pulsar tenant of its home has
-    administrators: they can write the ledger that says that it is ours.
+def untrusted_record(
+    change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
+) -> Iterator[Diagnostic]:
+    """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
+    journal instead of a file, if the Pulsar tenant of its home has administrators: they can write the ledger that says
+    that it is ours, and the journal.
     """
     home = live.objects.get(f"tenant.{resource.home.tenant}") if resource.home else None
     roles = home.resource.admin_roles if home and isinstance(home.resource, TenantResource) else frozenset()
-    if not roles or home is None:
+    by_journal = isinstance(change, Create | Update) and change.about.where is None
+    if not roles or not (by_journal or isinstance(change, Delete)):
         return
     address = resource.address
-    names = ", ".join(sorted(roles))
-    detail = f"{address}: the record in {resource.home} says that it is ours, and {names} may write that record"
+    says = (
+        f"the history of {resource.home} says so"
+        if by_journal
+        else f"the record in {resource.home} says that it is ours"
+    )
+    detail = f"{address}: {says}, and {', '.join(sorted(roles))} may write that record"
     if address in allowed:
         yield warning("K455", K455, f"{detail}; allowed by name")
     else:
         flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
         yield error_with_remedy("K455", K455, detail, Remedy("--allow-destroy", address), flags)
+
+
+def unserved(change: Change, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
+    """Yields a refusal (K457) for an isolation policy that gets patterns which match no running broker: no broker would
+    serve its namespaces, among which may be those of the lease and the journal.
+    """
+    after = change.after if isinstance(change, Create | Update) else None
+    if not isinstance(after, IsolationPolicyResource) or live.brokers is None:
+        return
+    if isinstance(change, Update) and not _WHO & {one.name for one in change.fields}:
+        return
+    hosts = [broker.rpartition(":")[0] or broker for broker in sorted(live.brokers)]
+    if any(may_match(pattern, host) for pattern in after.primary | after.secondary for host in hosts):
+        return
+    running = f"{', '.join(hosts[:_SHOWN])}{f' and {len(hosts) - _SHOWN} more' if len(hosts) > _SHOWN else ''}"
+    detail = f"{after.address}: its patterns match no running broker ({running}): its namespaces would have none"
+    if after.address in allowed:
+        yield warning("K457", K457, f"{detail}; allowed by name", change.about.where)
+    else:
+        flags = f"--allow-destroy {after.address}, or the same address in the file's `allow_destroy`"
+        yield error_with_remedy("K457", K457, detail, Remedy("--allow-destroy", after.address), flags)
 
 
 def _goes_on(resource: PlatformResource, change: Change | None) -> bool:
@@ -118,7 +150,7 @@ def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str
         case FailureDomainResource():
             return f"it has {_named(found)}, which would be in none"
         case _:
-            return f"{_named(found)} would get any brokers, and their clients reconnect"
+            return f"{_named(found)} may then go to any broker, and their clients reconnect"
 
 
 def _named(users: Iterable[PlatformUser]) -> str:

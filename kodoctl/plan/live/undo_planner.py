@@ -5,23 +5,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import RefusedError, UsageError, error
+from kodoctl.plan.changes import with_context
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, find_apply, parse, read_history, unpack
 from kodoctl.plan.live.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.plan.live.source_objects import with_objects
+from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.staleness import looked_at
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
 from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
 from kodoctl.text.formatting import time_text
 from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import PlatformResource
 
 if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.resources import Address
@@ -60,6 +64,7 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
     that changed since are errors of the plan. Raises as `read_apply` does, and ClusterError.
     """
     applied = read_apply(session, namespace, name)
+    _refuse_other_places(_homes(applied.done), applied, namespace)
     touched = looked_at(applied.done)
     live = with_objects(read_live(session.admin, session.client, _scope(applied)), touched, session.variables)
     changes, _ = backwards(applied, live)
@@ -103,9 +108,10 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
         detail = f"the plan of {applied.id} cannot be read: {problem}; plan again"
         raise UsageError(error("K425", "nothing to continue", detail)) from None
     plan = plan_file.loads(text, f"the journal's plan of {applied.id}")
-    plan = replace(plan, allowances=Allowances(destroy=frozenset(destroy)))
+    changes = tuple(_without_file(change) for change in plan.changes)
+    plan = replace(plan, changes=changes, allowances=Allowances(destroy=frozenset(destroy)))
     places = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
-    _refuse_other_places(places, applied, namespace)
+    _refuse_other_places(places | _homes(changes), applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = with_objects(
         read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names)),
@@ -116,11 +122,24 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
 
 
 def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:
-    """Raises RefusedError (K431) if a plan from a journal writes to a namespace that the apply does not name."""
+    """Raises RefusedError (K431) if a journal changes a namespace, or an object whose home it is, of which the apply
+    does not name the ledger.
+    """
     known = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
     if others := sorted(map(str, places - known)):
         detail = f"the plan of {applied.id} writes to {', '.join(others)}, of which its journal says nothing"
         raise RefusedError(error("K431", "journals that contradict each other", detail))
+
+
+def _without_file(change: Change) -> Change:
+    """The change without its place in a file if its object is one of the whole cluster: the journal alone says so."""
+    return with_context(change, where=None) if isinstance(resource_of(change), PlatformResource) else change
+
+
+def _homes(changes: Iterable[Change]) -> set[NamespaceName]:
+    """Homes of the objects of the whole cluster among these changes."""
+    resources = map(resource_of, changes)
+    return {one.home for one in resources if isinstance(one, PlatformResource) and one.home is not None}
 
 
 def _scope(applied: Applied) -> ReadScope:

@@ -25,7 +25,7 @@ from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
-from kodoctl.pulsar.inventory.platform_objects import read_owners, read_platform_object
+from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
@@ -36,7 +36,7 @@ from kodoctl.pulsar.inventory.undeclarable import (
     topic_states,
 )
 from kodoctl.pulsar.values.ledger import read_ledgers
-from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, validates
+from kodoctl.pulsar.values.live_objects import ClusterIdentity, Live, LiveObject, PlatformFacts, validates
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
     FUNCTION_KINDS,
@@ -116,6 +116,7 @@ class _Reading:
     unread_functions: dict[Address, str] = field(default_factory=dict)
     missing_packages: dict[Address, str] = field(default_factory=dict)
     unread_platform: dict[Address, str] = field(default_factory=dict)
+    brokers: frozenset[str] | None = None
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
@@ -157,6 +158,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         default_delays=server.delays,
         bundles=reading.bundles,
         clusters=server.clusters,
+        brokers=reading.brokers,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
@@ -172,8 +174,9 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
     """Reads the objects of the whole cluster that the scope names, or that our ledgers list; for an import those of all
-    ledgers. In a reduced read, those that this role may not read are noted. `elsewhere`: other namespaces with
-    topologies, which may own one of them.
+    ledgers. In a reduced read, and for an import, those that this role may not read are noted. `elsewhere`:
+    namespaces with topologies that were not read. A ledger there, or in another namespace that was, may list one of
+    the objects, too.
     """
     every = [entry for entries in reading.ledgers.values() for entry in entries.values()]
     entries = [entry for entry in every if scope.everything or entry.name in scope.names]
@@ -181,18 +184,26 @@ def _read_platform(reader: _Reader, elsewhere: Iterable[NamespaceName], scope: R
     homes = sorted({**listed, **scope.platform}.items())
 
     owners = read_owners(reader.admin, elsewhere) if homes else {}
+    owners |= {
+        address: PlatformFacts(entry.name, entry.namespace)
+        for address, home in homes
+        for entry in every
+        if entry.namespace != home and address in entry.owned
+    }
 
     def read(one: tuple[Address, NamespaceName]) -> LiveObject | None:
         try:
             found = read_platform_object(reader.admin, reader.server.cluster, *one)
         except AdminError as problem:
-            if not scope.reduced or not problem.reply.forbidden:
+            if not (scope.reduced or scope.everything) or not problem.reply.forbidden:
                 raise
             reading.unread_platform[one[0]] = problem.diagnostics[0].detail
             return None
         return LiveObject(found, facts=owners.get(one[0])) if found is not None else None
 
     _add(reading, (found for found in reader.pool.map(read, homes) if found is not None))
+    if any(address.startswith("isolation_policy.") for address, _ in homes):
+        reading.brokers = read_brokers(reader.admin, reader.server.cluster)
 
 
 def _read_declared_schemas(admin: Admin, pool: ThreadPoolExecutor, scope: ReadScope, reading: _Reading) -> None:

@@ -4,7 +4,6 @@ policies), their form in requests, and their users.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
@@ -22,6 +21,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     is_of_platform,
 )
+from kodoctl.topology.safe_patterns import may_match
 from kodoctl.topology.units import Size
 
 if TYPE_CHECKING:
@@ -124,10 +124,18 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
                 texts("namespaces"),
                 texts("primary"),
                 texts("secondary"),
-                int(rest.get("min_limit", 1)),
-                int(rest.get("usage_threshold", 100)),
+                _number(rest.get("min_limit", 1)),
+                _number(rest.get("usage_threshold", 100)),
                 home,
             )
+
+
+def _number(stored: object) -> int:
+    """A number that Pulsar stores as a text, which it takes unread; -1, which no file can declare, if it is none."""
+    try:
+        return int(str(stored))
+    except ValueError:
+        return -1
 
 
 def _limits(document: Json, side: str) -> dict[str, str]:
@@ -185,7 +193,7 @@ def _rates(side: str, limits: Mapping[str, str]) -> Json:
 
 def platform_users(admin: Admin, cluster: str, resource: PlatformResource) -> tuple[PlatformUser, ...]:
     """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of an
-    isolation policy, the tenants and namespaces of a cluster, the running brokers of a failure domain. Reads all
+    isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all
     namespaces of the cluster for a resource group. Raises ClusterError.
     """
     return tuple(sorted(_users(admin, cluster, resource), key=lambda user: user.address))
@@ -212,18 +220,16 @@ def _users(admin: Admin, cluster: str, resource: PlatformResource) -> Iterator[P
             yield from (PlatformUser(f"broker {broker}") for broker in brokers & set(running))
         case IsolationPolicyResource(namespaces=patterns):
             for namespace in _all_namespaces(admin):
-                if any(_matches(pattern, namespace) for pattern in patterns):
+                if any(may_match(pattern, namespace) for pattern in patterns):
                     yield PlatformUser(f"namespace.{namespace}")
         case _:
             assert_never(resource)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """True if a pattern matches a name, or if only Java can read the pattern: then it may match."""
-    try:
-        return re.fullmatch(pattern, name) is not None
-    except re.error:
-        return True
+def read_brokers(admin: Admin, cluster: str) -> frozenset[str] | None:
+    """The running brokers, as HOST:PORT; None if this role may not list them. Raises AdminError."""
+    reply = admin.call("GET", f"brokers/{path_part(cluster)}")
+    return None if reply.forbidden else frozenset(must(reply, "reading the running brokers"))
 
 
 def _tenants(admin: Admin) -> list[str]:

@@ -126,7 +126,7 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlatformFacts:
-    """Owner of an object of the whole cluster, if it is a topology of another namespace of the same Pulsar tenant."""
+    """Owner of an object of the whole cluster, if the ledger of another namespace than its home lists it."""
 
     owner: str
     home: NamespaceName
@@ -173,6 +173,7 @@ class Live:
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
     bundles: Mapping[NamespaceName, int] = field(default_factory=dict)  # number of each namespace that could be read
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
+    brokers: frozenset[str] | None = None  # that run, as HOST:PORT; None: not asked, or this role may not
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have

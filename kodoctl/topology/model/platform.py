@@ -3,6 +3,7 @@ isolation policies.
 """
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Final, Self
 
@@ -27,8 +28,9 @@ _PULSAR: Final = r"^pulsar(\+ssl)?://[^@/]+$"
 def _pattern(text: str) -> str:
     """The text, if it is a regular expression."""
     try:
-        re.compile(text)
-    except re.error as problem:
+        with warnings.catch_warnings(action="ignore"):  # Java's sets in sets are no news to a user
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError) as problem:
         raise wrong_value(f"{text!r} is no regular expression: {problem}") from None
     return text
 

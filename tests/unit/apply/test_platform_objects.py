@@ -88,6 +88,15 @@ def test_an_update_writes_only_over_what_the_plan_saw() -> None:
         update_platform_object(admin, "here", change)
 
 
+def test_a_field_that_the_plan_does_not_change_stays_as_it_is_by_now() -> None:
+    before = replace(SHOP, clusters=frozenset({"standalone", "east"}))
+    change = Update(before, SHOP, (FieldChange("clusters", before.clusters, SHOP.clusters),), ABOUT)
+    with cluster(replace(before, admin_roles=frozenset({"sre", "added"}))) as (admin, server):
+        update_platform_object(admin, "here", change)
+        (written,) = [json.loads(one.body) for one in server.requests if one.is_write]
+        assert written == {"allowedClusters": ["standalone"], "adminRoles": ["added", "sre"]}
+
+
 def test_an_address_that_an_undo_takes_away_is_removed() -> None:
     before = replace(EAST, service_url_tls="https://east")
     change = Update(before, EAST, (FieldChange("service_url_tls", "https://east", ""),), ABOUT)

@@ -11,6 +11,7 @@ from kodoctl.errors import Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Origin, Update
 from kodoctl.plan.diff import Allowances, diff
+from kodoctl.plan.drift import split
 from kodoctl.plan.field_diff import platform_fields
 from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.git_baseline import Baseline
@@ -145,6 +146,18 @@ def test_an_object_of_another_home_is_refused() -> None:
     (finding,) = (one for one in plan.findings if one.code == "K410")
     assert "tenant.shop belongs to estate in acme/other: take it out" in finding.detail
     assert SHOP.address not in {one.address for one in plan.changes}
+
+
+def test_an_object_that_another_home_owns_too_is_not_deleted() -> None:
+    both = LiveObject(SHOP, facts=PlatformFacts("estate", NamespaceName("acme", "other")))
+    plan = planned(wanted(PLAIN), changed(there(), both))
+    (stays,) = (one for one in plan.changes if one.address == SHOP.address)
+    assert isinstance(stays, Forget)
+    assert stays.about.reason == "estate in acme/other owns it, too: it stays"
+    assert not list(of_others(plan, changed(there(), both)))
+    alone = planned(wanted(PLAIN), there())
+    (taken,) = of_others(alone, changed(there(), both))
+    assert "tenant.shop belongs to estate, of which this plan is not" in taken.detail
 
 
 def test_a_tenant_that_a_file_only_creates_counts_less() -> None:
@@ -305,6 +318,7 @@ def test_what_a_role_may_not_read_is_left_alone() -> None:
     assert SHOP.address not in {one.address for one in plan.changes}
     (finding,) = (one for one in plan.findings if one.code == "K456")
     assert (finding.severity, finding.where) == (Severity.WARNING, declared().objects[SHOP.address].where)
+    assert split(plan, side, count_unmanaged=False).refused, "nobody knows whether it drifted"
     unseen = replace(applied(wanted(PLAIN)), unseen=frozenset({HERE}))
     hidden, _ = drop_unseen(declared(), unseen)
     assert not {one.address for one in ALL} & hidden.objects.keys()

@@ -8,7 +8,7 @@ import time
 import pytest
 from kodo_consumer.core.values.error_text import WINDOW
 
-from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
+from kodoctl.topology.safe_patterns import MAX_PATTERN, may_match, pattern_problem
 
 SAFE = [
     r"\b\d{13,16}\b", r"\d{4}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}", r"[\w.+-]+@[\w-]+(\.[\w-]+)+", r"(?i)bearer [\w.~+/-]+=*",
@@ -59,3 +59,9 @@ def test_a_pattern_that_could_take_for_ever_is_refused_with_a_reason(pattern: st
 def test_a_rule_holds_for_all_of_unicode(pattern: str, said: str) -> None:
     astral = pattern.translate(dict(zip(map(ord, "abcdexy"), map(chr, range(0x10400, 0x10407)), strict=True)))
     assert said.partition(" (such as")[0] in pattern_problem(astral)
+
+
+def test_a_pattern_that_only_java_reads_may_match() -> None:
+    assert may_match("a[1-3]", "a2")
+    assert not may_match("a[1-3]", "a22")
+    assert all(may_match(pattern, "a") for pattern in (r"\p{Alpha}", "a{99999999999}"))

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.errors import Severity
-from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, PolicyChange, Update
+from kodoctl.errors import Severity, Where
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, PolicyChange, Update
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.danger.platform_objects import unread_platform, untrusted_record, users_text
 from kodoctl.pulsar.values.evidence import Evidence, PlatformUser
-from kodoctl.pulsar.values.live_objects import LiveObject
+from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import NamespaceResource, PlatformResource, TenantResource
 from tests.samples.inventories import NOW, changed, empty, wanted
@@ -39,7 +39,7 @@ def dangers(change: Change, *users: PlatformUser, more: tuple[Change, ...] = (),
         (EAST, [PlatformUser("tenant.shop")], "it is used by tenant.shop, and Pulsar would delete it all the same"),
         (BATCH, [USER], "it is used by namespace shop/trade: take it out of their `resource_group` first"),
         (RACK, [PlatformUser("broker b1:8080")], "it has broker b1:8080, which would be in none"),
-        (GOLD, [USER], "namespace shop/trade would get any brokers, and their clients reconnect"),
+        (GOLD, [USER], "namespace shop/trade may then go to any broker, and their clients reconnect"),
         (BATCH, [PlatformUser(f"namespace.a/{n}") for n in range(5)], "namespace a/0, namespace a/1, namespace a/2 and 2 more"),
     ],
 )  # fmt: skip
@@ -99,12 +99,49 @@ def test_objects_that_a_role_may_not_read_are_one_warning() -> None:
 def test_a_record_that_administrators_may_write_deletes_nothing_by_itself() -> None:
     home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna", "ben"})))
     live = changed(empty(), LiveObject(SHOP), home)
-    (refused,) = untrusted_record(SHOP, live, frozenset())
+    (refused,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset())
     assert (refused.code, refused.severity) == ("K455", Severity.ERROR)
     assert "the record in acme/ns says that it is ours, and anna, ben may write that record" in refused.detail
-    (warned,) = untrusted_record(SHOP, live, frozenset({SHOP.address}))
+    (warned,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset({SHOP.address}))
     assert warned.severity is Severity.WARNING
-    assert not list(untrusted_record(SHOP, changed(live, without=["tenant.acme"]), frozenset()))
-    assert not list(untrusted_record(replace(SHOP, home=None), live, frozenset()))
+    assert not list(untrusted_record(Delete(SHOP, ABOUT), SHOP, changed(live, without=["tenant.acme"]), frozenset()))
+    homeless = replace(SHOP, home=None)
+    assert not list(untrusted_record(Delete(homeless, ABOUT), homeless, live, frozenset()))
     rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
     assert [one.code for one in rules.judge([Delete(SHOP, ABOUT)])[0].about.dangers] == ["K455"]
+
+
+def test_a_journal_that_administrators_may_write_makes_and_changes_nothing_by_itself() -> None:
+    home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna"})))
+    live = changed(empty(), LiveObject(SHOP), home)
+    rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
+    fields = (FieldChange("admin_roles", SHOP.admin_roles, frozenset({"anna"})),)
+    declared_at = replace(ABOUT, where=Where("file.yaml", 7, 3))
+    for change in (Create(EAST, ABOUT), Update(SHOP, replace(SHOP, admin_roles=frozenset({"anna"})), fields, ABOUT)):
+        (danger,) = rules.judge([change])[0].about.dangers
+        assert (danger.code, danger.severity) == ("K455", Severity.ERROR)
+        assert "the history of acme/ns says so, and anna may write that record" in danger.detail
+        assert not rules.judge([replace(change, about=declared_at)])[0].about.dangers
+    assert not rules.judge([Adopt(SHOP, ABOUT)])[0].about.dangers
+
+
+def test_an_isolation_policy_needs_a_running_broker() -> None:
+    live = replace(empty(), brokers=frozenset({"a1.example.org:8080", "c1", "d:1", "e:1"}))
+    lost = replace(GOLD, primary=frozenset({"b.*", "a"}))
+
+    def found(change: Change, side: Live = live, allowed: str = "") -> list[str]:
+        rules = DangerRules(frozenset(), side, {}, frozenset([allowed]), NOW)
+        return [f"{one.code} {one.severity.value} {one.detail}" for one in rules.judge([change])[0].about.dangers]
+
+    (refused,) = found(Create(lost, ABOUT))
+    assert refused.startswith(
+        "K457 error isolation_policy.gold: its patterns match no running broker (a1.example.org, c1, d"
+    )
+    assert " and 1 more): its namespaces would have none" in refused
+    assert found(Create(lost, ABOUT), allowed=GOLD.address)[0].startswith("K457 warning")
+    for pattern in ("c1", "a[1-9][.]example[.]org", "\\p{Alpha}1"):
+        assert not found(Create(replace(lost, secondary=frozenset({pattern})), ABOUT))
+    assert not found(Create(lost, ABOUT), empty())
+    assert "(c1)" in found(Create(lost, ABOUT), replace(live, brokers=frozenset({"c1"})))[0]
+    assert found(Update(GOLD, lost, (FieldChange("primary", GOLD.primary, lost.primary),), ABOUT))
+    assert not found(Update(lost, lost, (FieldChange("usage_threshold", 90, 80),), ABOUT))

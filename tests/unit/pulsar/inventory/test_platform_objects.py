@@ -45,6 +45,12 @@ def test_a_policy_without_numbers_has_pulsars() -> None:
     assert (found.min_available, found.usage_threshold) == (1, 100)  # type: ignore[union-attr]
 
 
+def test_a_number_that_is_none_is_read_all_the_same() -> None:
+    stored = {"min_limit": "80.5", "usage_threshold": None}
+    found = parse(GOLD.address, HERE, {"auto_failover_policy": {"parameters": stored}})
+    assert (found.min_available, found.usage_threshold) == (-1, -1)  # type: ignore[union-attr]
+
+
 def test_names_are_one_part_of_a_path() -> None:
     assert platform_path("tenant.a/b", "c") == "tenants/a%2Fb"
     assert platform_path(GOLD.address, "my cluster") == "clusters/my%20cluster/namespaceIsolationPolicies/gold"
