@@ -1,6 +1,6 @@
 # pure: every branch is tested
 """Settings of functions in one form, because a function worker stores all numbers as floating point; and without values
-whose names say that they are secret.
+whose names say that they are secret, also in texts of errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Any, Final
 
 HIDDEN: Final = "(not shown)"
 _SECRET: Final = re.compile("passw|secret|token|credential|api_?-?key|private_?-?key", re.IGNORECASE)
+_USER_INFO: Final = re.compile(r"(://|:thin:)\S+(?=@)", re.IGNORECASE)  # of an address; `:thin:` is Oracle's
+_NAMED_VALUE: Final = re.compile(
+    rf"""((?:{_SECRET.pattern})[\w.-]*["']?\s*[=:]\s*|\bbearer\s+)("[^"]*"|'[^']*'|[^\s&;]+)""", re.IGNORECASE
+)
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -50,3 +54,10 @@ def without_secrets(value: Any, name: str = "") -> Any:
             return [without_secrets(one) for one in value]
         case _:
             return value
+
+
+def text_without_secrets(text: str) -> str:
+    """A text, such as an error, with HIDDEN in place of user and password of each address, and of each value behind a
+    name that says that it is secret (`password=…`). A secret without address or name is not recognised.
+    """
+    return _NAMED_VALUE.sub(rf"\1{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}", text))

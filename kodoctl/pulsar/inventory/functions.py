@@ -19,7 +19,7 @@ from kodoctl.pulsar.admin.admin import Admin, functions_path, must
 from kodoctl.pulsar.admin.admin_http import multipart
 from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
 from kodoctl.text.escaping import one_line
-from kodoctl.topology.function_settings import settings_text
+from kodoctl.topology.function_settings import settings_text, text_without_secrets
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, Address, FunctionKind, FunctionResource
 
@@ -141,7 +141,7 @@ def parse(
     facts = FunctionFacts(cleans_up=cleans_up, has_foreign_options=options is None)
     if status is not None:
         problems = [one["status"].get("error") for one in status.get("instances") or [] if one.get("status")]
-        error_text = next((one_line(str(text)) for text in problems if text), "")
+        error_text = next((one_line(text_without_secrets(str(text))) for text in problems if text), "")
         facts = replace(facts, instances=status.get("numInstances"), running=status.get("numRunning"), error=error_text)
     return LiveObject(resource, marker if isinstance(marker, str) else None, facts)
 

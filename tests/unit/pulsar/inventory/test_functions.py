@@ -63,6 +63,14 @@ def test_what_is_shown_is_what_was_sent() -> None:
     assert found.facts == FunctionFacts(1, 0, "no")
 
 
+def test_a_worker_s_error_is_short_and_shows_no_password() -> None:
+    text = f"no driver for jdbc:postgresql://ann:hunter2@db/shop\n{'x' * 900}"
+    facts = parse("sink", HERE, "x", {}, {"instances": [{"status": {"error": text}}]}).facts
+    assert isinstance(facts, FunctionFacts)
+    assert facts.error.startswith("no driver for jdbc:postgresql://(not shown)@db/shop\\nxx")
+    assert len(facts.error) <= 501
+
+
 def test_a_bare_function_of_others() -> None:
     spec = {"topic": {}, "persistent://a/b/.*": {}, "non-persistent://a/b/c": {}}
     found = parse(
