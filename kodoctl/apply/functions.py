@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kodoctl.apply.deletes import refuse_stranger
+from kodoctl.errors import ClusterError
 from kodoctl.plan.field_diff import function_fields
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, functions_path, must
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.inventory.evidence_reader import function_evidence
 from kodoctl.pulsar.inventory.functions import options_form, options_of, read_function, request_form
@@ -45,7 +46,7 @@ def update_function(
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before:
         raise WriteFailedError("somebody changed it since the plan: plan again")
-    options = _options(admin, before)
+    options = _options(admin, before, owner, planned)
     _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
 
 
@@ -55,7 +56,7 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
     worker refuses it.
     """
     _read_planned(admin, function, owner, planned)
-    marked = {**_options(admin, function), OWNER_PROPERTY: owner}
+    marked = {**_options(admin, function, owner, planned), OWNER_PROPERTY: owner}
     body, kind = options_form(function, marked)
 
     def is_marked() -> bool:
@@ -85,10 +86,24 @@ def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed
 
     now = _read(admin, function)
     delete(admin, _path(function), look, final=frozenset({404}))
-    if not poll_until(lambda: _read(admin, function) is None):
+    if not _takes_effect(admin, function, lambda: _read(admin, function) is None):
         raise WriteFailedError("the worker did not delete it")
     if now is not None and isinstance(now.facts, FunctionFacts) and now.facts.cleans_up:
-        poll_until(lambda: not _has_subscription(admin, function))  # its topics may be deleted next
+        poll_until(lambda: is_done(lambda: not _has_subscription(admin, function)))  # its topics may be deleted next
+
+
+def _takes_effect(admin: Admin, function: FunctionResource, done: Callable[[], bool]) -> bool:
+    """Calls `done` for 10 s until it returns true, and as long as `admin.waits` allows if the function cannot be read.
+    Raises WriteFailedError if that stays so.
+    """
+    with admin.waits.during(f"{function.address}: not known yet whether the request took effect") as wait:
+        while True:
+            try:
+                return poll_until(done)
+            except ClusterError as problem:
+                why = problem.diagnostics[0].detail
+                if not wait.again(why):
+                    raise WriteFailedError(f"whether it took effect is not known: {why}; plan again") from None
 
 
 def _refuse_use(admin: Admin, function: FunctionResource, facts: FunctionFacts) -> None:
@@ -121,23 +136,26 @@ def _write(
     """
     body, kind = request_form(function, owner, options, before)
 
-    def is_done() -> bool:
+    def is_written() -> bool:
         now = read()
         if now is None or now.marker != owner or not isinstance(now.resource, FunctionResource):
             return False
         return not function_fields(function, now.resource)
 
     path = _path(function)
-    write_confirmed(admin, "POST" if before is None else "PUT", path, body, content_type=kind, done=is_done)
-    if not poll_until(is_done):
+    write_confirmed(admin, "POST" if before is None else "PUT", path, body, content_type=kind, done=is_written)
+    if not _takes_effect(admin, function, is_written):
         raise WriteFailedError("written, and the worker does not show it as it was written: plan again")
 
 
-def _options(admin: Admin, function: FunctionResource) -> dict[str, object]:
+def _options(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> dict[str, object]:
+    """The runtime options of a function. Raises WriteFailedError if another owner than these has marked it meanwhile."""
     reply = admin.call("GET", _path(function))
     found = options_of(must(reply, f"reading {function.address}"))
     if found is None:
         raise WriteFailedError("its customRuntimeOptions are no JSON object, so that kodoctl cannot mark it")
+    marker = found.get(OWNER_PROPERTY)
+    _refuse_other(marker if isinstance(marker, str) else None, owner, planned)
     return found
 
 
@@ -146,10 +164,15 @@ def _read_planned(admin: Admin, function: FunctionResource, owner: str, planned:
     found = _read(admin, function)
     if found is None:
         raise WriteFailedError("it is gone since the plan: plan again")
-    if found.marker not in (planned, owner):
-        by_whom = f"it belongs to {found.marker!r}" if found.marker else "somebody made it anew"
-        raise WriteFailedError(f"{by_whom} since the plan: plan again")
+    _refuse_other(found.marker, owner, planned)
     return found
+
+
+def _refuse_other(marker: str | None, owner: str, planned: str | None) -> None:
+    """Raises WriteFailedError unless the marker is one of these owners."""
+    if marker not in (planned, owner):
+        by_whom = f"it belongs to {marker!r}" if marker else "somebody made it anew"
+        raise WriteFailedError(f"{by_whom} since the plan: plan again")
 
 
 def _read(admin: Admin, function: FunctionResource) -> LiveObject | None:

@@ -63,10 +63,10 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
                     return reply
                 if reply.status in final and not reply.transient:
                     pause = admin.waits.pause
-                    return None if sent > 1 and poll_until(lambda: _is_done(done), pause=pause) else reply
+                    return None if sent > 1 and poll_until(lambda: is_done(done), pause=pause) else reply
                 problem, limit = str(reply), limit_of(reply)
             goes_on = wait.again(problem, limit)
-            if _is_done(done):
+            if is_done(done):
                 return None
             if not goes_on:
                 raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
@@ -120,7 +120,7 @@ def delete(
                     problem, limit = str(reply), limit_of(reply)
             if not wait.again(problem, limit):
                 break
-    if _is_done(lambda: _call_look(look, problem) is None):
+    if is_done(lambda: _call_look(look, problem) is None):
         return None
     raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
 
@@ -136,7 +136,8 @@ def _call_look(look: Look, problem: str) -> Mapping[str, str] | None:
         raise WriteFailedError(f"{refusal}; {sent}") from None
 
 
-def _is_done(done: _Done) -> bool:
+def is_done(done: _Done) -> bool:
+    """True if `done` returns true; False also if it raises ClusterError, which says nothing yet."""
     try:
         return done()
     except ClusterError:

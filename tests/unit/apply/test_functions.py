@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kodoctl.apply.functions import mark_function, update_function
+from kodoctl.apply.functions import delete_function, mark_function, update_function
+from kodoctl.plan.changes import ChangeContext, Delete
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
@@ -66,3 +67,68 @@ def test_a_request_is_not_repeated_over_a_function_of_somebody_else(write: Any) 
         with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan"):
             write(admin, live.resource, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ["PUT"]
+
+
+@pytest.mark.parametrize("write", [mark_function, _update])
+def test_a_function_that_somebody_takes_between_two_reads_is_left_alone(write: Any) -> None:
+    reads: list[str] = []
+
+    def worker(request: Request) -> Answer:
+        if request.is_write or request.path.endswith("/status"):
+            return Answer(204)
+        reads.append(request.path)
+        options = json.dumps({OWNER_PROPERTY: "old" if len(reads) < 3 else "bank"})
+        found = {"customRuntimeOptions": options, "inputSpecs": {"acme/ns/a": {}}, "subName": "s"}
+        return answer_json(found | {"runtime": "JAVA", "processingGuarantees": "ATLEAST_ONCE"})
+
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url))
+        live = read_function(admin, "function", HERE, "enrich")
+        assert live is not None
+        with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan"):
+            write(admin, live.resource, "trade", "old")
+        assert [one.method for one in server.requests if one.is_write] == []
+
+
+@pytest.mark.parametrize(("refusals", "limit", "refused"), [
+    (3, 60.0, None),
+    (99, 0.0, "whether it took effect is not known: .*503.*; plan again"),
+])  # fmt: skip
+def test_a_worker_that_is_busy_after_a_deletion_is_awaited(refusals: int, limit: float, refused: str | None) -> None:
+    said: dict[str, int] = {}
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            said["busy"] = refusals
+            return Answer(204)
+        if said.get("busy", 0) > 0:
+            said["busy"] -= 1
+            return Answer(503)
+        options = json.dumps({OWNER_PROPERTY: "trade"})
+        return Answer(404) if said else answer_json({"customRuntimeOptions": options, "cleanupSubscription": False})
+
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url), limit=limit, pause=lambda _: None)
+        change = Delete(ENRICH, ChangeContext("trade", "no longer declared"))
+        with pytest.raises(WriteFailedError, match=refused) if refused else nullcontext():
+            delete_function(admin, change, marker="trade", allowed=True)
+        assert [one.method for one in server.requests if one.is_write] == ["DELETE"]
+
+
+def test_stats_that_cannot_be_read_after_a_deletion_make_it_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin.confirmed_write.PATIENCE_S", 0.1)
+    said: list[str] = []
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            said.append(request.method)
+            return Answer(204)
+        if "functions" not in request.path:
+            return Answer(503)
+        return Answer(404) if said else answer_json({"customRuntimeOptions": json.dumps({OWNER_PROPERTY: "trade"})})
+
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url), limit=0.0, pause=lambda _: None)
+        change = Delete(ENRICH, ChangeContext("trade", "no longer declared"))
+        delete_function(admin, change, marker="trade", allowed=True)
+        assert said == ["DELETE"]
