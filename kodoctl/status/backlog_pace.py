@@ -118,9 +118,10 @@ def _remedy(ready: Sequence[LaneStatus]) -> str:
     what += [] if slots is None else ["`concurrency`"]
     helps = f"more {' or '.join(what)} help{'s' if alone else ''}, unless" if what else "find out whether"
     text = f"{helps} a limit, a live order or one tenant holds messages back: ask /readyz of a worker"
-    is_unknown = one_each or any(lane.steered or lane.unacknowledged < 0 for lane in ready)
-    if slots is not None and not is_unknown:
-        unacked, total = sum(lane.unacknowledged for lane in ready), slots * workers
+    counts = [lane.unacknowledged for lane in ready if lane.unacknowledged is not None and lane.unacknowledged >= 0]
+    is_known = len(counts) == len(ready) and not one_each and not any(lane.steered for lane in ready)
+    if slots is not None and is_known:
+        unacked, total = sum(counts), slots * workers
         have = f"workers hold {many(unacked, 'message')} for {many(total, 'slot')}"
         few = "more slots hardly help, because order, a delay, a dispatch rate or the broker holds messages back"
         text = f"{have}: {few if unacked < total else text}"

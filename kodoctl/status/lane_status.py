@@ -28,8 +28,9 @@ class LaneStatus:
     stored entries (batches) of the backlog; `messages`: number of messages in them, None without --exact;
     `messages_at_least`: there may be more of them, because the broker stopped counting early; `messages_about`: an
     estimate of them by the average batch that was delivered, None if none was. `delayed`: number of messages that are
-    not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker miscounts. `oldest`:
-    publish time of the oldest unacknowledged message in ms since the epoch, None if there is none or it is unknown.
+    not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker miscounts, None where
+    it does not count them. `oldest`: publish time of the oldest unacknowledged message in ms since the epoch, None if
+    there is none or it is unknown.
 
     `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
     and acknowledged by it, None where the broker does not count that; `steady`: False if a consumer has not been
@@ -37,9 +38,9 @@ class LaneStatus:
     partition has no consumer or the broker does not return them. `consumers`: the largest number on one partition;
     `blocked`: the largest number on one partition to which the broker sends nothing more, because they have too many
     unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
-    partition to one consumer (`one_each`), of which it does not count what is unacknowledged either. `alone`: one
-    consumer reads all partitions, and others are refused. `slots`: number of handlers at once in one worker, None if
-    that is adaptive. `steered`: property of the subscription with the live orders to its workers, None without.
+    partition to one consumer (`one_each`). `alone`: one consumer reads all partitions, and others are refused. `slots`:
+    number of handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the
+    live orders to its workers, None without.
     """
 
     ground: str
@@ -53,7 +54,7 @@ class LaneStatus:
     messages_at_least: bool = False
     messages_about: int | None = None
     delayed: int = 0
-    unacknowledged: int = 0
+    unacknowledged: int | None = 0
     rate_in: float = 0.0
     rate_out: float = 0.0
     rate_acked: float | None = 0.0

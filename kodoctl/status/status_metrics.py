@@ -44,10 +44,11 @@ def _of_present(read: Callable[[LaneStatus], float | None]) -> Callable[[LaneSta
 
 
 def _unacknowledged_count(lane: LaneStatus, _now: int) -> float | None:
-    """Number of unacknowledged messages; None if the broker's count is negative, after consumers died
-    (kodo_consumer.adapters.pulsar.cluster_admin).
+    """Number of unacknowledged messages; None if the broker does not count them, or if its count is negative, after
+    consumers died (kodo_consumer.adapters.pulsar.cluster_admin).
     """
-    return lane.unacknowledged if lane.there and lane.unacknowledged >= 0 else None
+    count = lane.unacknowledged
+    return count if lane.there and count is not None and count >= 0 else None
 
 
 def _age(lane: LaneStatus, now: int) -> float | None:
@@ -65,7 +66,7 @@ LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], floa
      _age),
     (ExportedMetric("kodo_lane_delayed_messages", "Messages of a lane that are not due yet, as far as consumers are connected."),
      _of_present(lambda lane: lane.delayed)),
-    (ExportedMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have."), _unacknowledged_count),
+    (ExportedMetric("kodo_lane_unacknowledged_messages", "Messages of a lane that consumers have. Not of `failover` and `exclusive`: the broker does not count them there."), _unacknowledged_count),
     (ExportedMetric("kodo_lane_in_per_second", "Messages a second that come to a lane's topic, by the broker's last minute."),
      _of_present(lambda lane: lane.rate_in)),
     (ExportedMetric("kodo_lane_acked_per_second", "Messages of a lane that are acknowledged a second: handled, or moved on. Not of `failover` and `exclusive`: the broker does not count them there."),

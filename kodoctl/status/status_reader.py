@@ -111,6 +111,7 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
         partitions = [sub for _, sub in there]
         consumers = max((len(sub.get("consumers") or []) for sub in partitions), default=0)
         one_each = any(map(gives_to_one, partitions))
+        is_counted = not _has_one_reader(expansion, topic, label)
         lane = LaneStatus(
             topic.ground,
             label,
@@ -119,10 +120,12 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             topic.name.local,
             there=bool(partitions),
             delayed=sum(int(sub.get("msgDelayed") or 0) for sub in partitions),
-            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
+            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions)
+            if is_counted and not one_each
+            else None,
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
-            rate_acked=None if _has_one_reader(expansion, topic, label) else acknowledged_rate(partitions),
+            rate_acked=acknowledged_rate(partitions) if is_counted else None,
             steady=is_steady(partitions, now),
             messages_about=estimated_messages(partitions),
             before=average_rates(partitions, [part.get("msgInCounter") for part, _ in there], now),

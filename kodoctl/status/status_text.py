@@ -147,7 +147,7 @@ def _row(lane: LaneStatus, now: int) -> tuple[str, ...]:
         name,
         f"{'≥ ' if lane.messages_at_least else ''}{waiting:,}",
         f"{lane.delayed:,}",
-        f"{lane.unacknowledged:,}",
+        "-" if lane.unacknowledged is None else f"{lane.unacknowledged:,}",
         f"{lane.rate_in:,.0f}",
         f"{lane.rate_out:,.0f}",
         age,

@@ -93,6 +93,9 @@ def test_what_the_broker_does_not_know_has_no_sample() -> None:
     exported.update(replace(LANE, unacknowledged=-3_199, oldest=None, rate_acked=None))
     assert exported.value("kodo_lane_acked_per_second") is None
     assert exported.value("kodo_lane_unacknowledged_messages") is None, "it lost count"
+    exported.update(replace(LANE, unacknowledged=None))
+    assert exported.value("kodo_lane_unacknowledged_messages") is None, "it does not count"
+    exported.update(replace(LANE, oldest=None))
     assert exported.value("kodo_lane_oldest_seconds") is None, "7 entries, and no word of their age"
     assert exported.value("kodo_lane_entries") == 7
 

@@ -64,7 +64,7 @@ def test_each_topic_is_asked_once_and_those_that_may_have_marks_for_entries(expa
     assert (unread, admin.asked, admin.looked_at) == ([], len(expansion.topics), {"orders-partition-0"})
 
 
-def test_what_each_worker_has_alone_by_its_file_has_no_count_of_acknowledgements(tmp_path: Path) -> None:
+def test_what_each_worker_has_alone_by_its_file_has_no_counts(tmp_path: Path) -> None:
     """Also of lanes whose readers are all away: zero, beside lanes without any count, would look as if it grew."""
     file = tmp_path / "f.yaml"
     file.write_text(FILE.replace("{states: [pending]}", "{type: failover, states: [retrying]}"), encoding="utf-8")
@@ -72,6 +72,7 @@ def test_what_each_worker_has_alone_by_its_file_has_no_count_of_acknowledgements
     rates = {lane.state: lane.rate_acked for lane in status.lanes}
     assert rates["ready"] is None
     assert rates["retrying"] == 0.0
+    assert {lane.state: lane.unacknowledged for lane in status.lanes} == {"ready": None, "retrying": 0, "dead": 0}
 
 
 def test_one_that_gives_no_answer_is_unread_and_the_others_are_read(expansion: Expansion) -> None:

@@ -92,3 +92,10 @@ def test_a_count_that_the_broker_ended_early_is_shown_as_at_least() -> None:
         assert f"empty in {'at least' if at_least else 'about'} 10 min" in text
         [row] = status_json(StatusReading(0, (topology,)))["topologies"][0]["lanes"]
         assert row["messages_at_least"] == at_least
+
+
+@pytest.mark.parametrize(("count", "shown"), [(None, "-"), (0, "0"), (1_200, "1,200")])
+def test_messages_that_the_broker_does_not_count_are_shown_as_unknown(count: int | None, shown: str) -> None:
+    lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, unacknowledged=count)
+    lines = [line.text for line in status_lines(StatusReading(0, (TopologyStatus("shop", "t/n", (lane,), ()),)))]
+    assert next(line.split()[4] for line in lines if line.startswith("  L1 ready")) == shown
