@@ -110,7 +110,8 @@ def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
     leaving = [_leaving(case, tenant, guilt) for tenant, guilt in _fewest(case, recent)]
     if min(one.at for one in case.slices) > since:
         return leaving
-    return [*leaving, *(_back(case, tenant, recent) for tenant in sorted(case.routed) if _calm(tenant, recent))]
+    movable = sorted(case.routed.keys() - case.fixed)
+    return [*leaving, *(_back(case, tenant, recent) for tenant in movable if _calm(tenant, recent))]
 
 
 def unmovable(case: SubscriptionWindows) -> list[str]:

@@ -54,13 +54,16 @@ class PartitionConnection:
         if self._lost_at is None:
             self._lost_at = now
 
-    def make(self, now: float, *, again: bool) -> None:
-        """Marks the connection as made at `now`. `again`: it was made before, and the log reports how long it was lost."""
+    def make(self, now: float, *, late: bool) -> None:
+        """Marks the connection as made at `now`. `late`: the start did not wait for it, and the log reports how long it
+        was lost, or how long the first one took.
+        """
+        again = " again" if self._connected_at else ""
         if self._lost_at is not None:
             self._connected_at = now
         lost_at, self._lost_at, self._taken = self._lost_at, None, False
-        if lost_at is not None and again:
-            log.info("%s: connected again after %.1f s", self._topic, now - lost_at)
+        if lost_at is not None and late:
+            log.info("%s: connected%s after %.1f s", self._topic, again, now - lost_at)
             self._last_log = "", float("-inf")
 
     def tell_taken(self) -> None:

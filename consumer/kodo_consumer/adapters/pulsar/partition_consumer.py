@@ -154,7 +154,7 @@ class PartitionConsumer:
         finally:
             self._telling.release()
         if connected:
-            self._connection.make(now, again=self.first_try.is_set())
+            self._connection.make(now, late=self.first_try.is_set())
             if self.permits.used_up(now):
                 self.renew("encrypted batches have used up what the broker may send")
         elif self._connection.lost_for(now) > _GIVE_UP:
@@ -320,7 +320,7 @@ class PartitionConsumer:
         if over:
             consumer.close()
             return False
-        self._connection.make(time.monotonic(), again=self.first_try.is_set())
+        self._connection.make(time.monotonic(), late=self.first_try.is_set())
         for tokens, tickets in kept:
             self._acks.send(consumer, tokens, tickets)
         self.first_try.set()

@@ -117,6 +117,7 @@ def test_who_has_been_calm_for_twelve_windows_comes_back_and_not_before():
     assert told(case(*calm[1:], routed={"noisy": "B1"})) == []  # not enough is known
     silent = [window(at) for at in range(RECENT + 1)]
     assert told(case(*silent, routed={"noisy": "B1"})) == [("upgrade", "noisy", "B1", "L1")]
+    assert told(case(*silent, routed={"noisy": "B1"}, fixed={"noisy"})) == [], "it must not be moved"
 
 
 def test_whose_place_is_somebody_elses_to_change_is_named_and_not_moved():

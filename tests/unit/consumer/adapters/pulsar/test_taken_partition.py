@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Iterator
 
@@ -46,6 +48,7 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lane]:
 def test_the_start_does_not_wait_for_it_and_it_is_read_once_it_is_free(
     lane: Lane, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "kodo.consumer")
     assert lane.took < 20, "nobody waits for it"
     assert lane.reader.disconnected_topics == [
         f"{PART}: another reader has it alone, such as `kodoctl waiting apply`, or `max_consumers` of it are connected"
@@ -60,6 +63,8 @@ def test_the_start_does_not_wait_for_it_and_it_is_read_once_it_is_free(
     lane.client.of(1).come(6)
     eventually(lambda: lane.sink.numbers(1) == [6])
     assert lane.reader.connected
+    made = [one.getMessage() for one in caplog.records if "connected" in one.getMessage()]
+    assert [re.sub(r"\d+\.\d", "N", text) for text in made] == [f"{PART}: connected after N s"]
 
 
 def test_a_stop_does_not_wait_for_it(lane: Lane) -> None:
