@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -39,7 +40,8 @@ class RestClient:
         prefix: path of the project below `root`.
         name: project or repository, for messages.
         accept: media type that requests ask for.
-        ca_file: file of authorities that the forge's certificate is checked against; None: those of the system.
+        ca_file: file of authorities that the forge's certificate is checked against; None: those of the system. A
+            place that it redirects to may have a certificate of either.
         pause: waits for a number of seconds.
     """
 
@@ -191,8 +193,13 @@ class RestClient:
         return request
 
     def _get_without_token(self, url: str) -> requests.Response:
+        """Reads a place that the forge redirects to. Its authority may be one of the forge's, or one of the system's."""
+        get = partial(requests.get, url, timeout=TIMEOUT, allow_redirects=False, stream=True)
         try:
-            answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
+            try:
+                answer = get(verify=self._ca_file)
+            except requests.exceptions.SSLError:
+                answer = get()
         except requests.RequestException as problem:
             raise self.request_error("GET", "an artifact", _network_reason(problem)) from None
         if answer.status_code >= 400:

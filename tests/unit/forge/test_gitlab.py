@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 
 from kodoctl.cli.plan.forge_job import open_forge
 from kodoctl.errors import error
+from kodoctl.forge.rest_client import RestClient
 from kodoctl.plan import plan_file
+from kodoctl.pulsar.connection.secret import Secret
 from tests.brokers.authentication import make_certificates
 from tests.brokers.workspace import run_main
 from tests.forge.gitlab_stand_in import BOT, CONFIG, GUEST, REPORTER
@@ -450,6 +453,28 @@ def test_authorities_of_a_gitlab_of_one_s_own_are_those_that_the_runner_names(
         assert "REQUESTS_CA_BUNDLE" in run_main("review", "post", "plan.json").err
         gitlab_job.patch.setenv("CI_SERVER_TLS_CA_FILE", str(certificates / "ca.pem"))
         assert "401" in run_main("review", "post", "plan.json").err
+
+
+@pytest.mark.parametrize("signed_by", ["gitlab", "system"])
+def test_a_storage_that_downloads_come_from_has_an_authority_of_the_runner_or_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signed_by: str
+) -> None:
+    made = {name: make_certificates(tmp_path / name, "server") for name in ("gitlab", "system")}
+
+    def tls_of(name: str) -> ssl.SSLContext:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(made[name] / "server.pem", made[name] / "server.key")
+        return tls
+
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(made["system"] / "ca.pem"))
+    head = b"Connection: close\r\nContent-Length: "
+    with speaking(b"HTTP/1.1 200 OK\r\n" + head + b"4\r\n\r\nplan", tls=tls_of(signed_by)) as storage:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: https://{storage}/plan.zip\r\n".encode() + head + b"0\r\n\r\n"
+        with speaking(moved, tls=tls_of("gitlab")) as host:
+            ca_file = str(made["gitlab"] / "ca.pem")
+            http = RestClient(f"https://{host}", "", "acme/shop", Secret("glpat"), ca_file=ca_file, pause=lambda _: None)
+            with closing(http):
+                assert http.download("jobs/1/artifacts", needs="") == b"plan"
 
 
 @pytest.mark.parametrize(
