@@ -70,12 +70,11 @@ class IngestRequest:
 
 
 class HolesError(KodoctlError):
-    """An ingest left partitions unread, because messages in them may have been deleted unread. `landed`: batches that
-    the second attempt landed from all other partitions; `holes`: the reason by full name of the partition.
+    """An ingest left partitions unread, because messages in them may have been deleted unread. All other partitions
+    were landed. `holes`: the reason by full name of the partition.
     """
 
-    def __init__(self, landed: list[LandingResult], holes: Mapping[str, str]) -> None:
-        self.landed = landed
+    def __init__(self, holes: Mapping[str, str]) -> None:
         found = [error("K574", "stored messages could not be read", f"{part}: {why}") for part, why in holes.items()]
         super().__init__(*found, error("K574", "stored messages could not be read", _WAY_ON))
 
@@ -141,9 +140,9 @@ def ingest(
                 raise
         rest = replace(request, run=f"{request.run}-rest")
         landing.start(rest.run)
-        landed = _Attempt(rest, topics, spark, report, alone).land(looks, holes)
+        _Attempt(rest, topics, spark, report, alone).land(looks, holes)
         landing.end(request.run)
-        raise HolesError(landed, holes)
+        raise HolesError(holes)
 
 
 class _Attempt(NamedTuple):

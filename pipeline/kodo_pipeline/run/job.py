@@ -206,14 +206,17 @@ def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> tuple[
     topics, absent = ingest_job.present(wanted)
     stages.progress.topics(request.expansion, topics, absent)
 
+    done: dict[int, LandingResult] = {}  # by number, also those of an attempt that ended at holes
+
     def batch(landed: LandingResult) -> None:
+        done[landed.batch] = landed
         stages.progress.batch(landed)
         stages.check()
 
     try:
         return ingest_job.ingest(wanted, topics, spark, batch), None
     except HolesError as problem:
-        return problem.landed, problem
+        return [done[number] for number in sorted(done)], problem
     except KodoctlError:
         stages.check()
         raise

@@ -472,7 +472,9 @@ def test_a_storage_that_downloads_come_from_has_an_authority_of_the_runner_or_of
         moved = f"HTTP/1.1 302 Found\r\nLocation: https://{storage}/plan.zip\r\n".encode() + head + b"0\r\n\r\n"
         with speaking(moved, tls=tls_of("gitlab")) as host:
             ca_file = str(made["gitlab"] / "ca.pem")
-            http = RestClient(f"https://{host}", "", "acme/shop", Secret("glpat"), ca_file=ca_file, pause=lambda _: None)
+            http = RestClient(
+                f"https://{host}", "", "acme/shop", Secret("glpat"), ca_file=ca_file, pause=lambda _: None
+            )
             with closing(http):
                 assert http.download("jobs/1/artifacts", needs="") == b"plan"
 

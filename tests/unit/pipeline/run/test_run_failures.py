@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kodo_pipeline.ingest import job as ingest_job
+from kodo_pipeline.ingest.job import LandingResult
 from kodo_pipeline.run import job as run_job
 from kodo_pipeline.run.job import RunRequest, RunResult, run_topology
 from kodo_pipeline.spark.spark_session import SparkSettings
@@ -17,7 +18,7 @@ from kodoctl.errors import KodoctlError, StoppedError, error
 from kodoctl.pulsar.connection.connection import Connection
 
 AUDIT: Any = {"verdict": "loss", "findings": [], "notes": []}
-ANYTHING: Any = SimpleNamespace(stage=lambda _: None, topics=lambda *_: None, version="4")
+ANYTHING: Any = SimpleNamespace(stage=lambda _: None, topics=lambda *_: None, batch=lambda _: None, version="4")
 
 
 class EmptyLanding:
@@ -85,9 +86,17 @@ def test_a_rollup_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_partitions_that_are_left_unread_leave_the_verdict_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = ingest_job.HolesError([], {"orders-partition-0": "it is gone"})
-    monkeypatch.setattr(ingest_job, "ingest", _fails(problem))
+    problem = ingest_job.HolesError({"orders-partition-0": "it is gone"})
+    batches = [LandingResult(number, 5, 0, 100, 0.0, 1) for number in (3, 4)]
+
+    def ingest(*given: Any) -> None:
+        for one in (batches[0], *batches):  # the first attempt had landed one, and ended at the holes
+            given[-1](one)
+        raise problem
+
+    monkeypatch.setattr(ingest_job, "ingest", ingest)
     found = _run()
+    assert found.landed == batches
     assert (found.audit["verdict"], found.facts, found.failure, found.holes) == ("loss", "facts", None, problem)
     assert [one.code for one in problem.diagnostics] == ["K574", "K574"]
     assert "--accept-holes" in str(problem.diagnostics[-1])
