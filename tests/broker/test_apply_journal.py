@@ -144,7 +144,7 @@ def test_what_a_stranger_writes_into_the_journal_is_told_and_nothing_ends_by_it(
     begin = {"kind": "begin", "v": 1, "apply": "aa11"}
     _write_into(workspace, b"\xff", b"[" * 50_000, begin, {**begin, "apply": ["x"]}, {"kind": "before"}, "text", None)
     told = workspace.run("history", workspace.namespace)
-    assert told.err.count("is none of kodoctl's, and is left out") == 2
+    assert " ".join(told.out.split()).count("is none of kodoctl's, and is left out") == 2
     assert "1 of 1" in told.out or "complete" in told.out
     workspace.run("undo", "last", workspace.namespace, "--auto-approve")
     assert workspace.topics() == {}

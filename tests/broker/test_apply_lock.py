@@ -53,7 +53,7 @@ def test_an_apply_without_the_binary_port_applies_and_leaves_no_lock(portless: W
     assert _locks(portless) == []
     portless.assert_settled()
     portless.options = []
-    assert "Nothing was applied" in portless.run("history", portless.namespace).text
+    assert "Nothing was done" in portless.run("history", portless.namespace).text
 
 
 def test_a_lock_that_somebody_left_is_named_to_both_kinds_of_apply_and_broken_by_hand(portless: Workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ topics:
 def test_a_connection_that_breaks_before_the_confirmation_leaves_it_unknown(tmp_path: Path, native: str) -> None:
     machine, file = Machine(tmp_path / "broker"), tmp_path / "t.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")
-    handled, seen = list[bytes](), list[bytes]()
+    handled, seen, has_receipt = list[bytes](), list[bytes](), threading.Event()
     try:
         machine.start(within=300.0)
         create_topics(machine.broker, str(file))
@@ -43,6 +44,7 @@ def test_a_connection_that_breaks_before_the_confirmation_leaves_it_unknown(tmp_
         @consumer.handler
         def handle(message: Message) -> None:
             if message.data == b"cut":
+                assert has_receipt.wait(60)  # the message can come before the receipt of its producer
                 machine.wire.set(mute=True)  # what the broker answers is lost from here on
             handled.append(message.data)
 
@@ -53,6 +55,7 @@ def test_a_connection_that_breaks_before_the_confirmation_leaves_it_unknown(tmp_
                 producer.send(b"before")
                 eventually(lambda: seen == [b"before"], within=30)
                 producer.send(b"cut")
+                has_receipt.set()
                 eventually(lambda: b"cut" in handled, within=30)
                 time.sleep(1.0)  # the acknowledgement goes out, and nothing comes back
                 machine.wire.reset()
