@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.plan.danger.platform_objects import users_text
 from kodoctl.plan.field_diff import platform_fields
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.platform_objects import (
     parse,
     platform_path,
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
 
 _ANSWERED = frozenset({404, 412, 500})  # statuses of a DELETE that another try would not change: 500 if a group is gone
+_CREATED_SINCE = "somebody created it since the plan: plan again"
 
 
-def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource) -> None:
-    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created another one since the plan, or
-    if the broker does not show it as written.
+def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource, *, is_prepared: bool) -> None:
+    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created it since the plan, even an equal
+    one, or if the broker does not show it as written. `is_prepared`: this apply created it before its lease, so that an
+    equal one is its own.
     """
     document = read_document(admin, cluster, resource.address)
     if document is None:
         _write(admin, cluster, resource, request_document(resource, {}), is_new=True)
-    elif platform_fields(resource, parse(resource.address, resource.home, document)):
-        raise WriteFailedError("somebody created it since the plan: plan again")
+    elif not is_prepared or platform_fields(resource, parse(resource.address, resource.home, document)):
+        raise WriteFailedError(_CREATED_SINCE)
 
 
 def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
@@ -79,11 +81,13 @@ def _write(admin: Admin, cluster: str, resource: PlatformResource, body: Mapping
         wrong = platform_fields(resource, parse(resource.address, resource.home, document))
         return ", ".join(f"{one.name} {_text(one.before)}" for one in wrong)
 
-    creates = isinstance(resource, ResourceGroupResource) or (
-        is_new and isinstance(resource, TenantResource | ClusterResource)
-    )
+    creates = is_new and isinstance(resource, TenantResource | ClusterResource)
+    method: Final = "PUT" if creates or isinstance(resource, ResourceGroupResource) else "POST"
     path = platform_path(resource.address, cluster)
-    write_confirmed(admin, "PUT" if creates else "POST", path, body, done=lambda: not shown())
+    final = frozenset({CONFLICT}) if creates else frozenset[int]()  # of others, Pulsar replaces what is there
+    reply = write_confirmed(admin, method, path, body, done=lambda: not shown(), final=final)
+    if reply is not None and reply.status == CONFLICT:
+        raise WriteFailedError(_CREATED_SINCE)
     if not poll_until(lambda: not shown()):
         raise WriteFailedError(f"written, and the broker shows: {shown()}")
 

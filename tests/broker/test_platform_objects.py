@@ -14,7 +14,9 @@ import pytest
 from kodoctl.plan import plan_file
 from kodoctl.plan.changes import Update
 from kodoctl.plan.history import pack
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.pulsar.values.ledger import OwnershipKind, decode, encode
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import ResourceGroupResource
 from tests.brokers.workspace import Workspace
@@ -203,6 +205,21 @@ def test_an_object_of_others_is_adopted_by_name_and_stays(estate: Workspace) -> 
     estate.assert_settled()
     declare(estate, ALL.replace(f"  {'$tenant'}-shop:", "  $tenant-other:"))
     assert addresses(estate)["tenant.T-shop"] == "forget"
+
+
+def test_an_object_of_which_only_an_intent_is_known_is_adopted_and_stays(estate: Workspace) -> None:
+    tenant, home = f"tenant.{estate.tenant}-shop", NamespaceName(estate.tenant, "estate")
+    declare(estate)
+    estate.apply()
+    key = f"{LEDGER_PREFIX}platform"
+    entry = decode("platform", home, estate.admin("GET", f"namespaces/{home}")["properties"][key])
+    begun = replace(entry, owned={**entry.owned, tenant: OwnershipKind.INTENT})
+    estate.admin("PUT", f"namespaces/{home}/properties", {key: encode(begun)})
+    assert addresses(estate) == {"tenant.T-shop": "adopt"}
+    estate.apply()
+    estate.assert_settled()
+    declare(estate, "".join(f"{line}\n" for line in ALL.splitlines()[2:]))
+    assert addresses(estate) == {"tenant.T-shop": "forget"}
 
 
 def test_a_new_tenant_and_a_topology_in_it_are_one_apply(estate: Workspace) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kodoctl.apply.namespaces import create_tenant
 from kodoctl.apply.platform_objects import create_platform_object, delete_platform_object, update_platform_object
 from kodoctl.plan.changes import ChangeContext, Delete, FieldChange, Update
 from kodoctl.pulsar.admin.admin import Admin
@@ -58,19 +59,39 @@ def writes(server: Server) -> list[str]:
         (GOLD, "POST clusters/here/namespaceIsolationPolicies/gold"),
     ],
 )
-def test_an_absent_object_is_created_and_an_equal_one_is_not_written(
+def test_an_absent_object_is_created_and_an_equal_one_is_claimed_only_if_this_apply_made_it(
     resource: PlatformResource, request_line: str
 ) -> None:
     with cluster(None) as (admin, server):
-        create_platform_object(admin, "here", resource)
-        create_platform_object(admin, "here", resource)
+        create_platform_object(admin, "here", resource, is_prepared=False)
+        create_platform_object(admin, "here", resource, is_prepared=True)
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_platform_object(admin, "here", resource, is_prepared=False)
         assert writes(server) == [request_line]
+
+
+def test_an_equal_object_that_comes_just_before_the_write_is_not_claimed() -> None:
+    stored: list[Any] = []
+
+    def answer(request: Request) -> Answer:
+        if request.is_write:
+            stored.append(request_document(SHOP, {}))
+            return Answer(409)
+        return answer_json(stored[0]) if stored else Answer(404)
+
+    with serving(answer) as server:
+        admin = HttpAdmin(Connection(server.url))
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_platform_object(admin, "here", SHOP, is_prepared=False)
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_tenant(admin, SHOP)
+        create_tenant(admin, replace(SHOP, home=None))
 
 
 def test_an_object_that_somebody_created_since_is_left_alone() -> None:
     with cluster(replace(SHOP, admin_roles=frozenset({"x"}))) as (admin, server):
         with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
-            create_platform_object(admin, "here", SHOP)
+            create_platform_object(admin, "here", SHOP, is_prepared=True)
         assert not writes(server)
 
 
