@@ -304,6 +304,27 @@ def test_a_journal_that_administrators_may_write_changes_nothing_by_itself(estat
     assert estate.admin("GET", f"resourcegroups/{estate.tenant}-batch")["publishRateInMsgs"] == 6
 
 
+def test_a_role_that_may_write_the_journal_makes_nothing_by_it(estate: Workspace) -> None:
+    home, tenant = f"{estate.tenant}/estate", f"tenant.{estate.tenant}-shop"
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    estate.admin("POST", f"namespaces/{estate.tenant}/kodoctl/permissions/anna", ["produce"])
+    refused = estate.run("undo", "last", home, "--auto-approve", code=4).text
+    assert "K455" in refused
+    assert "anna may write that record" in " ".join(refused.split())
+    creating = "version: 1\nname: shop\ntenant: $tenant-shop\nnamespace: x\ncreate_tenant: {clusters: [standalone]}\ntopics: {}\n"
+    file = estate.write(creating, "shop.yaml")
+    estate.plan(str(file), "--out", "plan.json")
+    plan = plan_file.loads((estate.folder / "plan.json").read_text(), "plan.json")
+    only = tuple(change for change in plan.changes if change.address == tenant)
+    assert only
+    forged = plan_file.dumps(replace(plan, changes=only, owners=(), namespaces=()))
+    head = {"kind": "begin", "v": 1, "at": 5, "verb": "apply", "who": "x", "commit": None, "plan": "d", "changes": 1}
+    write_into_journal(estate, home, {**head, "apply": "beef", "packed": pack(forged), "ledgers": {}})
+    assert "K455" in estate.run("apply", "--resume", home, "--auto-approve", code=4).text
+    assert f"{estate.tenant}-shop" not in estate.admin("GET", "tenants")
+
+
 def write_into_journal(space: Workspace, namespace: str, entry: dict[str, Any]) -> None:
     with space.client() as client:
         client.create_producer(lease_topic(NamespaceName.parse(namespace))).send(json.dumps(entry).encode())

@@ -74,26 +74,40 @@ def untrusted_record(
     change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
-    journal instead of a file, if the Pulsar tenant of its home has administrators: they can write the ledger that says
-    that it is ours, and the journal.
+    journal instead of a file, if roles can write the ledger of its home, which says that it is ours, or the journal: the
+    administrators of the Pulsar tenant of its home, and those who may produce to kodoctl's own namespace in it. So it is
+    if nobody could read who they are.
     """
-    home = live.objects.get(f"tenant.{resource.home.tenant}") if resource.home else None
-    roles = home.resource.admin_roles if home and isinstance(home.resource, TenantResource) else frozenset()
     by_journal = isinstance(change, Create | Update) and change.about.where is None
-    if not roles or not (by_journal or isinstance(change, Delete)):
+    if not (by_journal or isinstance(change, Delete)):
         return
-    address = resource.address
-    says = (
-        f"the history of {resource.home} says so"
-        if by_journal
-        else f"the record in {resource.home} says that it is ours"
-    )
-    detail = f"{address}: {says}, and {', '.join(sorted(roles))} may write that record"
+    roles = _writers(resource, live)
+    if roles is not None and not roles:
+        return
+    address, home = resource.address, resource.home
+    history = f"the history of {home}" if home else "a history"
+    says = f"{history} says so" if by_journal else f"the record in {home} says that it is ours"
+    writers = f"{', '.join(sorted(roles))} may write that record" if roles else "who may write that record is not known"
+    detail = f"{address}: {says}, and {writers}"
     if address in allowed:
         yield warning("K455", K455, f"{detail}; allowed by name")
     else:
         flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
         yield error_with_remedy("K455", K455, detail, Remedy("--allow-destroy", address), flags)
+
+
+def _writers(resource: PlatformResource, live: Live) -> frozenset[str] | None:
+    """Roles that may write the ledger and the journal of the home of an object; for a tenant without a home those of all
+    Pulsar tenants that were read, because any of their journals may name it. None: they are not known.
+    """
+    tenants = {resource.home.tenant} - live.absent_tenants if resource.home else live.record_writers.keys()
+    found: set[str] = set()
+    for tenant in tenants:
+        roles = live.record_writers.get(tenant)
+        if roles is None:
+            return None
+        found |= roles
+    return frozenset(found)
 
 
 def unserved(change: Change, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
