@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodoctl.plan.danger.platform_objects import users_text
+from kodoctl.plan.danger.platform_objects import lost_clusters_text, users_text
 from kodoctl.plan.field_diff import platform_fields
 from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.platform_objects import (
@@ -51,7 +51,8 @@ def create_platform_object(admin: Admin, cluster: str, resource: PlatformResourc
 
 def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
     """Updates the changed fields of an object of the whole cluster; its other settings stay as they are now. Raises
-    WriteFailedError if a changed field is not as the plan saw it, or if the broker does not show the new values.
+    WriteFailedError if a changed field is not as the plan saw it, if a tenant would lose a cluster that its namespaces
+    use, or if the broker does not show the new values.
     """
     planned = change.after
     assert isinstance(planned, PlatformResource)
@@ -68,6 +69,13 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
         left = replace(after, brokers=now.brokers & after.brokers)
         if left.brokers not in (now.brokers, after.brokers):  # another domain can have them only once this one has not
             _write(admin, cluster, left, request_document(left, document), is_new=False)
+    if (
+        isinstance(after, TenantResource)
+        and isinstance(now, TenantResource)
+        and (lost := now.clusters - after.clusters)
+    ):
+        if users := [user for user in platform_users(admin, cluster, now) if user.clusters & lost]:
+            raise WriteFailedError(f"{lost_clusters_text(lost, users)}: plan again")
     kept = without_addresses(document, [one.name for one in fields if one.after == ""])
     _write(admin, cluster, after, request_document(after, kept), is_new=False)
 

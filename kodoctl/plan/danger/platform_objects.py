@@ -52,15 +52,16 @@ def platform_dangers(
         if not isinstance(resource, TenantResource) or not isinstance(change.after, TenantResource):
             return
         lost = resource.clusters - change.after.clusters
-        users = tuple(user for user in users if user.clusters & lost)
+        users = tuple(user for user in users if user.clusters & lost)  # a deletion in the same plan comes later
+        if users:
+            detail = f"{address}: {lost_clusters_text(lost, users)}"
+            advice = "take it out of their `replication` and `allowed_clusters` first, then plan again"
+            yield error("K454", K454, f"{detail}\n{advice}", change.about.where)
+        return
     users = tuple(user for user in users if _goes_on(resource, changes.get(user.address)))
     if not users:
         return
-    if isinstance(change, Update):
-        detail = f"{address}: cluster {', '.join(sorted(lost))} is used by {_named(users)}"
-        advice = "take it out of their `replication` and `allowed_clusters` first, then plan again"
-        yield error("K454", K454, f"{detail}\n{advice}", change.about.where)
-    elif not isinstance(resource, FailureDomainResource | IsolationPolicyResource):
+    if not isinstance(resource, FailureDomainResource | IsolationPolicyResource):
         yield error("K454", K454, f"{address}: {users_text(resource, users)}", change.about.where)
     elif address in allowed:
         yield warning("K454", K454, f"{address}: {users_text(resource, users)}; allowed by name")
@@ -165,6 +166,11 @@ def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str
             return f"it has {_named(found)}, which would be in none"
         case _:
             return f"{_named(found)} may then go to any broker, and their clients reconnect"
+
+
+def lost_clusters_text(lost: frozenset[str], users: Iterable[PlatformUser]) -> str:
+    """Text about the namespaces of a tenant that use the clusters that it would lose."""
+    return f"cluster {', '.join(sorted(lost))} is used by {_named(users)}"
 
 
 def _named(users: Iterable[PlatformUser]) -> str:

@@ -37,7 +37,7 @@ def cluster(resource: PlatformResource | None, lists: Any = ()) -> Iterator[tupl
         if request.is_write:
             stored["now"] = json.loads(request.body)
             return Answer(204)
-        if request.path.rpartition("/")[2] in {one.name for one in ALL}:
+        if "/namespaces/" not in request.path and request.path.rpartition("/")[2] in {one.name for one in ALL}:
             return answer_json(stored["now"]) if stored else Answer(404)
         return answer_json(list(lists))
 
@@ -107,6 +107,21 @@ def test_an_update_writes_only_over_what_the_plan_saw() -> None:
         assert not writes(server)
     with cluster(None) as (admin, _), pytest.raises(WriteFailedError, match="it is gone since the plan"):
         update_platform_object(admin, "here", change)
+
+
+def test_a_tenant_keeps_a_cluster_that_a_namespace_uses_by_now() -> None:
+    before = replace(SHOP, clusters=frozenset({"standalone", "east"}))
+    change = Update(before, SHOP, (FieldChange("clusters", before.clusters, SHOP.clusters),), ABOUT)
+    used = {
+        "namespaces/shop": ["shop/trade"],
+        "namespaces/shop/trade": {"replication_clusters": ["standalone", "east"]},
+    }
+    used["tenants/shop"] = request_document(before, {})
+    with serving(lambda request: answer_json(used[request.path.removeprefix("/admin/v2/")])) as server:
+        admin = HttpAdmin(Connection(server.url))
+        with pytest.raises(WriteFailedError, match="cluster east is used by namespace shop/trade: plan again"):
+            update_platform_object(admin, "here", change)
+        assert not writes(server)
 
 
 def test_a_field_that_the_plan_does_not_change_stays_as_it_is_by_now() -> None:

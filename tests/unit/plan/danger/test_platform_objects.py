@@ -14,7 +14,7 @@ from kodoctl.plan.danger.platform_objects import unread_platform, untrusted_reco
 from kodoctl.pulsar.values.evidence import Evidence, PlatformUser
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import NamespaceResource, PlatformResource, TenantResource
+from kodoctl.topology.resources import NamespaceResource, PlatformResource
 from tests.samples.inventories import NOW, changed, empty, wanted
 from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, PLAIN, RACK, SHOP, declared
 
@@ -74,6 +74,7 @@ def test_a_tenant_keeps_the_clusters_that_its_namespaces_use() -> None:
     assert "cluster east, west is used by namespace shop/trade" in danger
     assert "take it out of their `replication`" in danger
     assert not dangers(losing, PlatformUser(USER.address, frozenset({"standalone"})))
+    assert dangers(losing, USER, more=(Delete(NamespaceResource(TRADE, {}), ABOUT),)), "it is deleted after the update"
     assert not dangers(Update(BATCH, replace(BATCH, publish_rate={}), (), ABOUT), USER)
 
 
