@@ -415,6 +415,18 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
     assert adopted.adopted == 1
 
 
+@pytest.mark.parametrize(
+    ("tenant", "writers"),
+    [({"adminRoles": ["anna"]}, {"anna", "ben"}), ({}, {"ben"}), (403, None)],
+)
+def test_who_may_write_the_records_of_a_tenant_is_read_with_it(tenant: Any, writers: set[str] | None) -> None:
+    whole = {f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), _part()) for name in "JK"}
+    control = {"auth_policies": {"namespace_auth": {"ben": ["produce"]}}}
+    book = _live(**whole, tenants_acme=tenant, namespaces_acme_kodoctl=control)
+    live = read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))
+    assert live.record_writers == {"acme": writers}
+
+
 OURS: list[dict[str, Any]] = [
     {"persistent_acme_ns_K_partitioned-stats": _stats(_part(), None, properties={"kodoctl": "trade"})},
     {"namespaces_acme_ns": _namespace_with_ledger("subscription.persistent://acme/ns/K/s")},
