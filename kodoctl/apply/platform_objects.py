@@ -69,12 +69,10 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
         left = replace(after, brokers=now.brokers & after.brokers)
         if left.brokers not in (now.brokers, after.brokers):  # another domain can have them only once this one has not
             _write(admin, cluster, left, request_document(left, document), is_new=False)
-    if (
-        isinstance(after, TenantResource)
-        and isinstance(now, TenantResource)
-        and (lost := now.clusters - after.clusters)
-    ):
-        if users := [user for user in platform_users(admin, cluster, now) if user.clusters & lost]:
+    if isinstance(after, TenantResource) and isinstance(now, TenantResource):
+        lost = now.clusters - after.clusters
+        users = [user for user in platform_users(admin, cluster, now) if user.clusters & lost] if lost else []
+        if users:
             raise WriteFailedError(f"{lost_clusters_text(lost, users)}: plan again")
     kept = without_addresses(document, [one.name for one in fields if one.after == ""])
     _write(admin, cluster, after, request_document(after, kept), is_new=False)

@@ -127,6 +127,24 @@ def test_settings_that_no_file_declares_stay(estate: Workspace) -> None:
     assert (found["serviceUrl"], found["proxyServiceUrl"]) == ("http://far:8080", "pulsar://proxy:6650")
 
 
+def test_the_password_in_an_address_by_hand_is_shown_nowhere(estate: Workspace) -> None:
+    declare(estate)
+    estate.apply()
+    path = f"clusters/{estate.tenant}-east"
+    secret = "http://anna:s3cret@east:8080"
+    estate.admin("POST", path, {**estate.admin("GET", path), "serviceUrl": secret})
+    drift = estate.run("drift", code=3).text
+    assert "http://***@east:8080 → http://east:8080" in drift
+    assert "s3cret" not in drift
+    estate.plan("--out", "plan.json")
+    assert "s3cret" not in (estate.folder / "plan.json").read_text()
+    declare(estate, ALL.replace("http://east", "http://far"))
+    estate.apply()
+    assert estate.admin("GET", path)["serviceUrl"] == "http://far:8080"
+    undone = estate.run("undo", "last", f"{estate.tenant}/estate", "--auto-approve", code=0).text
+    assert "service url stays as it became" in undone
+
+
 def test_changes_by_hand_are_drift(estate: Workspace) -> None:
     declare(estate)
     estate.apply()
