@@ -75,9 +75,9 @@ def untrusted_record(
     change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
-    journal instead of a file, if roles can write the ledger of its home, which says that it is ours, or the journal: the
-    administrators of the Pulsar tenant of its home, and those who may produce to kodoctl's own namespace in it. So it is
-    if nobody could read who they are.
+    journal instead of a file, if roles can write the ledger of its home, which says that it is ours, or the journal.
+    Such roles are the administrators of the Pulsar tenant of its home, and those with `produce` on kodoctl's own
+    namespace in it. If they could not be read, it yields the refusal as well.
     """
     by_journal = isinstance(change, Create | Update) and change.about.where is None
     if not (by_journal or isinstance(change, Delete)):
