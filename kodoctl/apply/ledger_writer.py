@@ -17,7 +17,7 @@ from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, w
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address, NamespaceResource, variables_of
+from kodoctl.topology.resources import Address, NamespaceResource, is_of_platform, variables_of
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -150,15 +150,17 @@ class LedgerWriter:
 
     def _adopted_kind(self, key: Key, change: Adopt) -> OwnershipKind:
         """Kind of ownership of an adopted object. An object that this topology or its former owner created
-        stays `CREATED`, and an object with an intent becomes `CREATED`; any other is `ADOPTED`.
+        stays `CREATED`, and an object with an intent becomes `CREATED`; any other is `ADOPTED`, and so is an object of
+        the whole cluster with an intent: it has no marker, so that somebody else may have created it.
         """
         known = self._entries[key].owned.get(change.address)
         if known is None and change.taken_from is not None:
             taken = self._entries.get((key[0], change.taken_from))
             known = taken.owned.get(change.address) if taken else None
-        return (
-            OwnershipKind.CREATED if known in (OwnershipKind.CREATED, OwnershipKind.INTENT) else OwnershipKind.ADOPTED
+        is_ours = known is OwnershipKind.CREATED or (
+            known is OwnershipKind.INTENT and not is_of_platform(change.address)
         )
+        return OwnershipKind.CREATED if is_ours else OwnershipKind.ADOPTED
 
     def _key(self, change: Change) -> Key | None:
         """The entry to which a change belongs: its owner's entry that lists the object already, else the one in the

@@ -28,10 +28,14 @@ _FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
-    """Creates a Pulsar tenant; one that exists stays as it is. Raises WriteFailedError."""
+    """Creates a Pulsar tenant; one that exists stays as it is. Raises WriteFailedError, also if a tenant that a topology is
+    to own exists: somebody else created it.
+    """
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
-    write_confirmed(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
+    reply = write_confirmed(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
+    if tenant.home is not None and reply is not None and reply.status == 409:
+        raise WriteFailedError("somebody created it since the plan: plan again")
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:

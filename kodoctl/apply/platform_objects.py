@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodoctl.plan.danger.platform_objects import users_text
+from kodoctl.plan.danger.platform_objects import lost_clusters_text, users_text
 from kodoctl.plan.field_diff import platform_fields
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.platform_objects import (
     parse,
     platform_path,
@@ -34,22 +34,25 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
 
 _ANSWERED = frozenset({404, 412, 500})  # statuses of a DELETE that another try would not change: 500 if a group is gone
+_CREATED_SINCE = "somebody created it since the plan: plan again"
 
 
-def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource) -> None:
-    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created another one since the plan, or
-    if the broker does not show it as written.
+def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource, *, is_prepared: bool) -> None:
+    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created it since the plan, even an equal
+    one, or if the broker does not show it as written. `is_prepared`: this apply created it before its lease, so that an
+    equal one is its own.
     """
     document = read_document(admin, cluster, resource.address)
     if document is None:
         _write(admin, cluster, resource, request_document(resource, {}), is_new=True)
-    elif platform_fields(resource, parse(resource.address, resource.home, document)):
-        raise WriteFailedError("somebody created it since the plan: plan again")
+    elif not is_prepared or platform_fields(resource, parse(resource.address, resource.home, document)):
+        raise WriteFailedError(_CREATED_SINCE)
 
 
 def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
     """Updates the changed fields of an object of the whole cluster; its other settings stay as they are now. Raises
-    WriteFailedError if a changed field is not as the plan saw it, or if the broker does not show the new values.
+    WriteFailedError if a changed field is not as the plan saw it, if a tenant would lose a cluster that its namespaces
+    use, or if the broker does not show the new values.
     """
     planned = change.after
     assert isinstance(planned, PlatformResource)
@@ -66,6 +69,11 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
         left = replace(after, brokers=now.brokers & after.brokers)
         if left.brokers not in (now.brokers, after.brokers):  # another domain can have them only once this one has not
             _write(admin, cluster, left, request_document(left, document), is_new=False)
+    if isinstance(after, TenantResource) and isinstance(now, TenantResource):
+        lost = now.clusters - after.clusters
+        users = [user for user in platform_users(admin, cluster, now) if user.clusters & lost] if lost else []
+        if users:
+            raise WriteFailedError(f"{lost_clusters_text(lost, users)}: plan again")
     kept = without_addresses(document, [one.name for one in fields if one.after == ""])
     _write(admin, cluster, after, request_document(after, kept), is_new=False)
 
@@ -79,11 +87,13 @@ def _write(admin: Admin, cluster: str, resource: PlatformResource, body: Mapping
         wrong = platform_fields(resource, parse(resource.address, resource.home, document))
         return ", ".join(f"{one.name} {_text(one.before)}" for one in wrong)
 
-    creates = isinstance(resource, ResourceGroupResource) or (
-        is_new and isinstance(resource, TenantResource | ClusterResource)
-    )
+    creates = is_new and isinstance(resource, TenantResource | ClusterResource)
+    method: Final = "PUT" if creates or isinstance(resource, ResourceGroupResource) else "POST"
     path = platform_path(resource.address, cluster)
-    write_confirmed(admin, "PUT" if creates else "POST", path, body, done=lambda: not shown())
+    final = frozenset({CONFLICT}) if creates else frozenset[int]()  # of others, Pulsar replaces what is there
+    reply = write_confirmed(admin, method, path, body, done=lambda: not shown(), final=final)
+    if reply is not None and reply.status == CONFLICT:
+        raise WriteFailedError(_CREATED_SINCE)
     if not poll_until(lambda: not shown()):
         raise WriteFailedError(f"written, and the broker shows: {shown()}")
 

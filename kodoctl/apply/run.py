@@ -189,7 +189,7 @@ def _groundwork(session: Session, plan: Plan) -> None:
             except WriteFailedError as problem:
                 here = read_server(session.admin).cluster
                 named = ", ".join(sorted(change.after.clusters))
-                detail = f"{problem}; `create_tenant` names the clusters {named}, and this cluster's name is {here}"
+                detail = f"{change.address}: {problem}; its file names the clusters {named}, and this cluster's name is {here}"
                 raise ClusterError(error("K524", "the Pulsar tenant could not be created", detail)) from None
     for tenant in needed:
         ensure_control_namespace(session.admin, tenant)

@@ -114,7 +114,9 @@ class StepWriter:
             case FunctionResource():
                 functions.create_function(self._admin, resource, change.about.owner)
             case _ if isinstance(resource, PlatformResource):
-                platform_objects.create_platform_object(self._admin, self._plan.identity.cluster, resource)
+                cluster, tenants = self._plan.identity.cluster, {one.tenant for one in self._plan.namespaces}
+                is_prepared = isinstance(resource, TenantResource) and resource.name in tenants
+                platform_objects.create_platform_object(self._admin, cluster, resource, is_prepared=is_prepared)
             case _:
                 assert_never(resource)
 

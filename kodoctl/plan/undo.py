@@ -38,6 +38,7 @@ from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import OwnershipKind
+from kodoctl.text.formatting import HIDDEN
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -212,7 +213,14 @@ def _unchange(way: _Backwards, change: Update) -> None:
 
 
 def _revertible(one: FieldUpdate) -> bool:
-    return isinstance(one, PolicyChange) or one.name == "actions" or one.name in PLATFORM_FIELDS
+    if isinstance(one, PolicyChange) or one.name == "actions":
+        return True
+    return one.name in PLATFORM_FIELDS and not _is_hidden(one.before)
+
+
+def _is_hidden(value: object) -> bool:
+    """True for an address with a password, which no plan has."""
+    return isinstance(value, str) and HIDDEN in value
 
 
 def _back(one: FieldUpdate) -> FieldUpdate:
@@ -259,6 +267,9 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
         start = f"; if its subscription went with it, it reads from {before.start} on" if before.subscription else ""
         way.stays(before.address, f"it is made again, without settings that files do not have{start}")
     if isinstance(before, ClusterResource):
+        if any(_is_hidden(getattr(before, name)) for name in PLATFORM_FIELDS if hasattr(before, name)):
+            way.stays(before.address, "kodoctl did not read the password in its address: make it by hand")
+            return
         way.stays(before.address, "it is made again with its addresses: its authentication is to be set by hand")
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")

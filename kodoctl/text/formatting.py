@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,6 +12,14 @@ from kodoctl.text.escaping import one_line
 
 MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
+HIDDEN: Final = "***@"
+"""Mark in an address whose user and password are left out."""
+_USER: Final = re.compile("(?<=://).*@", re.DOTALL)
+
+
+def without_password(address: str) -> str:
+    """The address with `HIDDEN` instead of its user and password; the same text if it has none."""
+    return _USER.sub(HIDDEN, address)
 
 
 def size_text(number: int) -> str:

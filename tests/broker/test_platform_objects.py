@@ -14,7 +14,9 @@ import pytest
 from kodoctl.plan import plan_file
 from kodoctl.plan.changes import Update
 from kodoctl.plan.history import pack
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.control.control_namespace import lease_topic
+from kodoctl.pulsar.values.ledger import OwnershipKind, decode, encode
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import ResourceGroupResource
 from tests.brokers.workspace import Workspace
@@ -125,6 +127,24 @@ def test_settings_that_no_file_declares_stay(estate: Workspace) -> None:
     assert (found["serviceUrl"], found["proxyServiceUrl"]) == ("http://far:8080", "pulsar://proxy:6650")
 
 
+def test_the_password_in_an_address_by_hand_is_shown_nowhere(estate: Workspace) -> None:
+    declare(estate)
+    estate.apply()
+    path = f"clusters/{estate.tenant}-east"
+    secret = "http://anna:s3cret@east:8080"
+    estate.admin("POST", path, {**estate.admin("GET", path), "serviceUrl": secret})
+    drift = estate.run("drift", code=3).text
+    assert "http://***@east:8080 → http://east:8080" in drift
+    assert "s3cret" not in drift
+    estate.plan("--out", "plan.json")
+    assert "s3cret" not in (estate.folder / "plan.json").read_text()
+    declare(estate, ALL.replace("http://east", "http://far"))
+    estate.apply()
+    assert estate.admin("GET", path)["serviceUrl"] == "http://far:8080"
+    undone = estate.run("undo", "last", f"{estate.tenant}/estate", "--auto-approve", code=0).text
+    assert "service url stays as it became" in undone
+
+
 def test_changes_by_hand_are_drift(estate: Workspace) -> None:
     declare(estate)
     estate.apply()
@@ -203,6 +223,21 @@ def test_an_object_of_others_is_adopted_by_name_and_stays(estate: Workspace) -> 
     estate.assert_settled()
     declare(estate, ALL.replace(f"  {'$tenant'}-shop:", "  $tenant-other:"))
     assert addresses(estate)["tenant.T-shop"] == "forget"
+
+
+def test_an_object_of_which_only_an_intent_is_known_is_adopted_and_stays(estate: Workspace) -> None:
+    tenant, home = f"tenant.{estate.tenant}-shop", NamespaceName(estate.tenant, "estate")
+    declare(estate)
+    estate.apply()
+    key = f"{LEDGER_PREFIX}platform"
+    entry = decode("platform", home, estate.admin("GET", f"namespaces/{home}")["properties"][key])
+    begun = replace(entry, owned={**entry.owned, tenant: OwnershipKind.INTENT})
+    estate.admin("PUT", f"namespaces/{home}/properties", {key: encode(begun)})
+    assert addresses(estate) == {"tenant.T-shop": "adopt"}
+    estate.apply()
+    estate.assert_settled()
+    declare(estate, "".join(f"{line}\n" for line in ALL.splitlines()[2:]))
+    assert addresses(estate) == {"tenant.T-shop": "forget"}
 
 
 def test_a_new_tenant_and_a_topology_in_it_are_one_apply(estate: Workspace) -> None:
@@ -285,6 +320,27 @@ def test_a_journal_that_administrators_may_write_changes_nothing_by_itself(estat
     write_into_journal(estate, home, {**head, "apply": "beef2", "packed": pack(forged), "ledgers": ledgers})
     assert "K431" in estate.run("apply", "--resume", home, "--auto-approve", "--allow-destroy", group, code=4).text
     assert estate.admin("GET", f"resourcegroups/{estate.tenant}-batch")["publishRateInMsgs"] == 6
+
+
+def test_a_role_that_may_write_the_journal_makes_nothing_by_it(estate: Workspace) -> None:
+    home, tenant = f"{estate.tenant}/estate", f"tenant.{estate.tenant}-shop"
+    declare(estate, "resource_groups: {$tenant-batch: {publish_rate: {messages: 5/s}}}")
+    estate.apply()
+    estate.admin("POST", f"namespaces/{estate.tenant}/kodoctl/permissions/anna", ["produce"])
+    refused = estate.run("undo", "last", home, "--auto-approve", code=4).text
+    assert "K455" in refused
+    assert "anna may write that record" in " ".join(refused.split())
+    creating = "version: 1\nname: shop\ntenant: $tenant-shop\nnamespace: x\ncreate_tenant: {clusters: [standalone]}\ntopics: {}\n"
+    file = estate.write(creating, "shop.yaml")
+    estate.plan(str(file), "--out", "plan.json")
+    plan = plan_file.loads((estate.folder / "plan.json").read_text(), "plan.json")
+    only = tuple(change for change in plan.changes if change.address == tenant)
+    assert only
+    forged = plan_file.dumps(replace(plan, changes=only, owners=(), namespaces=()))
+    head = {"kind": "begin", "v": 1, "at": 5, "verb": "apply", "who": "x", "commit": None, "plan": "d", "changes": 1}
+    write_into_journal(estate, home, {**head, "apply": "beef", "packed": pack(forged), "ledgers": {}})
+    assert "K455" in estate.run("apply", "--resume", home, "--auto-approve", code=4).text
+    assert f"{estate.tenant}-shop" not in estate.admin("GET", "tenants")
 
 
 def write_into_journal(space: Workspace, namespace: str, entry: dict[str, Any]) -> None:

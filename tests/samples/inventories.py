@@ -110,7 +110,15 @@ def live(
         f.resource.name: f.resource.policies for f in objects.values() if isinstance(f.resource, NamespaceResource)
     }
     identity = ClusterIdentity("standalone", {"acme": "11111111-2222-3333-4444-555555555555"})
-    return Live(identity, objects, ledgers, namespace_policies=policies, broker_defaults=broker or {})
+    writers = {"acme": frozenset[str]()}
+    return Live(
+        identity,
+        objects,
+        ledgers,
+        namespace_policies=policies,
+        broker_defaults=broker or {},
+        record_writers=writers,
+    )
 
 
 def changed(side: Live, *found: LiveObject, without: Iterable[str] = ()) -> Live:

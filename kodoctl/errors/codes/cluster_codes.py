@@ -92,7 +92,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K454": Code("an object of the cluster in use",
                      "End the use that it names, then plan again; `docs/how-to/cluster-objects.md` has the steps."),
         "K455": Code("an object of the cluster by a record that a tenant may write",
-                     "Keep the record in a Pulsar tenant without admin roles, or allow the change by name."),
+                     "Keep the record in a Pulsar tenant without admin roles and `produce` on its `kodoctl`, or allow the change by name."),
         "K456": Code("objects of the cluster could not be read",
                      "Plan as a super-user (`superUserRoles` of the brokers); until then none of them is changed."),
         "K457": Code("an isolation policy without a broker",

@@ -52,15 +52,16 @@ def platform_dangers(
         if not isinstance(resource, TenantResource) or not isinstance(change.after, TenantResource):
             return
         lost = resource.clusters - change.after.clusters
-        users = tuple(user for user in users if user.clusters & lost)
+        users = tuple(user for user in users if user.clusters & lost)  # a deletion in the same plan comes later
+        if users:
+            detail = f"{address}: {lost_clusters_text(lost, users)}"
+            advice = "take it out of their `replication` and `allowed_clusters` first, then plan again"
+            yield error("K454", K454, f"{detail}\n{advice}", change.about.where)
+        return
     users = tuple(user for user in users if _goes_on(resource, changes.get(user.address)))
     if not users:
         return
-    if isinstance(change, Update):
-        detail = f"{address}: cluster {', '.join(sorted(lost))} is used by {_named(users)}"
-        advice = "take it out of their `replication` and `allowed_clusters` first, then plan again"
-        yield error("K454", K454, f"{detail}\n{advice}", change.about.where)
-    elif not isinstance(resource, FailureDomainResource | IsolationPolicyResource):
+    if not isinstance(resource, FailureDomainResource | IsolationPolicyResource):
         yield error("K454", K454, f"{address}: {users_text(resource, users)}", change.about.where)
     elif address in allowed:
         yield warning("K454", K454, f"{address}: {users_text(resource, users)}; allowed by name")
@@ -74,26 +75,40 @@ def untrusted_record(
     change: Change, resource: PlatformResource, live: Live, allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K455) for the deletion of an object of the whole cluster, and for its creation or update by a
-    journal instead of a file, if the Pulsar tenant of its home has administrators: they can write the ledger that says
-    that it is ours, and the journal.
+    journal instead of a file, if roles can write the ledger of its home, which says that it is ours, or the journal.
+    Such roles are the administrators of the Pulsar tenant of its home, and those with `produce` on kodoctl's own
+    namespace in it. If they could not be read, it yields the refusal as well.
     """
-    home = live.objects.get(f"tenant.{resource.home.tenant}") if resource.home else None
-    roles = home.resource.admin_roles if home and isinstance(home.resource, TenantResource) else frozenset()
     by_journal = isinstance(change, Create | Update) and change.about.where is None
-    if not roles or not (by_journal or isinstance(change, Delete)):
+    if not (by_journal or isinstance(change, Delete)):
         return
-    address = resource.address
-    says = (
-        f"the history of {resource.home} says so"
-        if by_journal
-        else f"the record in {resource.home} says that it is ours"
-    )
-    detail = f"{address}: {says}, and {', '.join(sorted(roles))} may write that record"
+    roles = _writers(resource, live)
+    if roles is not None and not roles:
+        return
+    address, home = resource.address, resource.home
+    history = f"the history of {home}" if home else "a history"
+    says = f"{history} says so" if by_journal else f"the record in {home} says that it is ours"
+    writers = f"{', '.join(sorted(roles))} may write that record" if roles else "who may write that record is not known"
+    detail = f"{address}: {says}, and {writers}"
     if address in allowed:
         yield warning("K455", K455, f"{detail}; allowed by name")
     else:
         flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
         yield error_with_remedy("K455", K455, detail, Remedy("--allow-destroy", address), flags)
+
+
+def _writers(resource: PlatformResource, live: Live) -> frozenset[str] | None:
+    """Roles that may write the ledger and the journal of the home of an object; for a tenant without a home those of all
+    Pulsar tenants that were read, because any of their journals may name it. None: they are not known.
+    """
+    tenants = {resource.home.tenant} - live.absent_tenants if resource.home else live.record_writers.keys()
+    found: set[str] = set()
+    for tenant in tenants:
+        roles = live.record_writers.get(tenant)
+        if roles is None:
+            return None
+        found |= roles
+    return frozenset(found)
 
 
 def unserved(change: Change, live: Live, allowed: frozenset[Address]) -> Iterator[Diagnostic]:
@@ -151,6 +166,11 @@ def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str
             return f"it has {_named(found)}, which would be in none"
         case _:
             return f"{_named(found)} may then go to any broker, and their clients reconnect"
+
+
+def lost_clusters_text(lost: frozenset[str], users: Iterable[PlatformUser]) -> str:
+    """Text about the namespaces of a tenant that use the clusters that it would lose."""
+    return f"cluster {', '.join(sorted(lost))} is used by {_named(users)}"
 
 
 def _named(users: Iterable[PlatformUser]) -> str:

@@ -66,7 +66,8 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
     applied = read_apply(session, namespace, name)
     _refuse_other_places(_homes(applied.done), applied, namespace)
     touched = looked_at(applied.done)
-    live = with_objects(read_live(session.admin, session.client, _scope(applied)), touched, session.variables)
+    scope = _scope(applied, namespace)
+    live = with_objects(read_live(session.admin, session.client, scope), touched, session.variables)
     changes, _ = backwards(applied, live)
     evidence = evidence_for(session.admin, changes, live)
     now = int(time.time() * 1000)
@@ -114,7 +115,7 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
     _refuse_other_places(places | _homes(changes), applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = with_objects(
-        read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names)),
+        read_live(session.admin, session.client, scope_of_changes(plan.changes, places | {namespace}, names)),
         looked_at(plan.changes),
         session.variables,
     )
@@ -142,7 +143,8 @@ def _homes(changes: Iterable[Change]) -> set[NamespaceName]:
     return {one.home for one in resources if isinstance(one, PlatformResource) and one.home is not None}
 
 
-def _scope(applied: Applied) -> ReadScope:
+def _scope(applied: Applied, namespace: NamespaceName) -> ReadScope:
+    """The scope of an undo: also the namespace of the journal, because who may write that decides what it may change."""
     touched = [*applied.done, *(change for change, _ in applied.broken)]
-    places = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers}
+    places = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
     return scope_of_changes(touched, places, {key.rpartition("/")[2] for key in applied.ledgers})

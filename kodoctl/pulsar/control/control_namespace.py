@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -40,12 +40,14 @@ def control_namespace(tenant: str) -> NamespaceName:
 class ControlNamespace:
     """Content of the control namespace of a Pulsar tenant. `uuid`: id of the tenant, None if no apply has created it
     yet; `index`: by topology name, the namespaces in which the topology owns objects; `listed`: the part of `index`
-    that is stored in the older form, one list per name.
+    that is stored in the older form, one list per name; `producers`: roles with `produce` on it or on a topic in it,
+    which may write journals.
     """
 
     uuid: str | None = None
     index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
     listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
+    producers: frozenset[str] = frozenset()
 
 
 def cluster_identity(admin: Admin, tenant: str) -> str | None:
@@ -61,7 +63,8 @@ def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
         return ControlNamespace()
-    properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
+    dump = must(reply, "reading kodoctl's control namespace")
+    properties = dump.get("properties") or {}
     listed: dict[str, set[NamespaceName]] = {}
     places: dict[str, set[NamespaceName]] = {}
     try:
@@ -78,8 +81,17 @@ def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
         raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
     index = {name: tuple(sorted(listed.get(name, set()) | places.get(name, set()))) for name in {**listed, **places}}
     return ControlNamespace(
-        properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()}
+        properties.get(UUID_PROPERTY),
+        index,
+        {name: frozenset(spaces) for name, spaces in listed.items()},
+        frozenset(_producers(dump.get("auth_policies") or {})),
     )
+
+
+def _producers(grants: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the roles with `produce` among the grants of a namespace and of its topics."""
+    for roles in (grants.get("namespace_auth") or {}, *(grants.get("destination_auth") or {}).values()):
+        yield from (role for role, actions in roles.items() if "produce" in actions)
 
 
 def _own(name: str, tenant: str) -> NamespaceName:

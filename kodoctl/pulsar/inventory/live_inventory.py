@@ -109,6 +109,7 @@ class _Reading:
     bundles: dict[NamespaceName, int] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
+    record_writers: dict[str, frozenset[str] | None] = field(default_factory=dict)
     how: set[str] = field(default_factory=set)
     unseen: set[NamespaceName] = field(default_factory=set)
     unread: dict[TopicName, str] = field(default_factory=dict)
@@ -161,6 +162,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         brokers=reading.brokers,
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
+        record_writers=reading.record_writers,
         unsupported=server.unsupported,
         unseen=frozenset(reading.unseen),
         unread=reading.unread,
@@ -338,6 +340,7 @@ def _read_tenant(
         reading.absent_tenants.add(tenant)
         reading.uuids[tenant] = None
         return {}
+    reading.record_writers[tenant] = None
     if not reply.forbidden:
         found = must(reply, f"reading the Pulsar tenant {tenant}")
         clusters, roles = found.get("allowedClusters") or [], found.get("adminRoles") or []
@@ -349,6 +352,8 @@ def _read_tenant(
             return {}
         raise
     reading.uuids[tenant] = control_namespace.uuid
+    if not reply.forbidden:
+        reading.record_writers[tenant] = control_namespace.producers | frozenset(roles)
     return dict(control_namespace.index)
 
 

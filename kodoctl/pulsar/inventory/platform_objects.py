@@ -11,6 +11,7 @@ from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, path_part
 from kodoctl.pulsar.values.evidence import PlatformUser
 from kodoctl.pulsar.values.ledger import read_ledgers
 from kodoctl.pulsar.values.live_objects import PlatformFacts
+from kodoctl.text.formatting import without_password
 from kodoctl.topology.resources import (
     Address,
     ClusterResource,
@@ -103,7 +104,7 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
         case "tenant":
             return TenantResource(name, texts("allowedClusters"), texts("adminRoles"), home)
         case "cluster":
-            urls = {key: document.get(sent) or "" for key, sent in _URLS.items()}
+            urls = {key: without_password(document.get(sent) or "") for key, sent in _URLS.items()}
             return ClusterResource(
                 name,
                 urls["service_url"],
@@ -147,7 +148,8 @@ def _limits(document: Json, side: str) -> dict[str, str]:
 
 def request_document(resource: PlatformResource, before: Json) -> Json:
     """The JSON that gives an object the declared settings. `before`: its JSON now, {} for a new one: members of it that
-    no file can declare, such as the authentication of a cluster, stay.
+    no file can declare, such as the authentication of a cluster, stay, and so does an address with a password that is
+    not to change.
     """
     match resource:
         case TenantResource():
@@ -156,7 +158,12 @@ def request_document(resource: PlatformResource, before: Json) -> Json:
                 "adminRoles": sorted(resource.admin_roles),
             }
         case ClusterResource():
-            ours = {sent: value for key, sent in _URLS.items() if (value := getattr(resource, key))}
+            values = {sent: getattr(resource, key) for key, sent in _URLS.items()}
+            ours = {
+                sent: value
+                for sent, value in values.items()
+                if value and value != without_password(before.get(sent) or "")
+            }
         case ResourceGroupResource():
             ours = {**_rates("publish", resource.publish_rate), **_rates("dispatch", resource.dispatch_rate)}
         case FailureDomainResource():

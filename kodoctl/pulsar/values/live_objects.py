@@ -176,6 +176,8 @@ class Live:
     brokers: frozenset[str] | None = None  # that run, as HOST:PORT; None: not asked, or this role may not
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
+    # Pulsar tenant -> roles that may write ledgers or journals in it; None: they could not be read
+    record_writers: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these

@@ -21,8 +21,8 @@ from kodoctl.topology.model.field_types import (
 )
 from kodoctl.topology.model.policies import ClusterList, PublishRate
 
-_HTTP: Final = "^https?://[^@/]+$"
-_PULSAR: Final = r"^pulsar(\+ssl)?://[^@/]+$"
+_HTTP: Final = r"^https?://[^@/\s]+$"
+_PULSAR: Final = r"^pulsar(\+ssl)?://[^@/\s]+$"
 
 
 def _pattern(text: str) -> str:
@@ -39,7 +39,7 @@ def _matches(pattern: str, words: str) -> Callable[[str], str]:
     """A check of the address of a cluster. Its error does not repeat the value, which may contain a password."""
 
     def check(text: str) -> str:
-        if not re.match(pattern, text):
+        if not re.fullmatch(pattern, text):
             raise wrong_value(words[0].lower() + words[1:])
         return text
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kodoctl.apply.namespaces import create_tenant
 from kodoctl.apply.platform_objects import create_platform_object, delete_platform_object, update_platform_object
 from kodoctl.plan.changes import ChangeContext, Delete, FieldChange, Update
 from kodoctl.pulsar.admin.admin import Admin
@@ -36,7 +37,7 @@ def cluster(resource: PlatformResource | None, lists: Any = ()) -> Iterator[tupl
         if request.is_write:
             stored["now"] = json.loads(request.body)
             return Answer(204)
-        if request.path.rpartition("/")[2] in {one.name for one in ALL}:
+        if "/namespaces/" not in request.path and request.path.rpartition("/")[2] in {one.name for one in ALL}:
             return answer_json(stored["now"]) if stored else Answer(404)
         return answer_json(list(lists))
 
@@ -58,19 +59,39 @@ def writes(server: Server) -> list[str]:
         (GOLD, "POST clusters/here/namespaceIsolationPolicies/gold"),
     ],
 )
-def test_an_absent_object_is_created_and_an_equal_one_is_not_written(
+def test_an_absent_object_is_created_and_an_equal_one_is_claimed_only_if_this_apply_made_it(
     resource: PlatformResource, request_line: str
 ) -> None:
     with cluster(None) as (admin, server):
-        create_platform_object(admin, "here", resource)
-        create_platform_object(admin, "here", resource)
+        create_platform_object(admin, "here", resource, is_prepared=False)
+        create_platform_object(admin, "here", resource, is_prepared=True)
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_platform_object(admin, "here", resource, is_prepared=False)
         assert writes(server) == [request_line]
+
+
+def test_an_equal_object_that_comes_just_before_the_write_is_not_claimed() -> None:
+    stored: list[Any] = []
+
+    def answer(request: Request) -> Answer:
+        if request.is_write:
+            stored.append(request_document(SHOP, {}))
+            return Answer(409)
+        return answer_json(stored[0]) if stored else Answer(404)
+
+    with serving(answer) as server:
+        admin = HttpAdmin(Connection(server.url))
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_platform_object(admin, "here", SHOP, is_prepared=False)
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
+            create_tenant(admin, SHOP)
+        create_tenant(admin, replace(SHOP, home=None))
 
 
 def test_an_object_that_somebody_created_since_is_left_alone() -> None:
     with cluster(replace(SHOP, admin_roles=frozenset({"x"}))) as (admin, server):
         with pytest.raises(WriteFailedError, match="somebody created it since the plan"):
-            create_platform_object(admin, "here", SHOP)
+            create_platform_object(admin, "here", SHOP, is_prepared=True)
         assert not writes(server)
 
 
@@ -86,6 +107,21 @@ def test_an_update_writes_only_over_what_the_plan_saw() -> None:
         assert not writes(server)
     with cluster(None) as (admin, _), pytest.raises(WriteFailedError, match="it is gone since the plan"):
         update_platform_object(admin, "here", change)
+
+
+def test_a_tenant_keeps_a_cluster_that_a_namespace_uses_by_now() -> None:
+    before = replace(SHOP, clusters=frozenset({"standalone", "east"}))
+    change = Update(before, SHOP, (FieldChange("clusters", before.clusters, SHOP.clusters),), ABOUT)
+    used = {
+        "namespaces/shop": ["shop/trade"],
+        "namespaces/shop/trade": {"replication_clusters": ["standalone", "east"]},
+    }
+    used["tenants/shop"] = request_document(before, {})
+    with serving(lambda request: answer_json(used[request.path.removeprefix("/admin/v2/")])) as server:
+        admin = HttpAdmin(Connection(server.url))
+        with pytest.raises(WriteFailedError, match="cluster east is used by namespace shop/trade: plan again"):
+            update_platform_object(admin, "here", change)
+        assert not writes(server)
 
 
 def test_a_field_that_the_plan_does_not_change_stays_as_it_is_by_now() -> None:

@@ -290,6 +290,18 @@ def test_an_undo_takes_each_kind_back() -> None:
     assert "usage_threshold changed again" in _undone(tuple(updated), there(replace(GOLD, usage_threshold=70)))[1][0]
 
 
+def test_an_undo_restores_no_address_whose_password_was_not_read() -> None:
+    hidden = replace(EAST, service_url="http://***@east:8080")
+    updated = planned(declared(), there(hidden)).changes
+    assert _undone(updated, there()) == (set(), ["cluster.east: service url stays as it became"])
+    deleted = (Delete(hidden, updated[0].about),)
+    changes, findings = _undone(deleted, changed(there(), without=[EAST.address]))
+    assert (changes, findings) == (
+        set(),
+        ["cluster.east: kodoctl did not read the password in its address: make it by hand"],
+    )
+
+
 def test_a_resumed_apply_goes_on_with_what_is_left() -> None:
     plan = planned(declared(), empty())
     made = changed(empty(), LiveObject(NamespaceResource(HERE, {})), LiveObject(SHOP))

@@ -14,7 +14,7 @@ from kodoctl.plan.danger.platform_objects import unread_platform, untrusted_reco
 from kodoctl.pulsar.values.evidence import Evidence, PlatformUser
 from kodoctl.pulsar.values.live_objects import Live, LiveObject
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import NamespaceResource, PlatformResource, TenantResource
+from kodoctl.topology.resources import NamespaceResource, PlatformResource
 from tests.samples.inventories import NOW, changed, empty, wanted
 from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, PLAIN, RACK, SHOP, declared
 
@@ -74,6 +74,7 @@ def test_a_tenant_keeps_the_clusters_that_its_namespaces_use() -> None:
     assert "cluster east, west is used by namespace shop/trade" in danger
     assert "take it out of their `replication`" in danger
     assert not dangers(losing, PlatformUser(USER.address, frozenset({"standalone"})))
+    assert dangers(losing, USER, more=(Delete(NamespaceResource(TRADE, {}), ABOUT),)), "it is deleted after the update"
     assert not dangers(Update(BATCH, replace(BATCH, publish_rate={}), (), ABOUT), USER)
 
 
@@ -97,23 +98,33 @@ def test_objects_that_a_role_may_not_read_are_one_warning() -> None:
 
 
 def test_a_record_that_administrators_may_write_deletes_nothing_by_itself() -> None:
-    home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna", "ben"})))
-    live = changed(empty(), LiveObject(SHOP), home)
+    live = replace(changed(empty(), LiveObject(SHOP)), record_writers={"acme": frozenset({"anna", "ben"})})
     (refused,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset())
     assert (refused.code, refused.severity) == ("K455", Severity.ERROR)
     assert "the record in acme/ns says that it is ours, and anna, ben may write that record" in refused.detail
     (warned,) = untrusted_record(Delete(SHOP, ABOUT), SHOP, live, frozenset({SHOP.address}))
     assert warned.severity is Severity.WARNING
-    assert not list(untrusted_record(Delete(SHOP, ABOUT), SHOP, changed(live, without=["tenant.acme"]), frozenset()))
-    homeless = replace(SHOP, home=None)
-    assert not list(untrusted_record(Delete(homeless, ABOUT), homeless, live, frozenset()))
+    nobody = replace(live, record_writers={"acme": frozenset()})
+    assert not list(untrusted_record(Delete(SHOP, ABOUT), SHOP, nobody, frozenset()))
+    absent = replace(live, record_writers={}, absent_tenants=frozenset({"acme"}))
+    assert not list(untrusted_record(Delete(SHOP, ABOUT), SHOP, absent, frozenset()))
     rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
     assert [one.code for one in rules.judge([Delete(SHOP, ABOUT)])[0].about.dangers] == ["K455"]
 
 
+@pytest.mark.parametrize("writers", [{}, {"acme": None}])
+def test_a_record_of_which_nobody_knows_who_may_write_it_is_not_trusted(
+    writers: dict[str, frozenset[str] | None],
+) -> None:
+    live = replace(changed(empty(), LiveObject(SHOP)), record_writers=writers)
+    for change in (Delete(SHOP, ABOUT), Create(EAST, ABOUT)):
+        (refused,) = untrusted_record(change, SHOP, live, frozenset())
+        assert refused.severity is Severity.ERROR
+        assert "who may write that record is not known" in refused.detail
+
+
 def test_a_journal_that_administrators_may_write_makes_and_changes_nothing_by_itself() -> None:
-    home = LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset({"anna"})))
-    live = changed(empty(), LiveObject(SHOP), home)
+    live = replace(changed(empty(), LiveObject(SHOP)), record_writers={"acme": frozenset({"anna"})})
     rules = DangerRules(frozenset(), live, {}, frozenset(), NOW)
     fields = (FieldChange("admin_roles", SHOP.admin_roles, frozenset({"anna"})),)
     declared_at = replace(ABOUT, where=Where("file.yaml", 7, 3))
@@ -123,6 +134,20 @@ def test_a_journal_that_administrators_may_write_makes_and_changes_nothing_by_it
         assert "the history of acme/ns says so, and anna may write that record" in danger.detail
         assert not rules.judge([replace(change, about=declared_at)])[0].about.dangers
     assert not rules.judge([Adopt(SHOP, ABOUT)])[0].about.dangers
+
+
+def test_a_journal_makes_no_tenant_that_a_file_only_creates_if_somebody_may_write_it() -> None:
+    homeless = replace(SHOP, home=None)
+    live = replace(empty(), record_writers={"acme": frozenset({"anna"}), "shops": frozenset()})
+    (refused,) = untrusted_record(Create(homeless, ABOUT), homeless, live, frozenset())
+    assert "tenant.shop: a history says so, and anna may write that record" in refused.detail
+    from_a_file = Create(homeless, replace(ABOUT, where=Where("file.yaml", 7, 3)))
+    assert not list(untrusted_record(from_a_file, homeless, live, frozenset()))
+    assert not list(untrusted_record(Create(homeless, ABOUT), homeless, empty(), frozenset()))
+    (unknown,) = untrusted_record(
+        Create(homeless, ABOUT), homeless, replace(live, record_writers={"acme": None}), frozenset()
+    )
+    assert "is not known" in unknown.detail
 
 
 def test_an_isolation_policy_needs_a_running_broker() -> None:

@@ -32,6 +32,7 @@ def test_what_no_file_declares_is_listed_with_the_reason() -> None:
         replace(BATCH, publish_rate={"messages": "0/s"}),
         replace(GOLD, primary=frozenset({"("})),
         replace(EAST, broker_service_url=""),
+        replace(EAST, name="far", service_url="http://***@far:8080"),
         TenantResource("a b", frozenset({"standalone"}), frozenset()),
         TenantResource("pulsar", frozenset({"standalone"}), frozenset()),
         ClusterResource("standalone", "http://a", "", "pulsar://a"),
@@ -41,6 +42,7 @@ def test_what_no_file_declares_is_listed_with_the_reason() -> None:
     found = import_platform(odd, {RACK.address: "estate in acme/other"}, "standalone", HERE, "estate")
     reasons = dict(found.left_out)
     assert reasons.pop(RACK.address) == "the topology estate in acme/other owns it"
+    assert reasons.pop("cluster.far").startswith("service_url: should be http://HOST:PORT")
     assert reasons.pop("tenant.pulsar") == "Pulsar's own"
     assert reasons.pop("cluster.standalone") == "this cluster, whose brokers write it"
     assert "it holds ' '" in reasons.pop("tenant.a b")

@@ -289,6 +289,14 @@ def test_the_control_namespace_holds_the_uuid_and_where_topologies_live() -> Non
     assert found.index == {"trade": (NamespaceName("acme", "a"), NamespaceName("acme", "b"))}
 
 
+def test_who_may_produce_to_the_control_namespace_or_a_topic_in_it_may_write_journals() -> None:
+    topic = {"persistent://acme/kodoctl/lease": {"ben": ["produce", "consume"], "cy": ["consume"]}}
+    grants = {"namespace_auth": {"anna": ["produce"], "dan": ["consume"]}, "destination_auth": topic}
+    found = read_control_namespace(Book(namespaces_acme_kodoctl={"auth_policies": grants}), "acme")
+    assert found.producers == {"anna", "ben"}
+    assert not read_control_namespace(Book(namespaces_acme_kodoctl={"auth_policies": None}), "acme").producers
+
+
 def test_a_place_is_a_property_of_its_own_beside_lists_of_earlier_times() -> None:
     properties = {"kodoctl.index/trade": '["acme/a"]', "kodoctl.place/trade/b": "1", "kodoctl.place/other/a": "1"}
     found = read_control_namespace(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
@@ -405,6 +413,18 @@ def test_a_topic_that_concerns_nobody_stops_nothing(monkeypatch: pytest.MonkeyPa
         (f"topic.{K}", "it cannot be read"),
     ]
     assert adopted.adopted == 1
+
+
+@pytest.mark.parametrize(
+    ("tenant", "writers"),
+    [({"adminRoles": ["anna"]}, {"anna", "ben"}), ({}, {"ben"}), (403, None)],
+)
+def test_who_may_write_the_records_of_a_tenant_is_read_with_it(tenant: Any, writers: set[str] | None) -> None:
+    whole = {f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), _part()) for name in "JK"}
+    control = {"auth_policies": {"namespace_auth": {"ben": ["produce"]}}}
+    book = _live(**whole, tenants_acme=tenant, namespaces_acme_kodoctl=control)
+    live = read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))
+    assert live.record_writers == {"acme": writers}
 
 
 OURS: list[dict[str, Any]] = [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kodoctl.pulsar.inventory.platform_objects import parse, platform_path, request_document, without_addresses
-from kodoctl.topology.resources import PlatformResource, ResourceGroupResource
+from kodoctl.topology.resources import ClusterResource, PlatformResource, ResourceGroupResource
 from tests.samples.inventories import HERE
 from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, SHOP
 
@@ -23,6 +24,16 @@ def test_members_that_no_file_declares_stay() -> None:
     assert sent["authenticationPlugin"] == "p"
     assert (sent["serviceUrl"], sent["serviceUrlTls"]) == ("http://east:8080", "https://far")
     assert "serviceUrlTls" not in without_addresses(sent, ["service_url_tls"])
+
+
+def test_the_password_in_an_address_is_never_read_and_stays_unless_the_address_changes() -> None:
+    stored = {"serviceUrl": "http://anna:pw@east:8080", "brokerServiceUrl": "pulsar://u:p@/w@a:1,x:y@b:2"}
+    found = parse(EAST.address, HERE, stored)
+    assert isinstance(found, ClusterResource)
+    assert (found.service_url, found.broker_service_url) == ("http://***@east:8080", "pulsar://***@b:2")
+    assert request_document(found, stored) == stored
+    sent = request_document(replace(found, service_url="http://east:8080"), stored)
+    assert sent == {**stored, "serviceUrl": "http://east:8080"}
 
 
 @pytest.mark.parametrize(
