@@ -19,17 +19,19 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
 from kodoctl.render.recall import recall_counts
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import age_text, lane_text, many, time_text
+from kodoctl.text.formatting import age_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, ScreenFacts, first_screen
+from kodoctl.ui.message_search import SearchText
 from kodoctl.ui.message_views import (
     SPANS,
     LaneQuestion,
     MessageQuestion,
     cause_groups,
     export_command,
+    hit_view,
     hop_places,
     lane_commands,
     message_view,
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
     from kodoctl.ui.action_pages import ActionMaker
     from kodoctl.ui.actions import ActionDesk
     from kodoctl.ui.audit_sentence import Sentence
-    from kodoctl.ui.message_views import LaneMessages, SearchResult
+    from kodoctl.ui.message_search import SearchResult
+    from kodoctl.ui.message_views import LaneMessages
     from kodoctl.ui.plan_views import PlanLookup
 
 _PACKAGE: Final = "kodoctl.ui"
@@ -63,8 +66,11 @@ class MessageLookup(Protocol):
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
         """Yields the parts of a file of these messages. `suffix`: `jsonl` or `parquet`."""
 
-    def find(self, text: str, span: str, topology: str) -> SearchResult:
-        """Searches the lanes of a topology, "" for all, for messages that `text` names."""
+    def lane_title(self, question: LaneQuestion) -> str:
+        """Names a lane by its file: `orders / billing: L1 retrying`."""
+
+    def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
+        """Searches the lanes of a topology, "" for all, for messages that meet a condition or are named by a text."""
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
         """The document of `kodo-consumer why` about a message; as `stored` the message itself, None for none; and as
@@ -152,12 +158,14 @@ class _Pages:
             found = self._data.messages.lane(question)
         except UsageError as problem:  # a condition, mostly: its form stays
             problems = problem.diagnostics
+        title = question.topic
+        with suppress(UsageError):
+            title = self._data.messages.lane_title(question)
         views = [message_view(one, _now(), found.longest_wait) for one in found.document["messages"]] if found else []
         commands = lane_commands(self._data.words, question, found) if found else []
-        name = lane_text(found.level, found.state) if found else ""
         values = {
             "question": question, "found": found, "views": views, "problems": problems,
-            "commands": commands, "name": name,
+            "commands": commands, "title": title,
             "groups": cause_groups(question, found.document) if found else [],
             "export": export_command(self._data.words, question, found) if found else "",
         }  # fmt: skip
@@ -173,9 +181,13 @@ class _Pages:
         """Result of a search."""
         given = request.query_params
         q, span, topology = given.get("q", ""), given.get("span", "24h"), given.get("topology", "")
-        found = self._data.messages.find(q, span, topology)
-        hits = [(hit, message_view(hit.message, _now(), hit.longest_wait)) for hit in found.hits]
-        return self.show("find.html.j2", {"q": q, "span": span, "topology": topology, "found": found, "hits": hits})
+        values: dict[str, Any] = {"q": q, "span": span, "topology": topology, "found": None, "hits": []}
+        if q.strip():
+            wanted = SearchText.of(q, _now())
+            found = self._data.messages.find(wanted, span, topology)
+            hits = [hit_view(one, _now(), found) for one in found.hits]
+            values |= {"found": found, "hits": hits, "wanted": wanted, "title": wanted.title(found.hits)}
+        return self.show("find.html.j2", values)
 
     def message(self, request: Request) -> Response:
         """Hops of a message."""
@@ -253,7 +265,8 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
             *(ActionPages(pages.show, *actions).routes if actions else ()),
             Route("/console.css", lambda _: _asset("text/css", *_STYLES)),
             Route("/console.js", lambda _: _asset("text/javascript", "console.js", "action.js")),
-        ]
+        ],
+        exception_handlers={404: lambda *_: pages.show("no_page.html.j2", {}, 404)},
     )
 
 

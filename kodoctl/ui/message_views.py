@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import UsageError, error
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.text.formatting import age_text, time_text
-from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
     from kodoctl.ui.first_screen import CommandWords
+    from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult
 
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
 """Ages of messages that a search reads, in ms; None: all that are stored."""
-LONGEST: Final = 500  # characters of a text that is searched
 _TENANTS: Final = 6  # that are named with a cause
 _CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ, jitter included
 _LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
@@ -65,45 +63,11 @@ class LaneMessages:
     longest_wait: int
 
 
-@dataclass(slots=True)
-class SearchHit:
-    """A message that a search has. `message`: its newest stored copy; `topics`: every topic that has one, in the order
-    of the topology; `subscriptions`: those whose topics its history may be read from; `longest_wait`: ms, the longest
-    that the file declares.
-    """
-
-    topology: str
-    ground: str
-    message: PeekedMessage
-    longest_wait: int
-    topics: list[str] = field(default_factory=list)
-    subscriptions: list[str] = field(default_factory=list)
-
-    def add(self, message: PeekedMessage, subscriptions: Iterable[str]) -> None:
-        """Adds a stored copy of the message."""
-        if message["published"] >= self.message["published"]:
-            self.message = message
-        self.topics += [message["topic"]] * (message["topic"] not in self.topics)
-        self.subscriptions += [name for name in subscriptions if name not in self.subscriptions]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
-    cluster does not have; `unread`: texts about entries that could not be read.
-    """
-
-    hits: tuple[SearchHit, ...]
-    read: int
-    complete: bool
-    missing: tuple[str, ...]
-    unread: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
-    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, "" for none; `reason`,
+    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, and `moment`: the time
+    of it, "" for none; `reason`,
     `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the
     application first; `payload`: lines of the payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`:
     bytes of the payload, None for a tombstone.
@@ -116,6 +80,7 @@ class MessageView:
     age: str
     here: str
     due: str
+    moment: str
     key: str
     reason: str
     error: str
@@ -132,6 +97,7 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]
     sent = properties.first_sent(control.get(properties.ORIGIN_TIME), published)
+    due, moment = _due_text(control.get(properties.DUE, ""), now, published + longest_wait)
     return MessageView(
         properties.identity(control.get(properties.ID), control.get(properties.ORIGIN_ID), message["position"]),
         message["topic"],
@@ -139,7 +105,8 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
         published,
         age_text(max(0, now - sent)),
         age_text(max(0, now - published)) if sent < published else "",
-        _due_text(control.get(properties.DUE, ""), now, published + longest_wait),
+        due,
+        moment,
         message["key"],
         control.get(properties.REASON, ""),
         control.get(properties.ERROR, ""),
@@ -155,19 +122,20 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
     )
 
 
-def _due_text(due: str, now: int, latest: int) -> str:
-    """Sentence about the next attempt by the value of `kodo-due`; "" if that is no time. `latest`: time in ms since the
-    epoch when the longest declared wait has ended. Workers do not wait longer, because anybody can write the property.
+def _due_text(due: str, now: int, latest: int) -> tuple[str, str]:
+    """Sentence about the next attempt by the value of `kodo-due`, and words with its time; both "" if that is no time.
+    `latest`: time in ms since the epoch when the longest declared wait has ended. Workers do not wait longer, because
+    anybody can write the property.
     """
     if not (due.isascii() and due.isdigit() and len(due) <= 15):
-        return ""
+        return "", ""
     forged = int(due) > latest + _CLOCKS
     moment = latest if forged else int(due)
     at = time_text(moment, seconds=True)
     note = " Its kodo-due is later than any wait that the file declares, and does not count." if forged else ""
     if moment > now:
-        return f"Tried again in {age_text(moment - now)}, at {at}.{note}"
-    return f"Due since {at}: the next worker tries it.{note}"
+        return f"Tried again in {age_text(moment - now)}, at {at}.{note}", f"due {at}"
+    return f"Due since {at}: the next worker tries it.{note}", f"due since {at}"
 
 
 def _shortened(text: str) -> Iterator[str]:
@@ -175,6 +143,40 @@ def _shortened(text: str) -> Iterator[str]:
     yield from text[:_LONGEST_PAYLOAD].splitlines()
     if len(text) > _LONGEST_PAYLOAD:
         yield f"… and {len(text) - _LONGEST_PAYLOAD:,} characters more"
+
+
+@dataclass(frozen=True, slots=True)
+class HitView:
+    """A message that a search has, for a page. `places`: (copy, words about it) for each lane in which it waits;
+    `ended`: sentences about the subscriptions that have acknowledged it; `topics`: number of topics that have a copy.
+    """
+
+    hit: SearchHit
+    message: MessageView
+    places: tuple[tuple[LaneCopy, str], ...]
+    ended: tuple[str, ...]
+    topics: int
+
+
+def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
+    """Makes the view of a message that the search `found` has, at `now` (ms since the epoch)."""
+
+    def place(copy: LaneCopy) -> tuple[LaneCopy, str]:
+        view = message_view(copy.message, now, hit.longest_wait)
+        return copy, ", ".join(filter(None, ("here now", view.moment, view.reason)))
+
+    def end(subscription: str) -> str:
+        if (hit.topology, hit.ground, subscription) in found.recorded:
+            return f"Acknowledged by {subscription}: its history says what was done with it."
+        return f"Acknowledged by {subscription}: done, skipped or discarded cannot be told without audit records."
+
+    return HitView(
+        hit,
+        message_view(hit.message, now, hit.longest_wait),
+        tuple(map(place, hit.places)),
+        tuple(map(end, hit.ended)),
+        len({one.topic for one in hit.copies}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +212,6 @@ def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGr
         return CauseGroup(cause, messages, where, tenants, len(members) - len(tenants), unlisted)
 
     return [group(cause, messages) for cause, messages in document["by_cause"].items()]
-
-
-def search_condition(text: str, names: Iterable[str]) -> str:
-    """Condition that a message meets if `text` is its identity, a position, its key, or the value of one of the
-    properties `names`. The name `key` stands for the key. Raises UsageError (K785) for an empty or too long text.
-    """
-    wanted = text.strip()
-    if not wanted or len(wanted) > LONGEST:
-        detail = f"a text of 1 to {LONGEST} characters: a kodo-id, a position such as 7:1:0:-1, a key, or the value of a property"
-        raise UsageError(error("K785", "message not found", detail))
-    own = [f"properties[{literal(name)}]" for name in dict.fromkeys(names) if name != KEY]
-    return " OR ".join(f"{fact} = {literal(wanted)}" for fact in ("id", "position", "origin_id", "key", *own))
 
 
 def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:

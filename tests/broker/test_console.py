@@ -29,7 +29,7 @@ orders:
   message_properties: {order: optional, uid: optional}
   fair_by: uid
   subscriptions:
-    billing: {in_place: [], audit: true, error_text: true, retrying: {delays: [1s], attempts: 1}}
+    billing: {in_place: [], audit: true, error_text: {redact: ['^4111$']}, retrying: {delays: [1s], attempts: 1}}
     mailing: {states: [], dead_letter: false}
 """
 
@@ -90,13 +90,14 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
 
     @consumer.handler
     def handle(message: Message) -> None:
-        if message.text() == "bad":
+        if message.json()["is"] == "bad":
             raise ValueError(f"card of order {message.properties['order']} was refused")
 
     with Producer.load(file, topic="orders", **place) as producer:
         for number in range(20):
             properties = {"uid": f"u{number % 3}", "order": str(4700 + number)}
-            producer.post(b"bad" if number in (11, 12) else b"good", id=f"order-{number}", properties=properties)
+            payload = {"is": "bad" if number in (11, 12) else "good", "n": number * 10 + 1, "card": "4111"}
+            producer.post(json.dumps(payload).encode(), id=f"order-{number}", properties=properties)
     audit = {"verdict": "no loss", "reasons": [], "read_at": 1, "coverage": [{"topic": workspace.full("orders")}]}
     (workspace.folder / "audit.json").write_text(json.dumps(audit))
     consumer.start()
@@ -144,17 +145,27 @@ def lanes_are_read(ui: Console) -> None:
 
 
 def messages_are_found(ui: Console) -> None:
-    for text in ("4711", "order-11"):
+    for fact, text in (("order", "4711"), ("kodo-id", "order-11"), ("payload.n", "111")):
         found = ui.get("/find", q=text)
-        assert f"1 message is named {text}" in found
-        assert re.search(r"last stored in \S+/orders-billing-DLQ, one of 3 topics", found)
+        assert f"1 message with {fact} {text}" in found, found
+        assert re.search(r"dead letters of orders / billing , here now, ValueError ", found), found
+        assert "L1 ready of orders / mailing , here now" in found
         assert "History for billing" in found
-    assert "6 messages are named u2" in ui.get("/find", q="u2"), "a tenant"
+    done = ui.get("/find", q="order-3")
+    assert "Acknowledged by billing: its history says what was done with it." in done
+    assert "L1 ready of orders / mailing , here now" in done
+    for condition in ("payload.n = 111", "tenant = 'u2' AND payload.n = 111"):
+        assert f"1 message meets {condition}" in ui.get("/find", q=condition)
+    assert "No message with 4111 " in ui.get("/find", q="4111"), "it is redacted"
+    nothing = ui.get("/find", q="order = 1")
+    assert "a JSON value payload.order" in nothing
+    assert "6 messages with tenant u2" in ui.get("/find", q="u2")
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"first sent \S+ \S+ UTC, \d+ (s|min) ago", history)
     assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
-    assert re.search(r"As it is stored \S+orders-billing-DLQ order-11 .* bad \d+ properties", history), history
+    shown = r'"is": "bad", "n": 111, "card": "\[redacted\]" }'
+    assert re.search(rf"As it is stored \S+orders-billing-DLQ order-11 .* {shown} \d+ properties", history), history
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")
     assert "K005" in ui.get("/find", 400, q="x", span="1y")
 

@@ -28,13 +28,11 @@ from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.audit_sentence import AuditStep, Sentence
 from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, StoppedApply
 from kodoctl.ui.letter_causes import CauseCount, LetterCauses
+from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
     MessageQuestion,
-    SearchHit,
-    SearchResult,
-    search_condition,
 )
 from kodoctl.ui.plan_views import DriftReading, NamespaceHistory
 from kodoctl.ui.web_server import ConsoleServer
@@ -129,14 +127,18 @@ class SampleMessages:
         yield b'{"id": "order-4711"}\n'
         raise ClusterError(error("K561", "messages cannot be read", "gone"))
 
-    def find(self, text: str, span: str, topology: str) -> SearchResult:
-        self.asked.append((text, span, topology))
-        search_condition(text, [])
-        name = self.text or "trade"
-        hit = SearchHit(name, self.text or "orders", peeked(self.text), 86_400_000)
-        hit.add(hit.message, [self.text or "billing"])
+    def lane_title(self, question: LaneQuestion) -> str:
+        return self.text or f"orders / {question.subscription}: dead letters"
+
+    def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
+        self.asked.append((wanted.text, span, topology))
+        message, name = peeked(self.text), self.text or "billing"
+        hit = SearchHit(self.text or "trade", self.text or "orders", message, 86_400_000)
+        lane = LaneCopy(name, self.text or "orders-billing-DLQ", self.text or "dead letters", True, message)
+        hit.add(self.text or "key", [lane, LaneCopy(self.text or "mailing", "orders", "L1 ready", False, message)])
         more = (self.text,) if self.text else ()
-        return SearchResult((hit,) if text != "none" else (), 3, not self.text, more, more)
+        hits = () if wanted.text.startswith("none") else (hit,)
+        return SearchResult(hits, 3, not self.text, more, more, frozenset())
 
     def history(self, question: MessageQuestion) -> Json:
         self.asked.append(question)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.binary.message_reader import (
+    Cursor,
     Unread,
     partitions_of,
     read_all,
@@ -29,18 +30,18 @@ from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message.message_json import as_json
 from kodoctl.recall.message.message_rows import encoder_of
-from kodoctl.recall.message.stored_message import Position
+from kodoctl.recall.message.payload_view import shown_member
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, State
 from kodoctl.ui.letter_causes import LetterCauses, letter_causes
+from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     SPANS,
     LaneMessages,
     LaneQuestion,
     MessageQuestion,
-    SearchHit,
-    SearchResult,
-    search_condition,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.recall.message.payload_view import PayloadForm
-    from kodoctl.recall.message.stored_message import DeadLetter
     from kodoctl.topology.expand import Expansion, FamilyTopic
     from kodoctl.topology.model.topology import GroundTopic
 
@@ -100,13 +100,18 @@ class _Reader:
     client: BrokerClient
     unread: Unread
 
-    def stored(self, topic: FamilyTopic, begin: int | None) -> Generator[DeadLetter]:
-        """Yields the stored messages of a topic that are no marks, from the publish time `begin` on, None: all."""
+    def stored(
+        self, topic: FamilyTopic, fair_by: str | None, begin: int | None
+    ) -> Generator[tuple[DeadLetter, Mapping[str, Cursor]]]:
+        """Yields the stored messages of a topic that are no marks, from the publish time `begin` on, None: all; each
+        with the acknowledgements of the subscriptions of its partition.
+        """
         for part in partitions_of(self.admin, topic.name):
-            for stored in read_all(self.client, read_facts(self.admin, part), self.unread, since=begin):
-                letter = letter_of(stored, topic.name.full, None)
+            facts = read_facts(self.admin, part)
+            for stored in read_all(self.client, facts, self.unread, since=begin):
+                letter = letter_of(stored, topic.name.full, fair_by)
                 if not is_mark(letter):
-                    yield letter
+                    yield letter, facts.cursors
 
     def waiting(self, topic: FamilyTopic, subscription: str, form: PayloadForm) -> Generator[DeadLetter]:
         """Yields the messages of a lane that its subscription has not acknowledged."""
@@ -125,6 +130,41 @@ class _Reader:
             found = list(read_stored(self.client, part, entry, after=before, only={place}))
             return as_json(letter_of(found[0], name, form.tenant_by), form) if found else None
         return None
+
+
+_Match = tuple[DeadLetter, Mapping[str, Cursor], str | None]
+"""A message, the acknowledgements of its partition, and the name of the fact that was searched."""
+
+
+class _Searched:
+    """A topic of a lane, and the comparison of its messages with the text of a search."""
+
+    def __init__(self, admin: Admin, wanted: SearchText, expansion: Expansion, topic: FamilyTopic) -> None:
+        self.expansion, self.topic, self._wanted = expansion, topic, wanted
+        self.spec: GroundTopic = expansion.topology.spec.topics[topic.ground]
+        self.readers = [topic.subscription] if topic.subscription else [*self.spec.subscriptions]
+        self._form = payload_form(admin, expansion, topic)
+        self._names = [*self.spec.message_properties, *filter(None, [self.spec.fair_by])]
+
+    def fact_of(self, letter: DeadLetter) -> str | None:
+        """Name of the fact of a message that is equal to the text, "" if it meets the condition; None for others."""
+        if self._wanted.condition is not None:
+            return "" if self._wanted.condition.chooses(letter) else None
+        if fact := self._wanted.fact_of(letter, self._names, self.spec.fair_by):
+            return fact
+        member = shown_member(letter, self._form, self._wanted.text)
+        return None if member is None else f"payload.{member}"
+
+    def copies(self, letter: DeadLetter, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
+        """A stored message as each subscription has it."""
+        message, entry = as_json(letter, self._form), (letter.position.ledger, letter.position.entry)
+        lane, topic = lane_text(self.topic.level, self.topic.state), self.topic.name.local
+
+        def waits(subscription: str) -> bool | None:
+            cursor = cursors.get(lane_reader(self.topic, subscription))
+            return None if cursor is None else not cursor.has(entry)
+
+        return [LaneCopy(name, topic, lane, waits(name), message) for name in self.readers]
 
 
 def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
@@ -164,6 +204,11 @@ class MessageReading:
             str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended,
             longest_wait(expansion, topic.ground, question.subscription),
         )  # fmt: skip
+
+    def lane_title(self, question: LaneQuestion) -> str:
+        """Names a lane by its file: `orders / billing: L1 retrying`. Raises UsageError for an unknown lane."""
+        _, topic = self._lane(question)
+        return f"{topic.ground} / {question.subscription}: {lane_text(topic.level, topic.state)}"
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
         """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
@@ -205,48 +250,50 @@ class MessageReading:
         expansion = self._expansion(question.topology)
         return expansion, lane_topic(expansion, question.topic)
 
-    def find(self, text: str, span: str, topology: str) -> SearchResult:
-        """Searches all lanes of the topology, "" for all topologies, for messages that `text` names: see
-        `search_condition`. `span`: one of SPANS. Raises UsageError, ClusterError.
+    def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
+        """Searches all lanes of the topology, "" for all topologies, for messages that meet the condition `wanted`, or
+        of which a fact or a top-level value of the payload is equal to it. `span`: one of SPANS. Raises UsageError,
+        ClusterError.
         """
         chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
         begin, budget = _begin(span), _Budget()
-        conditions = {
-            (one.name, ground): parse(search_condition(text, _properties(spec)), _now())
-            for one in chosen
-            for ground, spec in one.topology.spec.topics.items()
-        }
+        places = [_Searched(self._admin, wanted, one, topic) for one in chosen for topic in one.topics if topic.state]
         hits: dict[tuple[str, str, str], SearchHit] = {}
         missing: list[str] = []
         with self._reader() as reader:
 
-            def matches(place: tuple[Expansion, FamilyTopic]) -> list[DeadLetter] | None:
+            def matches(place: _Searched) -> list[_Match] | None:
                 """Matching messages of a topic; None if the cluster does not have it."""
-                condition = conditions[place[0].name, place[1].ground]
                 try:
                     if budget.is_used_up():
                         return []
-                    return [one for one in budget.take(reader.stored(place[1], begin)) if condition.chooses(one)][
-                        -_SHOWN:
-                    ]
+                    stored = budget.take(reader.stored(place.topic, place.spec.fair_by, begin))
+                    found = ((letter, cursors, place.fact_of(letter)) for letter, cursors in stored)
+                    return [one for one in found if one[-1] is not None][-MOST_HITS:]
                 except UsageError:
                     return None
 
-            places = [(one, topic) for one in chosen for topic in one.topics if topic.state]
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="search") as pool:
                 found = list(pool.map(matches, places))
             unread = tuple(reader.unread.lines())
-        for (expansion, topic), letters in zip(places, found, strict=True):
+        for place, letters in zip(places, found, strict=True):
             if letters is None:
-                missing.append(topic.name.local)
-            spec = expansion.topology.spec.topics[topic.ground]
-            form = payload_form(self._admin, expansion, topic) if letters else None
-            for letter in letters or ():
-                key, message = (expansion.name, topic.ground, letter.identity), as_json(letter, form)
-                readers = [topic.subscription] if topic.subscription else [*spec.subscriptions]
-                wait = longest_wait(expansion, topic.ground, *readers)
-                hits.setdefault(key, SearchHit(expansion.name, topic.ground, message, wait)).add(message, readers)
-        return SearchResult(tuple(hits.values())[:_SHOWN], budget.read, not budget.ended, tuple(missing), unread)
+                missing.append(place.topic.name.local)
+            for letter, cursors, fact in letters or ():
+                key = place.expansion.name, place.topic.ground, letter.identity
+                copies = place.copies(letter, cursors)
+                wait = longest_wait(place.expansion, place.topic.ground, *place.readers)
+                hit = SearchHit(place.expansion.name, place.topic.ground, copies[0].message, wait)
+                hits.setdefault(key, hit).add(fact or "", copies)
+        recorded = frozenset(
+            (one.name, ground, name)
+            for one in chosen
+            for ground, spec in one.topology.spec.topics.items()
+            for name, subscription in spec.subscriptions.items()
+            if defaults.audit(subscription) is not None
+        )
+        shown = tuple(hits.values())[:MOST_HITS]
+        return SearchResult(shown, budget.read, not budget.ended, tuple(missing), unread, recorded)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
         """The document of `kodo-consumer why`; as `stored` the message at its last place, None if it is no longer stored;
@@ -275,11 +322,6 @@ class MessageReading:
 
     def _expansion(self, topology: str) -> Expansion:
         return of_topology(self._expansions, topology)
-
-
-def _properties(spec: GroundTopic) -> list[str]:
-    """Names of the properties that a search compares: the declared ones, and that of the tenant."""
-    return [*spec.message_properties, *filter(None, [spec.fair_by])]
 
 
 def _begin(span: str) -> int | None:

@@ -88,6 +88,34 @@ def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
     return _shown("text", letter.text.splitlines() or [""], note, form)
 
 
+def shown_member(letter: DeadLetter, form: PayloadForm, text: str) -> str | None:
+    """Name of a top-level member of the payload whose value is `text`; None: there is none. Only values that the view
+    shows are compared: what is masked or redacted is not.
+    """
+    if letter.payload is None or (form.kind != "avro" and not _may_have(letter.payload, text)):
+        return None
+    view = payload_view(letter, form)
+    lines = view.text.split("\n") if view.kind in ("json", "avro") else []
+    members = (_member(one) for one in lines if one.startswith('  "'))
+    return next((name for name, value in members if value == text), None)
+
+
+def _may_have(payload: bytes, text: str) -> bool:
+    """False if no text or number in a JSON payload is `text`, seen at once, so that few payloads are parsed."""
+    return text.encode() in payload or b"\\" in payload
+
+
+def _member(line: str) -> tuple[str, str | None]:
+    """Name and value of a member of a document, by its line; the value is None if it goes on in other lines, or is null."""
+    try:
+        ((name, value),) = json.loads(f"{{{line.removesuffix(',')}}}").items()
+    except ValueError:
+        return "", None
+    if value is None or isinstance(value, str):
+        return name, value
+    return name, json.dumps(value)
+
+
 def _document_lines(payload: bytes, given: Mapping[str, str], form: PayloadForm) -> tuple[list[str] | None, str]:
     """Lines of the payload as a document, None if it is none, and a note about the declared schema."""
     note = ""

@@ -1,61 +1,25 @@
-"""Questions about messages: what a search compares, and which command equals a page."""
+"""Messages as pages show them, and which command equals a page."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kodoctl.errors import UsageError
-from kodoctl.recall.filter.condition import parse
-from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.ui.first_screen import CommandWords
+from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult
 from kodoctl.ui.message_views import (
     LaneMessages,
     LaneQuestion,
     MessageView,
-    SearchHit,
     cause_groups,
     export_command,
+    hit_view,
     hop_places,
     lane_commands,
     message_view,
-    search_condition,
 )
 from tests.samples.consoles import NOW, WORDS, peeked
-from tests.samples.reports import EVIL
-
-
-def stored(**values: Any) -> DeadLetter:
-    return DeadLetter("persistent://kodo/trade/orders", Position(0, 7, 1, -1), b"{}", **{"properties": {}, **values})
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("order-4711", stored(properties={"kodo-id": "order-4711"})),
-        ("7:1:0:-1", stored(properties={"kodo-id": "other"})),
-        ("9:9:0:-1", stored(properties={"kodo-origin-id": "9:9:0:-1"})),
-        ("4711", stored(key="4711")),
-        ("u7", stored(properties={"uid": "u7"})),
-        (" u7 ", stored(properties={"uid": "u7"})),
-        ("a'b\\", stored(properties={"it's": "a'b\\"})),
-        (EVIL, stored(key=EVIL)),
-    ],
-)
-def test_a_message_is_named_by_identity_position_key_and_declared_properties(text: str, letter: DeadLetter) -> None:
-    condition = parse(search_condition(text, ["uid", "it's", "key"]), NOW)
-    assert condition.chooses(letter)
-    assert not condition.chooses(
-        replace(stored(key="47110", properties={"secret": text}), position=Position(0, 8, 1, -1))
-    )
-
-
-@pytest.mark.parametrize("text", ["", "  ", "x" * 501])
-def test_an_empty_or_endless_text_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="K785"):
-        search_condition(text, [])
 
 
 @pytest.mark.parametrize(
@@ -85,12 +49,23 @@ def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str |
     assert state != "retrying" or "--lane L2/retrying" in lines[1]
 
 
-def test_a_hit_shows_its_newest_copy_and_counts_topics_once() -> None:
-    old, new = peeked(topic="a", published=1), peeked(topic="b", published=2)
-    hit = SearchHit("trade", "orders", old, 0)
-    for one in (old, new, peeked(topic="a", published=0)):
-        hit.add(one, ["billing"])
-    assert (hit.message, hit.topics, hit.subscriptions) == (new, ["a", "b"], ["billing"])
+def test_a_hit_leads_with_the_lanes_in_which_it_waits() -> None:
+    control = [
+        {"name": f"kodo-{name}", "value": value, "means": ""}
+        for name, value in {"due": str(NOW + 60_000), "reason": "ConnectionError"}.items()
+    ]
+    old, new = peeked(published=1), peeked(published=NOW, control=control)
+    hit = SearchHit("trade", "orders", old, 3_600_000)
+    copies = [LaneCopy(name, "orders", "L1 ready", False, old) for name in ("billing", "mailing", "audited")]
+    hit.add("key", [*copies, LaneCopy("billing", "orders-B1", "B1 ready", True, new)])
+    recorded = frozenset({("trade", "orders", "audited")})
+    view = hit_view(hit, NOW, SearchResult((hit,), 2, True, (), (), recorded))
+    assert view.places == ((hit.copies[-1], "here now, due 2026-01-01 11:56:00 UTC, ConnectionError"),)
+    assert view.ended == (
+        "Acknowledged by mailing: done, skipped or discarded cannot be told without audit records.",
+        "Acknowledged by audited: its history says what was done with it.",
+    )
+    assert (view.topics, view.message.reason) == (2, "ConnectionError")
 
 
 def test_a_message_without_identity_is_named_by_its_position() -> None:
@@ -109,6 +84,7 @@ def test_a_message_is_as_old_as_when_it_was_first_sent() -> None:
     assert moved.due == "Tried again in 3 min, at 2026-01-01 11:58:00 UTC."
     late = view(due=str(NOW - 1), **{"origin-time": "9" * 15})
     assert (late.age, late.here) == ("1 min", "")
+    assert (moved.moment, late.moment) == ("due 2026-01-01 11:58:00 UTC", "due since 2026-01-01 11:54:59 UTC")
     assert late.due == "Due since 2026-01-01 11:54:59 UTC: the next worker tries it."
     forged = view(due="9" * 15).due
     assert forged.startswith("Tried again in 59 min, at 2026-01-01 12:54:00 UTC. Its kodo-due is later than any wait")

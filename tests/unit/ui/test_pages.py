@@ -17,7 +17,8 @@ from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.errors import ClusterError, error
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.message_views import LaneMessages, LaneQuestion, SearchResult
+from kodoctl.ui.message_search import SearchResult, SearchText
+from kodoctl.ui.message_views import LaneMessages, LaneQuestion
 from kodoctl.ui.plan_views import NamespaceHistory
 from tests.samples.consoles import (
     EVIL_PATHS,
@@ -151,22 +152,48 @@ def test_a_wrong_condition_is_told_above_its_form() -> None:
         answer = console.ask("/lane?topology=trade&topic=orders&subscription=billing&where=kye%20%3D%201")
     assert answer.status == 400
     assert "did you mean key?" in words(answer.text)
+    assert "orders / billing: dead letters" in words(answer.text)
+    assert "<pre>kye = 1\n^^^" in answer.text, "a caret needs letters of one width"
     assert 'value="kye = 1"' in answer.text
 
 
-def test_a_search_names_what_was_read_and_leads_to_the_history() -> None:
+def test_a_search_leads_with_the_lane_and_to_its_page_and_to_the_history() -> None:
     messages = SampleMessages()
     with served(data_of(messages=messages)) as console:
         page = console.ask("/find?q=4711").text
-        nothing = console.ask("/find?q=none&span=1h")
-        empty = console.ask("/find?q=%20")
-    assert "1 message is named 4711" in words(page)
-    assert "3 messages read, of the last 24h" in words(page)
+        nothing = console.ask("/find?q=none&span=1h").text
+        never = console.ask("/find?q=none&span=all").text
+        wrong = console.ask("/find?q=none%20%3D%201").text
+    text = words(page)
+    assert "1 message with key 4711 3 messages read in all lanes, of the last 24h." in text
+    assert "dead letters of orders / billing , here now, ValueError" in text
+    assert 'href="lane?topology=trade&amp;topic=orders-billing-DLQ&amp;subscription=billing"' in page
+    assert "Acknowledged by mailing: done, skipped or discarded cannot be told without audit records." in text
     assert "subscription=billing&amp;message=order-4711&amp;span=24h" in page
-    assert "No message is named none" in words(nothing.text)
-    assert "choose a longer time" in words(nothing.text)
-    assert empty.status == 400
+    assert "No message with none" in words(nothing)
+    assert 'href="find?q=none&amp;span=all&amp;topology="' in nothing
+    assert "payload.customer.id = '4711'" in words(nothing)
+    assert "What no topic keeps any more" in words(never)
+    assert "It is no condition either: unknown fact" in words(wrong)
     assert messages.asked[:2] == [("4711", "24h", ""), ("none", "1h", "")]
+
+
+@pytest.mark.parametrize("path", ["/find", "/find?q=%20"])
+def test_a_search_for_nothing_says_what_can_be_searched(path: str) -> None:
+    messages = SampleMessages()
+    with served(data_of(messages=messages)) as console:
+        answer = console.ask(path)
+    assert answer.status == 200
+    assert "a kodo-id, a position, a key, a tenant" in words(answer.text)
+    assert not messages.asked
+
+
+def test_a_page_that_is_none_leads_to_those_that_are() -> None:
+    with served(data_of()) as console:
+        answer = console.ask("/lnae")
+    assert answer.status == 404
+    assert "There is no such page" in words(answer.text)
+    assert 'href="plans"' in answer.text
 
 
 def test_a_history_shows_hops_and_where_the_message_is() -> None:
@@ -286,9 +313,9 @@ def test_pages_that_wait_do_not_stop_the_others() -> None:
     until = threading.Event()
 
     class Slow(SampleMessages):
-        def find(self, text: str, span: str, topology: str) -> SearchResult:
+        def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
             until.wait(60)
-            return super().find(text, span, topology)
+            return super().find(wanted, span, topology)
 
     with served(data_of(messages=Slow())) as console:
         answers: list[Answer] = []
@@ -309,10 +336,10 @@ def test_an_end_while_pages_wait_is_quiet(capfd: pytest.CaptureFixture[str]) -> 
     until, reads = threading.Event(), threading.Event()
 
     class Slow(SampleMessages):
-        def find(self, text: str, span: str, topology: str) -> SearchResult:
+        def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
             reads.set()
             until.wait(60)
-            return super().find(text, span, topology)
+            return super().find(wanted, span, topology)
 
     answers: list[Answer] = []
     with served(data_of(messages=Slow())) as console:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kodoctl.recall.message.message_json import as_json
-from kodoctl.recall.message.payload_view import NO_FORM, PayloadForm, PayloadView, payload_view
+from kodoctl.recall.message.payload_view import NO_FORM, PayloadForm, PayloadView, payload_view, shown_member
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.topology.json_paths import JsonPath
 
@@ -119,3 +119,38 @@ def test_bytes_of_a_document_are_not_shown_where_patterns_redact() -> None:
     assert "34313131" in view(b"x", PayloadForm("avro", read)).text
     shown = view(b"x", PayloadForm("avro", read, redact=(re.compile("[0-9]{16}"),))).text
     assert json.loads(shown) == {"card": "[redacted]", "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("payload", "text", "member"),
+    [
+        (b'{"order": 4711, "n": 1}', "4711", "order"),
+        (b'{"n": 1, "order": "4711"}', "4711", "order"),
+        (b'{"of": "J\\u00f6rg"}', "Jörg", "of"),
+        ('{"of": "Jörg"}'.encode(), "Jörg", "of"),
+        (b'{"paid": true}', "true", "paid"),
+        (b'{"price": 10.5}', "10.5", "price"),
+        (b'{"order": 47110, "n": "4711 of 9"}', "4711", None),
+        (b'{"of": {"order": 4711}, "all": ["4711"]}', "4711", None),
+        (b'{"n": null}', "null", None),
+        (b'["4711"]', "4711", None),
+        (b"order 4711", "4711", None),
+        (b"\xff4711", "4711", None),
+        (None, "4711", None),
+    ],
+)
+def test_a_value_is_found_in_the_top_level_of_a_document(payload: bytes | None, text: str, member: str | None) -> None:
+    assert shown_member(letter(payload), NO_FORM, text) == member
+
+
+def test_a_value_that_is_not_shown_is_not_found() -> None:
+    given = letter(b'{"email": "x@y", "card": 4111111111111111, "pin": "4111", "order": 4711}')
+    assert [shown_member(given, MASKED, text) for text in ("x@y", "4711")] == [None, "order"]
+    hidden = [shown_member(given, CARDS, text) for text in ("4111111111111111", "4111", "4711")]
+    assert hidden == [None, None, "order"]
+
+
+def test_avro_is_searched_by_the_declared_schema() -> None:
+    avro = PayloadForm("avro", lambda *_: {"order": 4711})
+    assert shown_member(letter(b"\xce\x49"), avro, "4711") == "order"
+    assert shown_member(letter(b"4711"), PayloadForm("avro", fails), "4711") is None
