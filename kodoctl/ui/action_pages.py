@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from kodoctl.errors import KodoctlError, LockedError, RefusedError, UsageError, error
+from kodoctl.protocol.overrides import OverrideKind
 from kodoctl.ui.action_forms import (
     ACTION_WORDS,
     ORDER_WORDS,
@@ -51,16 +52,21 @@ _LETTER_FIELDS: Final = ("action", "where", "tenant", "to", "limit", "because", 
 @dataclass(frozen=True, slots=True)
 class OrdersView:
     """Live orders of a subscription. `orders`: those in force; `history`: the last changes, oldest first; `lanes`,
-    `levels`: names by the file; `limits`: kind, property and lanes of each limit of the file, with a text about it;
-    `fair_by`: property of the tenants, None: there are none.
+    `levels`: names by the file; `limits`: kind, property and lanes of each limit of the file, its title, and its
+    value by the file; `fair_by`: property of the tenants, None: there are none.
     """
 
     orders: Sequence[Override]
     history: Sequence[OverrideChange]
     lanes: Sequence[str]
     levels: Sequence[str]
-    limits: Sequence[tuple[str, str, str, str]]
+    limits: Sequence[tuple[str, str, str, str, str]]
     fair_by: str | None
+
+    def limit_now(self, kind: str, by: str, within: str) -> str:
+        """Value that a live order gives a limit for everybody; "" without one."""
+        limits = (one for one in self.orders if one.what is OverrideKind.LIMIT and not one.value)
+        return next((one.to for one in limits if (one.limit, one.by, one.within) == (kind, by, within)), "")
 
 
 class ActionMaker(Protocol):

@@ -140,7 +140,7 @@ def test_a_tenant_is_moved_up_with_what_waits_and_back_with_two_workers(setting:
         assert "tenant u7 moved to S1" in workspace.run("plan", setting.file).text
         assert "No orders" in setting.run("move", "--tenant", "u7", "--back")
         shown = setting.run("steer", "--history")
-        assert "No orders: everything is as the file says. History, the oldest first: 20" in shown
+        assert "No live orders: everything is as the file says. History, the oldest first: 20" in shown
         assert "taken back, by" in shown
         workspace.apply(setting.file)
         assert shown == setting.run("steer", "--history"), "an apply keeps it"

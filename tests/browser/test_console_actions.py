@@ -207,7 +207,7 @@ def test_orders_are_given_and_taken_back_and_two_consoles_see_each_other(workspa
         page = console.page
         page.click("text=Pause, limit, move")
         console.shot("orders")
-        assert "No orders: everything is as the file says." in console.text
+        assert "No live orders: everything is as the file says." in console.text
         page.fill("#pause-tenant", "bank")
         page.fill("#why-tenant", "they asked")
         page.fill("#lasting-tenant", "2h")

@@ -111,7 +111,7 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     page.keyboard.type("4711")
     page.keyboard.press("Enter")
     page.wait_for_url("**/find?q=4711*")
-    assert page.inner_text("h1") == "1 message is named 4711"
+    assert page.inner_text("h1") == "1 message with key 4711"
     press_until(page, "History for billing")
     page.keyboard.press("Enter")
     page.wait_for_url("**/message?*")

@@ -47,8 +47,9 @@ class SampleActions:
         text = self.text or "bank"
         order = Override(OverrideKind.PAUSE, NOW, NOW + 1, text, text, tenant=text)
         change = OverrideChange(NOW, text, order)
-        limits = [("rate", text, text, text), ("concurrency", "", "", text)]
-        return OrdersView([order], [change], [text], [text], limits, text)
+        limits = [("quota", "", "", text, "1500/h"), ("rate", text, text, text, text)]
+        lower = Override(OverrideKind.LIMIT, NOW, NOW + 1, text, text, limit="quota", to="500/h")
+        return OrdersView([order, lower], [change], [text], [text], limits, text)
 
     def plan_order(self, request: OrderRequest) -> ActionPlan:
         return self._plan(request)

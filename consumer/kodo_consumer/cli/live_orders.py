@@ -17,6 +17,7 @@ from kodoctl.protocol.overrides import Override, OverrideKind, why_invalid, with
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.values.limit_policy import Limit
     from kodo_consumer.core.values.policy import Policy
     from kodoctl.pulsar.control.override_store import OverrideStore
 
@@ -34,11 +35,15 @@ class LiveOrders:
     store: OverrideStore
 
     @property
-    def limits(self) -> list[tuple[str, str, str, str]]:
-        """Limits of the file that an order may change: kind, property ("": one limit for all), lanes ("": all), title."""
+    def limits(self) -> list[tuple[str, str, str, str, str]]:
+        """Limits of the file that an order may change: kind, property ("": one limit for all), lanes ("": all), title, and
+        the value by the file.
+        """
         from kodo_consumer.core.values.limit_policy import kind_of, title_of
 
-        return [(kind_of(one), one.by or "", str(one.within), title_of(one)) for one in self.policy.limits]
+        return [
+            (kind_of(one), one.by or "", str(one.within), title_of(one), _value_text(one)) for one in self.policy.limits
+        ]
 
     def check(self, order: Override) -> None:
         """Raises UsageError (K780) if workers of the subscription cannot follow the order."""
@@ -90,6 +95,17 @@ class LiveOrders:
             return list(share_lines(self.policy, order))
         fills = order.what is OverrideKind.PAUSE and order.tenant
         return [_FILLS] if fills and self.policy.isolation_target(self.policy.ground_lane.level) is None else []
+
+
+def _value_text(limit: Limit) -> str:
+    """Value of a limit as the file writes it: `100/s`, `1500/h`, or a number of handlers."""
+    from kodo_consumer.core.values.limit_policy import Concurrency, Quota
+    from kodoctl.topology.units import Rate
+
+    if isinstance(limit, Concurrency):
+        return str(limit.limit)
+    pace = limit if isinstance(limit, Quota) else limit.pace
+    return str(Rate(pace.amount, Duration(pace.period)))
 
 
 @contextmanager

@@ -291,7 +291,7 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
             if hop["ended_error"]:
                 yield f"    {hop['ended_error']}"
         elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
-            yield "  acknowledged; no audit record says by which rule"
+            yield "  acknowledged; done, skipped or discarded: no audit record says which"
     for topic in document["missing"]:
         yield f"not on the cluster: {topic}"
 

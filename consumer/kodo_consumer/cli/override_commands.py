@@ -231,7 +231,7 @@ def _show(orders: tuple[Override, ...]) -> None:
 
     orders = active_overrides(orders, now_ms())
     if not orders:
-        say("No orders: everything is as the file says.")
+        say("No live orders: everything is as the file says.")
     for order in orders:
         for line in _wrap_order(order):
             say(line)

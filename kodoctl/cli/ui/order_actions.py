@@ -62,7 +62,7 @@ class OrderActions:
             lines=lines,
             digest=digest,
             commands=(request.command(self._words, order),),
-            verb="Take it back" if request.back else "Give this order",
+            verb="Take it back" if request.back else "Give this live order",
             confirm=self._confirm,
             carry_out=partial(self._carry_out, request, digest),
         )
@@ -78,7 +78,7 @@ class OrderActions:
             orders = book.take_back(order.concerns) if request.back else book.give(order)
         for note in notes:
             watch.tell(note)
-        lines = [Line("In force now:" if orders else "No orders: everything is as the file says.", "bold")]
+        lines = [Line("In force now:" if orders else "No live orders: everything is as the file says.", "bold")]
         lines += [Line(f"  {one} until {until_text([one])}, by {one.who}", hang=4) for one in orders]
         chosen = ("--topic", request.ground, "--subscription", request.subscription, "--history")
         steer = self._words.line("kodo-consumer steer", request.topology, *chosen)

@@ -316,6 +316,22 @@ def test_the_address_of_a_form_leads_to_its_page(path: str, query: dict[str, str
     assert (answer.status, answer.headers["location"]) == (303, page)
 
 
+def test_a_limit_shows_its_value_by_the_file_and_by_a_live_order() -> None:
+    with acting() as it:
+        page = it.console.ask(f"/orders?{urlencode({**PLACE, 'ground': 'orders'})}").text
+    assert "Change the limit: bank, now 500/h (1500/h by the file)" in page
+    assert "Change the limit: bank, bank</legend>" in page, "no live order changes it"
+    assert 'placeholder="1500/h"' in page
+
+
+def test_a_form_for_letters_says_what_it_does() -> None:
+    with acting() as it:
+        page = it.console.ask(f"/action?{urlencode(PLACE)}").text
+    assert "<h1>Send again or discard: orders / billing, dead letters</h1>" in page
+    assert "retrying, of the level in which they died" in page
+    assert '<option value="L2">L2 ready</option>' in page
+
+
 def test_forms_have_addresses_that_lead_back() -> None:
     with acting() as it:
         page = it.plan()

@@ -93,7 +93,7 @@ def test_without_records_places_and_reasons_tell(tmp_path: Path) -> None:
     search, places = followed(tmp_path, "false", "order-17")
     assert [hop.place for hop in search.hops()] == ["L1/ready", "L1/retrying", DEAD_LETTERS]
     text = "\n".join(lines(to_json("order-17", search, places), str))
-    assert "acknowledged; no audit record says by which rule" in text
+    assert "acknowledged; done, skipped or discarded: no audit record says which" in text
     assert "because: ValueError (retrying 1, due" in text
     assert text.count("cause, of all that failed like it: ValueError") == 2
     assert "(is here now)" in text
