@@ -77,8 +77,8 @@ class SearchHit:
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
-    cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with audit
-    records, as (topology, ground topic, subscription).
+    cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with
+    audit records, as (topology, ground topic, subscription).
     """
 
     hits: tuple[SearchHit, ...]
@@ -114,7 +114,8 @@ class SearchText:
 
     def fact_of(self, letter: DeadLetter, names: Iterable[str], fair_by: str | None) -> str:
         """Name of the fact of a message that is equal to the text: its position, identity, key, or one of the
-        properties `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None: none.
+        properties `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None:
+        there are none.
         """
         given: Mapping[str, str | None] = {
             "key": letter.key,
