@@ -145,11 +145,11 @@ def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
 
 
 def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
-    """Number of messages that wait in the ready lanes, and how many a second more are handled than come: 0 if few wait,
+    """Number of messages that are due in the ready lanes, and how many a second more are handled than come: 0 if few wait,
     if as many are handled as come, or if the rates of a lane are not steady.
     """
     ready = _ready(lanes)
-    waiting = sum(lane.waiting for lane in ready)
+    waiting = sum(lane.due for lane in ready)
     change = sum(lane.rate_handled - lane.rate_in for lane in ready)
     known = all(lane.steady for lane in ready)
     return waiting, 0.0 if waiting < _LEAST or abs(change) < 1 or not known else change

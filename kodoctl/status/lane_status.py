@@ -35,7 +35,8 @@ class LaneStatus:
     `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
     and acknowledged by it, None where the broker does not count that; `steady`: False if a consumer has not been
     connected for all of that minute, so that the rates lack some of it; `before`: averages to compare with, None if a
-    partition has no consumer or the broker does not return them. `consumers`: the largest number on one partition;
+    partition has no consumer or the broker does not return them. `delivered`: number of messages that the subscription
+    got since the broker loaded the topic, None if it is unknown. `consumers`: the largest number on one partition;
     `blocked`: the largest number on one partition to which the broker sends nothing more, because they have too many
     unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
     partition to one consumer (`one_each`). `alone`: one consumer reads all partitions, and others are refused. `slots`:
@@ -61,6 +62,7 @@ class LaneStatus:
     steady: bool = True
     before: LaneAverages | None = None
     oldest: int | None = None
+    delivered: int | None = None
     consumers: int = 0
     blocked: int = 0
     idle: int = 0
@@ -90,6 +92,13 @@ class LaneStatus:
         """Number of messages of the backlog, as well as it is known: exact, estimated, or that of entries."""
         known = self.messages if self.messages is not None else self.messages_about
         return self.entries if known is None else known
+
+    @property
+    def due(self) -> int:
+        """Number of messages of the backlog that workers could take now, as well as it is known: 0 if all of it may wait
+        for its time. A delayed message is an entry of its own.
+        """
+        return max(0, self.waiting - self.delayed) if self.entries > self.delayed else 0
 
 
 @dataclass(frozen=True, slots=True)

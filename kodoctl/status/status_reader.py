@@ -128,6 +128,7 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             rate_acked=acknowledged_rate(partitions) if is_counted else None,
             steady=is_steady(partitions, now),
             messages_about=estimated_messages(partitions),
+            delivered=_delivered(partitions),
             before=average_rates(partitions, [part.get("msgInCounter") for part, _ in there], now),
             consumers=consumers,
             blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
@@ -153,6 +154,12 @@ def _has_one_reader(expansion: Expansion, topic: FamilyTopic, subscription: str)
     """True for a ready lane whose partitions go to one consumer each by its file, also while none is connected."""
     declared = expansion.topology.spec.topics[topic.ground].subscriptions.get(subscription)
     return topic.state is State.READY and declared is not None and declared.type in ("failover", "exclusive")
+
+
+def _delivered(subs: Iterable[Stats]) -> int | None:
+    """Messages that were delivered to a lane's consumers, those that left included; None if a broker does not count."""
+    counts = [sub.get("msgOutCounter") for sub in subs]
+    return None if None in counts else sum(map(int, counts))
 
 
 def _is_blocked(consumer: Stats) -> bool:

@@ -334,7 +334,7 @@ def _changes(
             yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
     still = history.standstill(topology.name, lanes[0].reader)
     if still and not is_paused(lanes, now):
-        text = f"{name}: workers are connected, messages wait, and none was delivered for {duration_text(still)}"
+        text = f"{name}: workers are connected, messages are due, and none was delivered for {duration_text(still)}"
         means = "A circuit breaker is open, or handlers hang: the log and the metrics of a worker say which."
         yield Need("open", text, means, line("kodo-consumer steer"))
 

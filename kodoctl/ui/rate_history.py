@@ -34,7 +34,8 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
-    entries in lanes that have workers; `handled`: rate of what workers handled, as LaneStatus.rate_handled; `topics`:
+    messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that these lanes delivered
+    since the broker loaded them, None: unknown; `handled`: rate of what workers handled, as LaneStatus.rate_handled; `topics`:
     those of the lanes that were read, None if a rate is not steady.
     """
 
@@ -44,6 +45,7 @@ class RatePoint(NamedTuple):
     waiting: int
     handled: float = 0.0
     topics: frozenset[str] | None = frozenset()
+    delivered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,11 @@ class RateHistory:
         return (growth, span) if growth >= _GROWTH and span >= _SPAN else (0, 0)
 
     def standstill(self, topology: str, reader: tuple[str, str]) -> int:
-        """Time in ms for which messages waited in lanes with workers and none was delivered; 0 for less than a minute."""
+        """Time in ms for which messages were due in lanes with workers and none was delivered; 0 for less than a minute."""
         still = 0
         points = self.rates(topology, reader)
         for point in reversed(points):
-            if point.out or not point.waiting:
+            if point.out or not point.waiting or point.delivered != points[-1].delivered:
                 break
             still = points[-1].at - point.at
         return still if still >= _SPAN else 0
@@ -129,10 +131,12 @@ class RateHistory:
 
 def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
     ready = [lane for lane in lanes if lane.state == "ready"]
-    waiting = sum(lane.entries for lane in ready if lane.consumers)
+    waiting = sum(lane.due for lane in ready if lane.consumers and not lane.one_each)  # these wait in a worker's memory
+    counts = [lane.delivered for lane in ready if lane.delivered is not None]
     into, out = sum(lane.rate_in for lane in ready), sum(lane.rate_out for lane in ready)
     topics = frozenset(lane.topic for lane in ready) if all(lane.steady for lane in ready) else None
-    return RatePoint(at, into, out, waiting, sum(lane.rate_handled for lane in ready), topics)
+    delivered = sum(counts) if len(counts) == len(ready) else None
+    return RatePoint(at, into, out, waiting, sum(lane.rate_handled for lane in ready), topics, delivered)
 
 
 def sparkline(points: Sequence[RatePoint]) -> Sparkline:

@@ -41,6 +41,13 @@ def test_batches_are_estimated_in_messages_and_exact_counts_win() -> None:
     assert backlog_text([at_least]) == "ready lanes: empty in at least 1 min at this pace"
 
 
+def test_messages_that_wait_for_their_time_are_no_backlog_of_workers() -> None:
+    ready = replace(READY, rate_in=0.0, rate_acked=10.0)
+    assert backlog_text([replace(ready, delayed=5_400)]) == "ready lanes: empty in about 1 min at this pace"
+    assert backlog_text([replace(ready, delayed=6_000, messages_about=60_000)]) == ""
+    assert not is_growing([replace(READY, delayed=6_000)])
+
+
 def test_a_backlog_that_drains_or_has_no_worker_needs_no_comparison() -> None:
     assert list(growth_reasons([replace(READY, rate_in=10.0)], HOUR)) == []
     alone = replace(READY, consumers=0, rate_acked=0.0, before=None)

@@ -70,6 +70,7 @@ def test_what_each_worker_has_alone_by_its_file_has_no_counts(tmp_path: Path) ->
     file.write_text(FILE.replace("{states: [pending]}", "{type: failover, states: [retrying]}"), encoding="utf-8")
     (status,), _ = read_lanes(Answers(), [expand(load_topology(str(file), None))], lambda: False)  # type: ignore[arg-type]
     rates = {lane.state: lane.rate_acked for lane in status.lanes}
+    assert {lane.delivered for lane in status.lanes if lane.there} == {None}, "this broker does not count"
     assert rates["ready"] is None
     assert rates["retrying"] == 0.0
     assert {lane.state: lane.unacknowledged for lane in status.lanes} == {"ready": None, "retrying": 0, "dead": 0}

@@ -167,7 +167,9 @@ def test_a_lane_that_grows_over_the_readings_is_named() -> None:
 def test_messages_that_no_worker_takes_are_named_unless_somebody_paused_them() -> None:
     still = reading(lane(consumers=1, entries=3))
     (need,) = first_screen(at(still, 90), WORDS, at(still, 0)).needs
-    assert need.text.endswith("workers are connected, messages wait, and none was delivered for 1.5 min")
+    assert need.text.endswith("workers are connected, messages are due, and none was delivered for 1.5 min")
+    delayed = reading(lane(consumers=1, entries=3, delayed=3))
+    assert first_screen(at(delayed, 90), WORDS, at(delayed, 0)).needs == (), "all of it waits for its time"
     pause = Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", lane="L1/ready")
     paused = reading(lane(consumers=1, entries=3, steered=overrides_text([pause])))
     assert first_screen(at(paused, 90), WORDS, at(paused, 0)).needs == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kodoctl.status.backlog_pace import EarlierRates
 from kodoctl.status.lane_status import StatusReading
@@ -88,3 +89,23 @@ def test_messages_stand_still_if_none_was_delivered_for_a_minute() -> None:
     assert history(at(0, out=1, entries=3), *still[1:]).standstill("trade", READER) == 60_000
     assert history(*still[:2]).standstill("trade", READER) == 0
     assert history(*still, at(120)).standstill("trade", READER) == 0
+
+
+def test_messages_do_not_stand_still_if_few_were_delivered_or_they_are_not_due_or_nobody_knows() -> None:
+    def standstill(*changes: dict[str, Any]) -> int:
+        readings = [at(number * 30, entries=3) for number in range(len(changes))]
+        return history(*(_changed(one, change) for one, change in zip(readings, changes, strict=True))).standstill(
+            "trade", READER
+        )
+
+    same: dict[str, Any] = {"delivered": 7}
+    assert standstill(same, same, same, same) == 90_000
+    assert standstill({"delivered": 4}, same, same, same) == 60_000, "three, of which a rate shows nothing"
+    assert standstill(same, same, same, {"delivered": 8}) == 0
+    assert standstill(*[{"delayed": 3}] * 4) == standstill(*[{"one_each": True}] * 4) == 0
+
+
+def _changed(status: StatusReading, change: dict[str, Any]) -> StatusReading:
+    [topology] = status.topologies
+    ready, *others = topology.lanes
+    return replace(status, topologies=(replace(topology, lanes=(replace(ready, **change), *others)),))
