@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Need:
     """A fact that needs a person. `style`: `bad` or `open`; `means`: what follows from it; `command`: command that
     repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none; `lines`: (text,
-    query of `/lane`, None for none) of the groups that it has.
+    query of `/lane`, None for none) of the groups that it has; `orders`: query of `/orders` if the plan that it advises
+    is a pause of the query's tenant, None for an action on messages; `urgent`: it comes before all others.
     """
 
     style: str
@@ -35,6 +36,8 @@ class Need:
     command: str
     link: Mapping[str, str] | None = None
     lines: tuple[tuple[str, Mapping[str, str] | None], ...] = ()
+    orders: Mapping[str, str] | None = None
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,11 @@ class SubscriptionRow:
     rates: Sparkline | None
 
     @property
+    def lacks_workers(self) -> bool:
+        """True if messages wait and no worker is connected."""
+        return not self.workers and any(cell.entries for cell in self.lanes)
+
+    @property
     def is_quiet(self) -> bool:
         """True if no message waits, there are no live orders and nothing is wrong."""
         has_letters = self.dead is not None and bool(self.dead.entries or self.dead.note)
@@ -188,11 +196,15 @@ def first_screen(
     sections = tuple(_section(one, tuple(_rows(one, reading.at, history, facts)), words) for one in reading.topologies)
     needs = [need for one in reading.topologies for need in _needs(one, reading.at, words, history, facts)]
     unread = [
-        Need("bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "")
+        Need(
+            "bad", f"{many(len(topics), 'topic')} not read: {one_line(', '.join(topics), 120)}", reason, "", urgent=True
+        )
         for reason, topics in _unread_topics(reading).items()
     ]
     found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
-    return FirstScreen(reading.at, sections, tuple(sorted(found, key=lambda need: need.style != "bad")))
+    return FirstScreen(
+        reading.at, sections, tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
+    )
 
 
 def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:
@@ -314,7 +326,19 @@ def _letters(
             share = alone if len(found.tenants) == 1 else "It has as many as all other tenants together, or more"
             means = f"{share}. A pause keeps its messages until its cause is repaired."
             pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
-            yield Need("open", text, means, pause, {**link, "where": f"tenant = {literal(who)}"})
+            yield Need(
+                "open",
+                text,
+                means,
+                pause,
+                {**link, "where": f"tenant = {literal(who)}"},
+                orders=_pause(topology, lane, who),
+            )
+
+
+def _pause(topology: TopologyStatus, lane: LaneStatus, tenant: str) -> dict[str, str]:
+    """Query of the page with the form that pauses a tenant."""
+    return {"topology": topology.name, "ground": lane.ground, "subscription": lane.subscription, "tenant": tenant}
 
 
 def _changes(
@@ -345,7 +369,7 @@ def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line:
     waiting = sum(lane.entries for lane in read)
     if waiting and not any(lane.consumers for lane in read):
         text = f"{name}: {many(waiting, 'entry', 'entries')} and no worker"
-        yield Need("bad", text, "They wait until a worker starts.", line(*run))
+        yield Need("bad", text, "They wait until a worker starts.", line(*run), urgent=True)
     for lane in read:
         if topology.is_unread(lane):
             text = f"{name}: no worker reads {lane_text(lane.level, lane.state)}"

@@ -38,25 +38,26 @@ def test_a_row_shows_lanes_with_messages_or_trouble_and_counts_the_others() -> N
     assert billing.dead.link == {"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"}
     assert [(one.name, one.note) for one in mailing.lanes] == [("L1 ready", ""), ("L2 ready", "missing")]
     assert mailing.dead is None
+    assert (billing.lacks_workers, mailing.lacks_workers) == (False, True)
 
 
 def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> None:
     needs = first_screen(NIGHT, WORDS).needs
     assert [one.text for one in needs] == [
         "1 topic not read: parcels",
+        "orders / mailing: 4 entries and no worker",
         "1 lane of trade missing",
         "orders / billing: 3 entries of dead letters, the oldest here for 8 h",
         "orders / billing: no worker reads L1 retrying",
-        "orders / mailing: 4 entries and no worker",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
         "orders / billing: ready lanes: 70/s more come than are handled",
     ]
     commands = [one.command for one in needs]
-    assert commands[1] == "kodoctl plan topologies/trade.yaml --context prod"
-    assert commands[2] == (
+    assert commands[2] == "kodoctl plan topologies/trade.yaml --context prod"
+    assert commands[3] == (
         "kodoctl recall plan topologies/trade.yaml --topic orders --subscription billing --where true --out recall.json --context prod"
     )
-    assert commands[3].endswith("--handler MODULE:FUNCTION --lanes L1/retrying --context prod")
+    assert commands[4].endswith("--handler MODULE:FUNCTION --lanes L1/retrying --context prod")
     assert needs[0].means == "503: no broker owns it"
 
 
@@ -116,6 +117,7 @@ def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() 
     assert "--tenant u13 --for 1h" in tenant.command
     assert tenant.link is not None
     assert tenant.link["where"] == "tenant = 'u13'"
+    assert tenant.orders == {"topology": "trade", "ground": "orders", "subscription": "billing", "tenant": "u13"}
     assert screen.sections[0].rows[0].dead.cause == "ValueError: card of order # was refused"  # type: ignore[union-attr]
 
 
