@@ -36,6 +36,7 @@ DUE: Final = "kodo-due"  # not before, ms since the epoch
 RESERVED: Final = "kodo-reserved"  # the moment a limiter reserved, ms since the epoch: a refusal after it counts
 REASON: Final = "kodo-reason"  # short, no secrets
 POSTPONED_REASON: Final = "postponed"  # begins the reason of a message that a handler postponed: it did not fail
+OVER_LIMIT_REASON: Final = "over its limit"  # of every message that waits elsewhere because of a limit
 ERROR: Final = "kodo-error"  # redacted text of the error that its last failed run ended with
 REDACTED: Final = "[redacted]"  # stands in these two for what was taken out
 ERROR_STACK: Final = "kodo-error-stack"  # redacted end of that error's stack: module.function:line, the innermost last

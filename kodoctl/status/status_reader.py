@@ -158,8 +158,9 @@ def _has_one_reader(expansion: Expansion, topic: FamilyTopic, subscription: str)
 
 def _delivered(subs: Iterable[Stats]) -> int | None:
     """Messages that were delivered to a lane's consumers, those that left included; None if a broker does not count."""
-    counts = [sub.get("msgOutCounter") for sub in subs]
-    return None if None in counts else sum(map(int, counts))
+    counts: list[int | None] = [sub.get("msgOutCounter") for sub in subs]
+    known = [one for one in counts if one is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _is_blocked(consumer: Stats) -> bool:

@@ -10,10 +10,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
+from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
-from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant
+from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant, failing_tenants, wait_text
 from kodoctl.ui.order_badges import is_paused, order_badges
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
@@ -80,13 +81,15 @@ class DriftNews:
 
 @dataclass(frozen=True, slots=True)
 class ScreenFacts:
-    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters; `stopped`: applies;
-    `drift`: None if nobody asked for it.
+    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters or of messages that
+    wait; `stopped`: applies; `drift`: None if nobody asked for it; `limits`: words for the limits of the file by
+    (topology, ground topic, subscription, state), of the states whose messages they hold back.
     """
 
     causes: Mapping[LaneKey, LetterCauses] = field(default_factory=dict)
     stopped: tuple[StoppedApply, ...] = ()
     drift: DriftNews | None = None
+    limits: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
 
 
 NO_FACTS: Final = ScreenFacts()
@@ -96,7 +99,7 @@ NO_FACTS: Final = ScreenFacts()
 class LaneCell:
     """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
     that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most frequent one of dead
-    letters, "" if unknown.
+    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet.
     """
 
     name: str
@@ -105,6 +108,7 @@ class LaneCell:
     note: str
     link: Mapping[str, str]
     cause: str = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +264,20 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
-    found = facts.causes.get(lane_key(topology.name, lane))
-    cause = one_line(found.causes[0].cause, 80) if found is not None and found.causes and lane.entries else ""
-    return LaneCell(lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause)
+    found, cause = facts.causes.get(lane_key(topology.name, lane)), ""
+    if found is not None and lane.entries:
+        limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
+        dead = one_line(found.causes[0].cause, 80) if found.causes else ""
+        cause = wait_text(found, now, limit) if lane.is_read else dead
+    is_late = found is None and lane.entries > 0 and has_causes(lane)
+    return LaneCell(
+        lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause, is_late
+    )
+
+
+def has_causes(lane: LaneStatus) -> bool:
+    """True for a lane whose messages have a reason to be there: dead letters, and all but ready lanes of usual levels."""
+    return lane.state != "ready" or lane.level.startswith("B")
 
 
 def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:
@@ -279,20 +294,57 @@ def _needs(
             "The cluster does not have what the file declares: producers and workers of these lanes fail.",
             words.line("kodoctl plan", topology.name),
         )
-    for (ground, subscription), lanes in topology.by_reader.items():
-        name, chosen = f"{ground} / {subscription}", ("--topic", ground, "--subscription", subscription)
-        line = partial(_line, words, topology.name, chosen)
+    readers = [
+        (
+            f"{ground} / {subscription}",
+            partial(_line, words, topology.name, ("--topic", ground, "--subscription", subscription)),
+            lanes,
+        )
+        for (ground, subscription), lanes in topology.by_reader.items()
+    ]
+    for name, line, lanes in readers:
+        yield from _failing(topology, lanes, name, now, line, facts)
+    for name, line, lanes in readers:
         yield from _letters(topology, lanes, name, now, line, facts)
         yield from _workers(topology, lanes, name, line)
         yield from _changes(topology, lanes, name, now, line, history)
         if is_growing(lanes):
-            reasons = growth_reasons(lanes, now, history.earlier(topology.name, (ground, subscription)))
+            reasons = growth_reasons(lanes, now, history.earlier(topology.name, lanes[0].reader))
             means = f"Messages wait longer and longer: {'; '.join(reasons).replace('`', '')}."
             yield Need("open", f"{name}: {backlog_text(lanes)}", means, line("kodo-consumer steer"))
 
 
 def _line(words: CommandWords, topology: str, chosen: tuple[str, ...], command: str, *more: str) -> str:
     return words.line(command, topology, *chosen, *more)
+
+
+def _failing(
+    topology: TopologyStatus,
+    lanes: list[LaneStatus],
+    name: str,
+    now: int,
+    line: Callable[..., str],
+    facts: ScreenFacts,
+) -> Iterator[Need]:
+    """Needs of tenants whose messages keep failing in lanes where they wait for the next attempt."""
+    read = [
+        (lane, found)
+        for lane in lanes
+        if lane.entries and lane.is_read and (found := facts.causes.get(lane_key(topology.name, lane))) is not None
+    ]
+    if is_paused(lanes, now):
+        return
+    for one in failing_tenants((found for _, found in read), now):
+        lane, tenant = read[one.place][0], one.tenant
+        text, link = f"{name}: {one.text}", _link(topology, lane)
+        means = "They failed twice or more; those that have no attempts left become dead letters."
+        if tenant == NOBODY:
+            yield Need("bad", text, means, "", link)
+            continue
+        means = f"{means} A pause keeps the tenant's messages until the cause is repaired."
+        pause = line("kodo-consumer pause", "--tenant", tenant, "--for", "1h")
+        where = {**link, "where": f"tenant = {literal(tenant)}"}
+        yield Need("bad", text, means, pause, where, orders=_pause(topology, lane, tenant))
 
 
 def _letters(

@@ -11,12 +11,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.state_machine import OVER_LIMIT_REASON
 from kodo_consumer.core.values.envelope import State
 from kodo_consumer.core.values.limit_policy import NOBODY, Limit, kind_of
 from kodoctl.cli.common.console import finish, say
 from kodoctl.errors import ExitCode
 from kodoctl.host.programs import python_command
+from kodoctl.protocol.properties import OVER_LIMIT_REASON
 
 if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy

@@ -43,7 +43,7 @@ from kodo_consumer.core.values.outcomes import (
     error_of,
 )
 from kodo_consumer.core.values.policy import MAX_RATE_DUE, Policy, Target
-from kodoctl.protocol.properties import POSTPONED_REASON
+from kodoctl.protocol.properties import OVER_LIMIT_REASON, POSTPONED_REASON
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000
@@ -53,7 +53,6 @@ ISOLATED_LEAST: Final = 60_000  # ms: an isolated message stays away at least so
 ISOLATED_MOST: Final = 3_600_000
 ISOLATED_REASON: Final = "isolated"  # of a message that was moved aside, for its lane to wait with it
 PUT_BACK_REASON: Final = "isolated, and its lane was full"  # of the same once the broker waits with it
-OVER_LIMIT_REASON: Final = "over its limit"  # of every message that waits elsewhere because of a limit
 NOT_STARTED_WAIT: Final = 1_000  # ms: until a message that could not be started is tried again
 MAX_POSTPONED: Final = 900_000  # beyond it, postponements count as moves: one that circles for ever is found
 

@@ -1,16 +1,18 @@
-"""Facts of the first screen that take time to read: causes of dead letters, and applies that stopped. A thread reads
-them after a reading of the lanes, so that no page waits.
+"""Facts of the first screen that take time to read: causes of dead letters and of messages that wait, and applies that
+stopped. A thread reads them after a reading of the lanes, so that no page waits, with no more requests than that.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError
-from kodoctl.ui.first_screen import ScreenFacts, StoppedApply
+from kodoctl.ui.first_screen import ScreenFacts, StoppedApply, has_causes
 from kodoctl.ui.message_views import LaneQuestion
 from kodoctl.ui.rate_history import lane_key
 
@@ -29,8 +31,8 @@ _UNKNOWN: Final[_Figures] = (0, None)
 
 class BackgroundFacts:
     """The facts as they were read last, and the thread that reads those that may have changed. `read_causes`: reads the
-    letters of a lane; `read_stopped`: reads the journals of all topologies; `drift`: returns the drift that somebody
-    asked for last. These raise KodoctlError; what cannot be read has no facts.
+    messages of a lane; `read_stopped`: reads the journals of all topologies; `drift`: returns the drift that somebody
+    asked for last; `limits`: as in ScreenFacts. These raise KodoctlError; what cannot be read has no facts.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class BackgroundFacts:
         read_causes: Callable[[LaneQuestion], LetterCauses],
         read_stopped: Callable[[], tuple[StoppedApply, ...]],
         drift: Callable[[], DriftNews | None],
+        limits: Mapping[tuple[str, str, str, str], str] = MappingProxyType({}),
     ) -> None:
         self._read_causes, self._read_stopped, self._drift = read_causes, read_stopped, drift
+        self._limits, self._begun = limits, 0
         self._thread: threading.Thread | None = None
         self._begin = threading.Lock()
         self._causes: dict[LaneKey, LetterCauses] = {}
@@ -48,19 +52,35 @@ class BackgroundFacts:
         self._stopped_due = 0.0
 
     def __call__(self, reading: StatusReading) -> ScreenFacts:
-        """Returns the facts, and begins to read changed ones, unless a reading is under way."""
-        lanes = [(one, lane) for one in reading.topologies for lane in one.lanes if lane.state == "dead"]
+        """Returns the facts, and begins to read changed ones, once for a reading and unless others are under way."""
         with self._begin:
-            if self._thread is None or not self._thread.is_alive():
-                due = [(topology, lane) for topology, lane in lanes if self._is_due(topology, lane)]
+            if reading.at != self._begun and (self._thread is None or not self._thread.is_alive()):
+                self._begun, due = reading.at, list(self._due(reading))
                 if due or time.monotonic() > self._stopped_due:
                     self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
                     self._thread.start()
-        return ScreenFacts(dict(self._causes), self._stopped, self._drift())
+        return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits)
+
+    def _due(self, reading: StatusReading) -> Iterator[tuple[TopologyStatus, LaneStatus]]:
+        """Yields the lanes to read now, with about as many requests as `reading` has topics: dead letters first, then
+        those that were read longest ago.
+        """
+        lanes = [(one, lane) for one in reading.topologies for lane in one.lanes]
+        left = len({(one.name, lane.topic) for one, lane in lanes})
+        due = [(one, lane) for one, lane in lanes if has_causes(lane) and self._is_due(one, lane)]
+        for one, lane in sorted(due, key=lambda place: (place[1].is_read, self._last(*place)[1])):
+            if left <= 0:
+                return
+            left -= 1 + max(1, lane.partitions)
+            yield one, lane
+
+    def _last(self, topology: TopologyStatus, lane: LaneStatus) -> tuple[_Figures, float]:
+        """Figures of the lane when it was read last, and the time; 0 for never."""
+        return self._figures.get(lane_key(topology.name, lane), (_UNKNOWN, 0.0))
 
     def _is_due(self, topology: TopologyStatus, lane: LaneStatus) -> bool:
-        """True if the lane holds letters, and others than those that were read."""
-        figures, at = self._figures.get(lane_key(topology.name, lane), (_UNKNOWN, 0.0))
+        """True if the lane holds messages, and others than those that were read."""
+        figures, at = self._last(topology, lane)
         return (
             lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + _AGAIN_S)
         )
@@ -69,7 +89,8 @@ class BackgroundFacts:
         for topology, lane in lanes:
             key, figures = lane_key(topology.name, lane), (lane.entries, lane.oldest)
             try:
-                self._causes[key] = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
+                found = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
+                self._causes[key] = replace(found, entries=lane.entries)
             except KodoctlError:
                 self._causes.pop(key, None)
                 figures = _UNKNOWN  # it is tried again

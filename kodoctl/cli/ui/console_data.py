@@ -16,6 +16,7 @@ from kodoctl.cli.ui.message_reading import MessageReading
 from kodoctl.cli.ui.plan_reading import PlanReading
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.status.status_reader import read_lanes
+from kodoctl.topology.names import State
 from kodoctl.ui.application import ConsoleData
 
 if TYPE_CHECKING:
@@ -52,11 +53,28 @@ def console_data(
         words=words,
         read_status=partial(_read_status, admin, desired),
         read_audit=AuditReading(files.audits, words, desired),
-        read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news),
+        read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news, _limit_texts(desired)),
         messages=messages,
         plans=plans,
         defect=defect,
     )
+
+
+def _limit_texts(desired: Desired) -> dict[tuple[str, str, str, str], str]:
+    """Words for the limits that hold messages back in pending and blocking lanes, as in `ScreenFacts`."""
+    texts = {}
+    for one in desired.expansions:
+        for ground, topic in one.topology.spec.topics.items():
+            for name, subscription in topic.subscriptions.items():
+                for state, kind in ((State.PENDING, "rate"), (State.BLOCKING, "quota")):
+                    limits = [
+                        f"{limit.limit}{f' by {limit.by}' if limit.by else ''}"
+                        for limit in subscription.limits
+                        if limit.kind == kind
+                    ]
+                    if limits:
+                        texts[one.name, ground, name, str(state)] = f"over its {kind} {' or '.join(limits)}"
+    return texts
 
 
 def _read_status(admin: Admin, desired: Desired) -> StatusReading:

@@ -35,7 +35,7 @@ from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, State
-from kodoctl.ui.letter_causes import LetterCauses, letter_causes
+from kodoctl.ui.letter_causes import LetterCauses, WaitCount, letter_causes
 from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -58,6 +58,7 @@ _SHOWN: Final = 50
 _MOST: Final = 50_000  # messages that one page reads
 _SECONDS: Final = 20.0  # that one page reads them for
 _MOST_COUNTED: Final = 20_000  # letters of a lane that are counted by cause
+_MOST_WAITING: Final = 2_000  # messages of another lane: many come and go
 _MOST_EXPORTED: Final = 200_000
 _EXPORT_S: Final = 120.0
 
@@ -211,13 +212,20 @@ class MessageReading:
         return f"{topic.ground} / {question.subscription}: {lane_text(topic.level, topic.state)}"
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
-        """Reads the causes of the dead letters of a lane, for the first screen. Raises UsageError, ClusterError."""
+        """Reads the causes of the dead letters of a lane, or of the messages that wait in it, for the first screen. Raises
+        UsageError, ClusterError.
+        """
         expansion, topic = self._lane(question)
-        form, budget = payload_form(self._admin, expansion, topic), _Budget(_MOST_COUNTED)
-        with self._new_reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
-            looked = look(budget.take(letters), parse("true", _now()), 0, _MOST_COUNTED)
+        form, reader_name = payload_form(self._admin, expansion, topic), question.subscription
+        waits = None
+        if topic.state is not State.DEAD:
+            waits = WaitCount(reader_name, longest_wait(expansion, topic.ground, reader_name))
+        budget = _Budget(_MOST_WAITING if waits else _MOST_COUNTED)
+        with self._new_reader() as reader, closing(reader.waiting(topic, reader_name, form)) as letters:
+            taken = budget.take(letters)
+            looked = look(waits.take(taken) if waits else taken, parse("true", _now()), 0, _MOST_COUNTED)
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
-        return letter_causes(document, ended=budget.ended)
+        return letter_causes(document, ended=budget.ended, waits=waits)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
         """Yields a file of the messages that `lane` counts, as `peek --out` writes it. `suffix`: its form. Raises

@@ -197,3 +197,35 @@ def test_an_undo_that_stopped_is_not_finished_by_an_apply_of_the_same_file() -> 
     (need,) = first_screen(reading(lane(consumers=1)), WORDS, stopped=(stopped,)).needs
     assert need.command == "kodoctl plan topologies/trade.yaml --context prod"
     assert need.means.startswith("The rest is not taken back. Revert the change of the file")
+
+
+def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_they_wait() -> None:
+    lanes = [lane(state, consumers=1, entries=5) for state in ("retrying", "pending")]
+    status = reading(lane(consumers=1), *lanes, lane("dead", entries=3))
+    retrying = LetterCauses(5, True, (CauseCount("ConnectionError", 5),), failing=(("acme", "ConnectionError", 5),))
+    causes = {
+        ("trade", "orders-billing-RETRYING", "orders", "billing"): retrying,
+        ("trade", "orders-billing-PENDING", "orders", "billing"): LetterCauses(
+            5, True, (CauseCount("over its limit", 5),)
+        ),
+    }
+    limits = {("trade", "orders", "billing", "pending"): "over its rate 100/s"}
+    screen = first_screen(status, WORDS, causes=causes, limits=limits)
+    (row,) = screen.sections[0].rows
+    assert [(one.cause, one.is_late) for one in row.lanes] == [
+        ("ConnectionError", False),
+        ("over its rate 100/s", False),
+    ]
+    assert row.dead is not None
+    assert row.dead.is_late
+    failing, letters = screen.needs
+    assert failing.text == "orders / billing: 5 messages of tenant acme keep failing with ConnectionError"
+    assert "kodo-consumer pause" in failing.command
+    assert (failing.orders or {})["tenant"] == (failing.link or {})["where"].split("'")[1] == "acme"
+    assert "dead letters" in letters.text
+    pause = overrides_text([Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", tenant="acme")])
+    paused = reading(*(replace(one, steered=pause) for one in lanes))
+    assert first_screen(paused, WORDS, causes=causes).needs == ()
+    nobody = {next(iter(causes)): replace(retrying, failing=(("(none)", "ConnectionError", 5),))}
+    need = first_screen(reading(*lanes), WORDS, causes=nobody).needs[0]
+    assert (need.command, need.orders) == ("", None)

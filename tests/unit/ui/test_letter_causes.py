@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from kodoctl.ui.letter_causes import CauseCount, LetterCauses, cause_lines, failing_tenant, letter_causes
+from kodoctl.protocol import properties
+from kodoctl.recall.message.stored_message import DeadLetter, Position
+from kodoctl.ui.letter_causes import (
+    CauseCount,
+    FailingTenant,
+    LetterCauses,
+    WaitCount,
+    cause_lines,
+    failing_tenant,
+    failing_tenants,
+    letter_causes,
+    wait_text,
+)
 
 
 def document(**values: Any) -> Any:
@@ -66,3 +78,54 @@ def test_a_tenant_always_fails_if_half_of_the_letters_are_its_own() -> None:
     assert tenant(("u1", 6), ("u2", 5), ("u3", 4)) is None
     assert tenant(("u1", 6), ("u2", 3)) is tenant(("u1", 2)) is tenant() is None
     assert tenant(("u1", 3)) == ("u1", 3), "the only one"
+
+
+NOON = 1_767_268_800_000  # 2026-01-01 12:00 UTC
+MINUTE = 60_000
+
+
+def waiting(tenant: str, failures: int, due: int = 0, **more: str) -> DeadLetter:
+    control = {properties.ATTEMPTS_RETRYING: str(failures), properties.REASON: "ConnectionError"}
+    control |= {properties.DUE: str(due)} if due else {}
+    return DeadLetter("t", Position(0, 1, 1, -1), b"", control | more, publish_time=NOON, tenant=tenant)
+
+
+def test_waiting_messages_are_counted_by_tenant_with_the_next_attempt() -> None:
+    count = WaitCount("billing", 10 * MINUTE)
+    messages = [
+        waiting("acme", 2, NOON + 5 * MINUTE),
+        waiting("acme", 3, NOON + 4 * MINUTE),
+        waiting("acme", 1),
+        waiting("eve", 1, NOON + 10**9),
+        waiting("eve", 9, **{properties.FOR: "mailing"}),
+        DeadLetter("t", Position(0, 1, 1, -1), b"", {properties.ATTEMPTS_BACKUP: "3"}),
+    ]
+    assert len(list(count.take(messages))) == 5, "one is for another subscription"
+    found = letter_causes(document(), ended=False, waits=count)
+    assert found.failing == (("acme", "ConnectionError", 2),)
+    assert found.dues == {"acme": NOON + 4 * MINUTE, "eve": NOON + 10 * MINUTE}, "no later than the file allows"
+
+
+@pytest.mark.parametrize(
+    ("causes", "dues", "text"),
+    [
+        ((), {}, ""),
+        (("boom",), {}, "boom (all of u1)"),
+        (("a", "b"), {"u1": NOON + MINUTE, "u2": NOON + 2 * MINUTE}, "a (all of u1) and 1 other cause; next try at 12:01 UTC"),
+        (("over its limit",), {"u1": NOON}, "over its rate 9/s (all of u1); due now"),
+        ((), {"u1": NOON + 1_440 * MINUTE}, "next try at 2026-01-02 12:00 UTC"),
+    ],
+)  # fmt: skip
+def test_a_lane_says_why_its_messages_wait(causes: tuple[str, ...], dues: dict[str, int], text: str) -> None:
+    found = LetterCauses(4, True, tuple(CauseCount(one, 4, (("u1", 4),)) for one in causes), dues=dues)
+    assert wait_text(found, NOON, "over its rate 9/s") == text
+
+
+def test_tenants_that_keep_failing_are_summed_over_the_lanes() -> None:
+    retrying = LetterCauses(9, True, (), dues={"acme": NOON + MINUTE}, failing=(("acme", "a", 2), ("eve", "a", 2)))
+    backup = LetterCauses(9, False, (), failing=(("acme", "a", 3), ("acme", "b", 1), ("(none)", "c", 3)))
+    assert failing_tenants([retrying, backup], NOON) == [
+        FailingTenant("acme", 6, "at least 6 messages of tenant acme keep failing with a and 1 other cause; next try at 12:01 UTC", 1),
+        FailingTenant("(none)", 3, "at least 3 messages keep failing with c", 1),
+    ]  # fmt: skip
+    assert failing_tenants([retrying], NOON) == [], "few messages say nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from tests.samples.consoles import FACTS, STOPPED, lane, reading
 from tests.services.polling import eventually
 
 KEY = ("trade", "orders-billing-DLQ", "orders", "billing")
-CAUSES = LetterCauses(3, True, (CauseCount("a", 3),))
+CAUSES = LetterCauses(3, True, (CauseCount("a", 3),), entries=3)
 
 
 class Cluster:
@@ -46,8 +47,12 @@ class Cluster:
         return BackgroundFacts(self.causes, self.stopped, lambda: FACTS.drift)
 
 
+_times = itertools.count(1)
+
+
 def letters(entries: int) -> StatusReading:
-    return reading(lane(), lane("dead", entries=entries))
+    """A new reading with dead letters."""
+    return replace(reading(lane(), lane("dead", entries=entries)), at=next(_times))
 
 
 def test_no_screen_waits_and_letters_are_read_once_until_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +96,21 @@ def test_a_defect_of_one_lane_leaves_the_facts_of_the_others() -> None:
     (good,) = letters(3).topologies
     both = replace(letters(3), topologies=(replace(good, name="broken"), good))
     eventually(lambda: facts(both) == ScreenFacts({KEY: CAUSES}, (STOPPED,), FACTS.drift))
+
+
+def test_lanes_are_read_with_no_more_requests_than_the_reading_has_topics() -> None:
+    """Dead letters first, then waiting lanes in turn; ready lanes have no causes."""
+    waiting = [
+        lane(state, entries=5, topic=f"{state}{n}", partitions=2) for state in ("pending", "retrying") for n in range(3)
+    ]
+    lanes = (lane(entries=9), *waiting, lane("ready", "B1", entries=1, topic="b1"), lane("dead", entries=1))
+    cluster = Cluster()
+    facts = cluster.facts()
+    status = reading(*lanes)
+    facts(status)
+    eventually(lambda: len(facts(status).causes) == 4)
+    assert [one.topic for one in cluster.asked] == ["orders-billing-DLQ", "pending0", "pending1", "pending2"], (
+        "of nine topics"
+    )
+    eventually(lambda: facts(replace(status, at=next(_times))) and len(cluster.asked) == 8)
+    assert {one.topic for one in cluster.asked[4:]} == {"retrying0", "retrying1", "retrying2", "b1"}
