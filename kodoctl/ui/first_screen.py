@@ -14,7 +14,7 @@ from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, duration_text, lane_text, many
-from kodoctl.ui.letter_causes import LetterCauses, cause_lines, failing_tenant, failing_tenants, wait_text
+from kodoctl.ui.letter_causes import LetterCauses, cause_lines, exact_count, failing_tenant, failing_tenants, wait_text
 from kodoctl.ui.order_badges import is_paused, order_badges
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
@@ -99,7 +99,8 @@ NO_FACTS: Final = ScreenFacts()
 class LaneCell:
     """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
     that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most frequent one of dead
-    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet.
+    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in
+    the entries, None if it is unknown.
     """
 
     name: str
@@ -109,6 +110,13 @@ class LaneCell:
     link: Mapping[str, str]
     cause: str = ""
     is_late: bool = False
+    messages: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What the lane holds, with its nouns."""
+        entries = many(self.entries, "entry (batch)", "entries (batches)")
+        return entries if self.messages is None else f"{many(self.messages, 'message')} in {entries}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +279,14 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         cause = wait_text(found, now, limit) if lane.is_read else dead
     is_late = found is None and lane.entries > 0 and has_causes(lane)
     return LaneCell(
-        lane_text(lane.level, lane.state), lane.entries, oldest, note, _link(topology, lane), cause, is_late
+        lane_text(lane.level, lane.state),
+        lane.entries,
+        oldest,
+        note,
+        _link(topology, lane),
+        cause,
+        is_late,
+        exact_count(found, lane.entries),
     )
 
 
@@ -361,8 +376,10 @@ def _letters(
         oldest = f", the oldest here for {age_text(max(0, now - lane.oldest))}" if lane.oldest else ""
         means = "No worker takes them again by itself: a recall sends them again or discards them."
         command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
-        text = f"{name}: {many(lane.entries, 'entry', 'entries')} of dead letters{oldest}"
         link, found = _link(topology, lane), facts.causes.get(lane_key(topology.name, lane))
+        exact = exact_count(found, lane.entries)
+        entries = f"{many(lane.entries, 'entry (batch)', 'entries (batches)')} of dead letters"
+        text = f"{name}: {entries if exact is None else many(exact, 'dead letter')}{oldest}"
         groups = [] if found is None else cause_lines(found)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)
         yield Need("bad", text, means, command, link, lines)
@@ -405,7 +422,7 @@ def _changes(
     for lane in lanes:
         entries, span = history.growth(topology.name, lane)
         if entries and lane.state != "ready":
-            text = f"{name}: {lane_text(lane.level, lane.state)} grew by {entries:,} entries in {duration_text(span)}"
+            text = f"{name}: {lane_text(lane.level, lane.state)} grew by {entries:,} entries (batches) in {duration_text(span)}"
             means = "More messages come here than leave: look at their causes."
             yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
     still = history.standstill(topology.name, lanes[0].reader)
@@ -420,7 +437,7 @@ def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line:
     read = [lane for lane in lanes if lane.is_read and lane.there]
     waiting = sum(lane.entries for lane in read)
     if waiting and not any(lane.consumers for lane in read):
-        text = f"{name}: {many(waiting, 'entry', 'entries')} and no worker"
+        text = f"{name}: {many(waiting, 'entry (batch)', 'entries (batches)')} and no worker"
         yield Need("bad", text, "They wait until a worker starts.", line(*run), urgent=True)
     for lane in read:
         if topology.is_unread(lane):

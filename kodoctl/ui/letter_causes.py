@@ -142,6 +142,11 @@ def _tenants_text(one: CauseCount) -> str:
             return f" ({', '.join(f'{name} {letters:,}' for name, letters in names)}{others})"
 
 
+def exact_count(found: LetterCauses | None, entries: int) -> int | None:
+    """Number of messages in a lane of `entries` entries; None if not all of them were read, or others were."""
+    return found.read if found is not None and found.complete and found.read and found.entries == entries else None
+
+
 def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
     """(tenant, letters) of the tenant with half of the letters or more. None: there is none, or there are few letters."""
     if not found.tenants:

@@ -45,9 +45,9 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
     needs = first_screen(NIGHT, WORDS).needs
     assert [one.text for one in needs] == [
         "1 topic not read: parcels",
-        "orders / mailing: 4 entries and no worker",
+        "orders / mailing: 4 entries (batches) and no worker",
         "1 lane of trade missing",
-        "orders / billing: 3 entries of dead letters, the oldest here for 8 h",
+        "orders / billing: 3 entries (batches) of dead letters, the oldest here for 8 h",
         "orders / billing: no worker reads L1 retrying",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
         "orders / billing: ready lanes: 70/s more come than are handled",
@@ -82,7 +82,7 @@ def test_of_very_many_subscriptions_quiet_ones_are_left_out_and_counted() -> Non
 
 def test_an_unknown_age_is_not_guessed() -> None:
     needs = first_screen(reading(lane("dead", entries=1)), WORDS).needs
-    assert [one.text for one in needs] == ["orders / billing: 1 entry of dead letters"]
+    assert [one.text for one in needs] == ["orders / billing: 1 entry (batch) of dead letters"]
 
 
 def test_live_orders_are_badges_once_each() -> None:
@@ -162,7 +162,7 @@ def at(status: StatusReading, seconds: int) -> StatusReading:
 def test_a_lane_that_grows_over_the_readings_is_named() -> None:
     few, more = (reading(lane(consumers=1), lane("retrying", consumers=1, entries=count)) for count in (10, 400))
     (need,) = first_screen(at(more, 120), WORDS, at(few, 0)).needs
-    assert need.text == "orders / billing: L1 retrying grew by 390 entries in 2 min"
+    assert need.text == "orders / billing: L1 retrying grew by 390 entries (batches) in 2 min"
     assert first_screen(at(few, 120), WORDS, at(more, 0)).needs == ()
 
 
@@ -229,3 +229,19 @@ def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_th
     nobody = {next(iter(causes)): replace(retrying, failing=(("(none)", "ConnectionError", 5),))}
     need = first_screen(reading(*lanes), WORDS, causes=nobody).needs[0]
     assert (need.command, need.orders) == ("", None)
+
+
+def test_letters_that_were_all_read_are_counted_and_else_entries_are_named() -> None:
+    status = reading(lane("dead", entries=2), lane(consumers=1))
+    found = LetterCauses(3, True, (CauseCount(CAUSE, 3),), entries=2)
+    screen = first_screen(status, WORDS, causes={DEAD: found})
+    assert screen.needs[0].text == "orders / billing: 3 dead letters"
+    cell = screen.sections[0].rows[0].dead
+    assert cell is not None
+    assert (cell.messages, cell.title) == (3, "3 messages in 2 entries (batches)")
+    for old in (replace(found, entries=1), replace(found, complete=False), replace(found, read=0)):
+        assert (
+            first_screen(status, WORDS, causes={DEAD: old})
+            .needs[0]
+            .text.endswith("2 entries (batches) of dead letters")
+        )

@@ -97,7 +97,7 @@ def test_waiting_messages_are_counted_by_tenant_with_the_next_attempt() -> None:
         waiting("acme", 3, NOON + 4 * MINUTE),
         waiting("acme", 1),
         waiting("eve", 1, NOON + 10**9),
-        waiting("eve", 9, **{properties.FOR: "mailing"}),
+        waiting("eve", 9, 0, **{properties.FOR: "mailing"}),
         DeadLetter("t", Position(0, 1, 1, -1), b"", {properties.ATTEMPTS_BACKUP: "3"}),
     ]
     assert len(list(count.take(messages))) == 5, "one is for another subscription"
