@@ -23,7 +23,7 @@ from kodoctl.text.formatting import age_text, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
-from kodoctl.ui.first_screen import CommandWords, ScreenFacts, first_screen
+from kodoctl.ui.first_screen import CommandWords, ScreenFacts, answers, first_screen
 from kodoctl.ui.message_search import SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -99,13 +99,14 @@ class ConsoleData:
 
 class _RecentStatus:
     """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result.
-    `history`: this reading and those before it.
+    `history`: this reading and those before it; `known`: the last one to which the cluster answered, None for none.
     """
 
     def __init__(self, read: Callable[[], StatusReading]) -> None:
         self._read, self._lock = read, threading.Lock()
         self.history = RateHistory()
         self._last: StatusReading | None = None
+        self.known: StatusReading | None = None
         self._until = 0.0
 
     def __call__(self) -> StatusReading:
@@ -113,6 +114,7 @@ class _RecentStatus:
             if self._last is None or time.monotonic() > self._until:
                 self._last = self._read()
                 self.history.add(self._last)
+                self.known = self._last if answers(self._last) else self.known
                 self._until = time.monotonic() + FRESH_S
             return self._last
 
@@ -228,7 +230,8 @@ class _Pages:
 
     def _screen(self) -> dict[str, Any]:
         status = self._status()
-        screen = first_screen(status, self._data.words, self._status.history, self._data.read_facts(status))
+        facts = self._data.read_facts(status)
+        screen = first_screen(status, self._data.words, self._status.history, facts, self._status.known)
         return {"screen": screen, "sentence": self._data.read_audit()}
 
 

@@ -13,7 +13,7 @@ from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
-from kodoctl.text.formatting import age_text, duration_text, lane_text, many
+from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text
 from kodoctl.ui.letter_causes import LetterCauses, cause_lines, exact_count, failing_tenant, failing_tenants, wait_text
 from kodoctl.ui.order_badges import is_paused, order_badges
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
@@ -166,11 +166,14 @@ class TopologySection:
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """Everything that the first screen shows of one reading, which began at `at` (ms since the epoch)."""
+    """Everything that the first screen shows of one reading, which began at `at` (ms since the epoch). `silence`: of a
+    cluster that does not answer, headline and reason, None otherwise: `sections` are then of the last answer.
+    """
 
     at: int
     sections: tuple[TopologySection, ...]
     needs: tuple[Need, ...]
+    silence: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +205,17 @@ class CommandWords:
 
 
 def first_screen(
-    reading: StatusReading, words: CommandWords, history: RateHistory, facts: ScreenFacts = NO_FACTS
+    reading: StatusReading,
+    words: CommandWords,
+    history: RateHistory,
+    facts: ScreenFacts = NO_FACTS,
+    known: StatusReading | None = None,
 ) -> FirstScreen:
-    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one."""
+    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `known`: the last
+    reading to which the cluster answered, None for none.
+    """
+    if reading.unread and not answers(reading):
+        return _silent_screen(reading, words, history, facts, known)
     sections = tuple(_section(one, tuple(_rows(one, reading.at, history, facts)), words) for one in reading.topologies)
     needs = [need for one in reading.topologies for need in _needs(one, reading.at, words, history, facts)]
     unread = [
@@ -217,6 +228,24 @@ def first_screen(
     return FirstScreen(
         reading.at, sections, tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
     )
+
+
+def answers(reading: StatusReading) -> bool:
+    """True if at least one topic could be read."""
+    return any(one.lanes for one in reading.topologies)
+
+
+def _silent_screen(
+    reading: StatusReading, words: CommandWords, history: RateHistory, facts: ScreenFacts, known: StatusReading | None
+) -> FirstScreen:
+    """Screen of a cluster that does not answer: one headline, and the figures of its last answer."""
+    reasons = "; ".join(one_line(reason, 200).replace("`", "") for reason in _unread_topics(reading))
+    needs = tuple(_plan_needs(reading.at, words, facts))
+    if known is None:
+        return FirstScreen(reading.at, (), needs, ("The cluster does not answer", reasons))
+    sections = first_screen(known, words, history, facts).sections
+    text = f"The cluster has not answered since {time_text(known.at, seconds=True)}"
+    return FirstScreen(known.at, sections, needs, (text, reasons))
 
 
 def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:

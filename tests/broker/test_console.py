@@ -179,7 +179,7 @@ def test_no_answer_of_a_broker_is_told_and_asked_again(workspace: Workspace) -> 
     workspace.options[:] = ["--admin-url", "http://127.0.0.1:1", "--broker-url", "pulsar://127.0.0.1:1"]
     with console(workspace) as ui:
         for _ in range(2):
-            assert re.search(r"\d+ topics not read: orders", ui.get("/"))
+            assert "The cluster does not answer" in ui.get("/")
             assert "K514" in ui.get("/find", 502, q="4711")
 
 

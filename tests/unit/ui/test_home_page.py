@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
+import pytest
+
+from kodoctl.status.lane_status import StatusReading, UnreadTopic
+from kodoctl.ui import application
 from kodoctl.ui.first_screen import ScreenFacts
 from kodoctl.ui.letter_causes import CauseCount, LetterCauses
 from tests.samples.console_actions import SampleActions, desk
-from tests.samples.consoles import data_of, lane, reading, served
+from tests.samples.consoles import NOW, data_of, lane, reading, served
 
 DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
 LETTERS = LetterCauses(3, True, (CauseCount("ValueError", 3, (("eve", 3),)),), (("eve", 3),))
@@ -32,3 +37,26 @@ def test_no_worker_is_coloured_where_messages_wait() -> None:
         assert '<b class="failed">0</b>' in console.ask("/lanes").text
     with served(data_of(reading(lane()))) as console:
         assert '<b class="failed">0</b>' not in console.ask("/lanes").text
+
+
+def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "FRESH_S", -1.0)
+    gone = UnreadTopic("kodo/trade", "orders", "orders", "K510 no broker answers: see `kodoctl doctor`")
+    silent = replace(reading(unread=(gone, replace(gone, topic="orders-L2"))), at=NOW + 60_000)
+    status = silent
+
+    def read() -> StatusReading:
+        return status
+
+    with served(data_of(read_status=read)) as console:
+        page = console.ask("/lanes").text
+        assert "<h1>The cluster does not answer</h1><p>K510 no broker answers: see kodoctl doctor</p>" in page
+        assert "topics not read" not in page
+        status = reading(lane(entries=37, consumers=1))
+        assert "does not answer" not in console.ask("/lanes").text
+        status = silent
+        page = console.ask("/lanes").text
+    assert "<h1>The cluster has not answered since 2026-01-01 11:55:00 UTC</h1>" in page
+    assert '<main class="older">' in page
+    assert "<b>37</b>" in page
+    assert "topics not read" not in page
