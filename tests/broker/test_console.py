@@ -127,6 +127,51 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
     assert backlog(workspace.broker, workspace.full("orders"), "mailing") > 0
 
 
+WAITING = """\
+orders:
+  message_properties: {uid: optional}
+  fair_by: uid
+  subscriptions:
+    billing:
+      in_place: []
+      error_text: true
+      retrying: {delays: [1s, 1h], attempts: 3}
+      limits: [{kind: quota, limit: 8/h}]
+"""
+
+
+def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Workspace) -> None:
+    file = str(workspace.topology(WAITING))
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if message.properties["uid"] == "acme":
+            raise ConnectionError("no route to acme")
+
+    consumer.start()
+    try:
+        with Producer.load(file, topic="orders", **place) as producer:
+            for uid in ("acme", "mega"):
+                for number in range(4 if uid == "acme" else 12):
+                    producer.post(b"{}", id=f"{uid}-{number}", properties={"uid": uid})
+        with console(workspace) as ui:
+            quota = r"L1 blocking 8 .*?over its quota 8/h \(all of mega\)"
+            tried = r"next try at (\S+ )?\d\d:\d\d UTC"
+            failing = rf"4 messages of tenant acme keep failing with ConnectionError: no route to acme; {tried}"
+            eventually(lambda: re.search(rf"{quota}; {tried}", ui.get("/lanes")))
+            eventually(lambda: re.search(failing, ui.get("/lanes")))
+            page = ui.get("/lanes")
+            assert re.search(rf"L1 retrying 4 .*?ConnectionError: no route to acme \(all of acme\); {tried}", page), (
+                page
+            )
+            assert "handlers hang" not in page
+    finally:
+        consumer.stop()
+
+
 def lanes_are_read(ui: Console) -> None:
     letters = ui.get("/lane", 200, **LANE)
     assert "2 of 2 messages meet the condition." in letters

@@ -59,4 +59,5 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
     assert "<h1>The cluster has not answered since 2026-01-01 11:55:00 UTC</h1>" in page
     assert '<main class="older">' in page
     assert "<b>37</b>" in page
+    assert "Not known until the cluster answers." in page
     assert "topics not read" not in page
