@@ -99,8 +99,8 @@ NO_FACTS: Final = ScreenFacts()
 class LaneCell:
     """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
     that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most frequent one of dead
-    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in
-    the entries, None if it is unknown.
+    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of
+    messages in the entries, None if it is unknown.
     """
 
     name: str
@@ -114,7 +114,7 @@ class LaneCell:
 
     @property
     def title(self) -> str:
-        """What the lane holds, with its nouns."""
+        """Numbers of messages and entries in the lane, with their nouns."""
         entries = many(self.entries, "entry (batch)", "entries (batches)")
         return entries if self.messages is None else f"{many(self.messages, 'message')} in {entries}"
 

@@ -84,7 +84,7 @@ class WaitCount:
 
     @property
     def failing(self) -> tuple[tuple[str, str, int], ...]:
-        """As `LetterCauses.failing`, those with most messages first."""
+        """The field `failing` of `LetterCauses`: groups with most messages first."""
         return tuple((*group, count) for group, count in self._failing.most_common())
 
 

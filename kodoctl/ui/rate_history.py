@@ -35,8 +35,8 @@ def lane_key(topology: str, lane: LaneStatus) -> LaneKey:
 class RatePoint(NamedTuple):
     """Rates of a subscription's ready lanes in messages per second, at the time `at` (ms since the epoch). `waiting`:
     messages that are due in lanes with workers, 0 if that is unknown; `delivered`: messages that these lanes delivered
-    since the broker loaded them, None: unknown; `handled`: rate of what workers handled, as LaneStatus.rate_handled; `topics`:
-    those of the lanes that were read, None if a rate is not steady.
+    since the broker loaded them, None: unknown; `handled`: rate of what workers handled, as LaneStatus.rate_handled;
+    `topics`: those of the lanes that were read, None if a rate is not steady.
     """
 
     at: int

@@ -43,7 +43,7 @@ class BackgroundFacts:
         limits: Mapping[tuple[str, str, str, str], str] = MappingProxyType({}),
     ) -> None:
         self._read_causes, self._read_stopped, self._drift = read_causes, read_stopped, drift
-        self._limits, self._begun = limits, 0
+        self._limits, self._last_at = limits, 0
         self._thread: threading.Thread | None = None
         self._begin = threading.Lock()
         self._causes: dict[LaneKey, LetterCauses] = {}
@@ -54,8 +54,8 @@ class BackgroundFacts:
     def __call__(self, reading: StatusReading) -> ScreenFacts:
         """Returns the facts, and begins to read changed ones, once for a reading and unless others are under way."""
         with self._begin:
-            if reading.at != self._begun and (self._thread is None or not self._thread.is_alive()):
-                self._begun, due = reading.at, list(self._due(reading))
+            if reading.at != self._last_at and (self._thread is None or not self._thread.is_alive()):
+                self._last_at, due = reading.at, list(self._due(reading))
                 if due or time.monotonic() > self._stopped_due:
                     self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
                     self._thread.start()
