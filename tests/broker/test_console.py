@@ -168,6 +168,11 @@ def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Works
                 page
             )
             assert "handlers hang" not in page
+        status = workspace.run("status", file, "--format", "json").json()
+        delivered = {
+            lane["state"]: lane["delivered"] for lane in status["topologies"][0]["lanes"] if lane["level"] == "L1"
+        }
+        assert (delivered["ready"], delivered["blocking"]) == (16, 0), "as the broker counts"
     finally:
         consumer.stop()
 

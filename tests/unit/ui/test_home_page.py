@@ -48,7 +48,7 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
     def read() -> StatusReading:
         return status
 
-    with served(data_of(read_status=read)) as console:
+    with served(data_of(read_status=read, read_facts=lambda _: ScreenFacts())) as console:
         page = console.ask("/lanes").text
         assert "<h1>The cluster does not answer</h1><p>K510 no broker answers: see kodoctl doctor</p>" in page
         assert "topics not read" not in page

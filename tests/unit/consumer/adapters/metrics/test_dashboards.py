@@ -184,7 +184,7 @@ def test_the_rules_about_lanes_ask_for_all_that_the_exporter_knows_of_trouble() 
     """Depth, age and readers of waiting lanes and dead letters, what is missing, what is unknown, and silence."""
     asked = {selector.name for rule in RULES for selector in _selectors(promql_parser.parse(rule["expr"]))}
     left = {one.name for one in STATUS_METRICS} - asked
-    assert left == {"kodo_lane_delayed_messages", "kodo_lane_unacknowledged_messages"}
+    assert left == {"kodo_lane_unacknowledged_messages"}
 
 
 def test_the_rules_and_the_row_about_the_pipeline_ask_for_all_that_it_exports() -> None:
