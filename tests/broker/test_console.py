@@ -13,7 +13,7 @@ from subprocess import Popen
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer import Consumer, Dead, Message, Producer
 
 from kodoctl.pulsar.control.control_namespace import lease_topic
 from kodoctl.topology.names import NamespaceName
@@ -53,6 +53,24 @@ class Console:
         if path == "/export":
             return text
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+    def token(self, path: str, /, **query: str) -> str:
+        """Token of the first form of a page."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
+            connection.request("GET", f"{self.folder}{path}?{urlencode(query)}", headers=self.headers)
+            found = re.search(r'name="token" value="(\w+)"', connection.getresponse().read().decode())
+        assert found is not None
+        return found[1]
+
+    def post(self, path: str, /, **fields: str) -> str:
+        """Sends a form, and returns where it leads."""
+        origin = {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/x-www-form-urlencoded"}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
+            connection.request("POST", f"{self.folder}{path}", urlencode(fields), {**self.headers, **origin})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == 303, text
+        return answer.headers["location"] or ""
 
 
 @contextmanager
@@ -223,3 +241,36 @@ def test_history_orders_drift_and_a_stopped_apply_are_shown(
     with console(workspace) as ui:
         eventually(lambda: "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/lanes"))
         assert "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/plans")
+
+
+def test_letters_that_die_again_after_they_were_sent_again_are_reported(workspace: Workspace) -> None:
+    file = str(workspace.topology(TOPICS))
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+    is_mended = False
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if not (is_mended and message.text() == "2"):
+            raise Dead("negative amount")
+
+    with Producer.load(file, topic="orders", **place) as producer:
+        for number in range(3):
+            producer.post(str(number).encode(), properties={"uid": "eve"})
+    consumer.start()
+    try:
+        eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 3)
+        is_mended = True
+        with console(workspace) as ui:
+            form = {**LANE, "action": "send", "token": ui.token("/action", **LANE)}
+            action = ui.post("/plan-letters", **form).partition("=")[2]
+            eventually(lambda: "3 letters to send" in ui.get("/act", id=action))
+            assert "All 3 died without a later attempt" in ui.get("/act", id=action)
+            assert "not known yet" in ui.get("/act-outcome", id=action)
+            ui.post("/carry-out", id=action, token=ui.token("/act", id=action))
+            eventually(lambda: "Done: 3 sent, 3 old letters settled" in ui.get("/act", id=action))
+            expected = "3 sent: 1 handled, 2 dead again (negative amount) 2 in dead letters"
+            eventually(lambda: expected in ui.get("/act-outcome", id=action))
+    finally:
+        consumer.stop()
