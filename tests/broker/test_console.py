@@ -94,7 +94,9 @@ def test_lanes_that_are_missing_are_named_with_the_command(workspace: Workspace)
         page = ui.get("/")
         assert re.search(r"\d+ lanes of trade missing .*kodoctl plan \S*trade.yaml --admin-url", page)
         assert "Not judged whether a message was lost How to find out" in page
-        assert re.search(r"Write audit: true below orders / mailing \(\S*trade.yaml:\d+:\d+\)\. Apply", page)
+        assert re.search(
+            r"Write audit: true below orders / mailing \(\S*trade.yaml:\d+:\d+\)\. Apply it\. kodoctl apply", page
+        )
         assert re.search(r"kodoctl pipeline audit \S*trade.yaml --format json .* > trade-audit.json", page)
         assert "Not on the cluster: orders, orders-billing-RETRYING" in ui.get("/find", q="4711")
         assert "K560" in ui.get("/lane", 400, **LANE)
