@@ -97,7 +97,7 @@ def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = F
 
 
 def _notes(document: AnyRecallPlan) -> Iterator[Line]:
-    """Lines about what carrying the plan out means beside its messages."""
+    """Lines about the effects of the plan beside its messages."""
     summary, lane, action = document["summary"], document.get("lane", ""), document["action"]
     chosen, notes = summary["chosen"], list[str]()
     if action == "send" and chosen and summary.get("died_at_once") == chosen and document["edit"] is None:

@@ -174,7 +174,7 @@ class ActionPages:
         return self._page("action_state.html.j2", {"action": action, "now": _now()})
 
     def act_outcome(self, request: Request) -> Response:
-        """Part of an action's page about what became of the messages that it sent."""
+        """Part of an action's page with the outcome of the messages that it sent."""
         action = self._desk.get(request.query_params.get("id", ""))
         values: dict[str, Any] = {"outcome": None, "problems": (), "place": {}, "now": _now()}
         if action.result is not None and action.result.outcome is not None:

@@ -62,7 +62,7 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """Result of an attempt. `lines`: report; `complete`: nothing is left to do; `commands`: command lines that show the
-    record of it, or continue it; `outcome`: reads what became of the sent messages, None if none were sent; blocks, and
+    record of it, or continue it; `outcome`: reads the outcome of the sent messages, None if none were sent; blocks, and
     raises KodoctlError.
     """
 

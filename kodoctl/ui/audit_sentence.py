@@ -40,8 +40,8 @@ class AuditStep:
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """The sentence at the top. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit; `unjudged`: topologies
-    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict; `about`: text before
-    them, "" for none; `earlier`: number of messages because of which it is open, though later ones were judged.
+    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict; `about`: text
+    before them, "" for none; `earlier`: number of messages because of which it is open, though later ones were judged.
     """
 
     style: str
@@ -148,8 +148,8 @@ def audit_steps(
     earlier: int = 0,
 ) -> tuple[AuditStep, ...]:
     """Steps that lead to a verdict about the topologies, in their order, without those that are done. `lacks_spark`,
-    `lacks_java`: this installation has no extra `spark`, this machine no Java. `earlier`: number of messages from before
-    the audit began that have to be written off.
+    `lacks_java`: this installation has no extra `spark`, this machine no Java. `earlier`: number of messages from
+    before the audit began that have to be written off.
     """
     steps: list[AuditStep] = []
     if lacks_spark:

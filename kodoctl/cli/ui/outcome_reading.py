@@ -1,4 +1,4 @@
-"""Reading of what became of the messages that an action of the console sent; nothing is consumed.
+"""Outcome of an action of the console, read from the lanes of its messages; nothing is consumed.
 
 A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header. A worker that
 moves a released message on drops this header; the message is then followed by its identity, which all hops keep.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.cli.ui.message_reading import lane_reader
+from kodoctl.cli.ui.page_names import lane_reader
 from kodoctl.errors import UsageError
 from kodoctl.protocol import properties
 from kodoctl.pulsar.binary.message_reader import Unread, partitions_of, read_all, read_facts, read_unacknowledged
@@ -38,8 +38,8 @@ _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, Sta
 
 
 class OutcomeReading:
-    """Reads what became of the messages of a plan that was carried out since `began` (ms since the epoch). `sent`: number
-    of messages that were sent.
+    """Reader of the outcome of a plan that was carried out since `began` (ms since the epoch). `sent`: number of messages
+    that were sent.
     """
 
     def __init__(self, target: TargetOptions, expansion: Expansion, plan: RecallPlan, sent: int, began: int) -> None:

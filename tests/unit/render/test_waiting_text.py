@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -125,6 +125,6 @@ def test_a_plan_says_what_it_means_beside_its_messages(
     from tests.unit.recall.plan.test_plan_file import PLAN
 
     shown = recall_plan_file.to_json(replace(PLAN, action=RecallAction(action), **{"edit": None, **values}))
-    shown["summary"] = {**shown["summary"], **summary}
+    shown["summary"] = cast("Any", {**shown["summary"], **summary})
     found = [line.text.strip() for line in recall_plan_lines(shown, "context dev") if line.text.startswith("  ! ")]
     assert [one.startswith(note) for one, note in zip(found, notes, strict=True)] == [True] * len(notes)

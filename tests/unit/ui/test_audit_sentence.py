@@ -120,7 +120,7 @@ def test_steps_of_many_topologies_name_a_few() -> None:
     assert ingest.text.endswith(", and so for 5 others.")
 
 
-EARLIER = {
+EARLIER: dict[str, Any] = {
     "reasons": [{"kind": "unproved", "proves": "inconclusive", "text": "3,110 messages acknowledged, not proved done"}],
     "subscriptions": [{"messages": {"unproved": 3_110, "done": 5}}, {"messages": {}}],
     "findings": [{"fate": "unproved", "cause": BEFORE_AUDIT}, {"fate": "overdue", "cause": ""}],
