@@ -276,3 +276,35 @@ def test_letters_that_die_again_after_they_were_sent_again_are_reported(workspac
             eventually(lambda: expected in ui.get("/act-outcome", id=action))
     finally:
         consumer.stop()
+
+
+def test_released_messages_that_wait_again_are_reported(workspace: Workspace) -> None:
+    limited = "{in_place: [], blocking: {delays: [1h]}, limits: [{kind: quota, by: uid, limit: 1/h}]}"
+    file = str(
+        workspace.topology(f"orders:\n  message_properties: {{uid: required}}\n  subscriptions: {{billing: {limited}}}")
+    )
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+    consumer.handler(lambda _: None)
+    with Producer.load(file, topic="orders", **place) as producer:
+        for number in range(3):
+            producer.post(str(number).encode(), properties={"uid": "mega"})
+    consumer.start()
+    lane = {**LANE, "topic": "orders-billing-BLOCKING"}
+    try:
+        with console(workspace) as ui:
+            eventually(lambda: "2 of 2 messages" in ui.get("/lane", 200, **lane), every=1.0)
+            action = ui.post("/plan-letters", **lane, action="release", token=ui.token("/action", **lane)).partition(
+                "="
+            )[2]
+            eventually(lambda: "2 messages to release" in ui.get("/act", id=action))
+            plan = ui.get("/act", id=action)
+            assert "Carrying it out pauses L1/blocking" in plan
+            assert "It changes no limit" in plan
+            ui.post("/carry-out", id=action, token=ui.token("/act", id=action))
+            eventually(lambda: "Done: 2 sent, 2 old messages settled" in ui.get("/act", id=action))
+            expected = "2 sent: 2 wait again (L1 blocking) 2 in L1 blocking"
+            eventually(lambda: expected in ui.get("/act-outcome", id=action), every=1.0)
+    finally:
+        consumer.stop()

@@ -1,7 +1,7 @@
 """Outcome of an action of the console, read from the lanes of its messages; nothing is consumed.
 
-A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header. A worker that
-moves a released message on drops this header; the message is then followed by its identity, which all hops keep.
+A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header, and followed by
+its identity, which all hops keep. Each move by a worker adds a hop to those of the copy.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kodoctl.errors import UsageError
 from kodoctl.protocol import properties
 from kodoctl.pulsar.binary.message_reader import Unread, partitions_of, read_all, read_facts, read_unacknowledged
 from kodoctl.recall.cluster import letter_of
+from kodoctl.recall.plan.recall_plan import RecallAction
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology.names import State
 from kodoctl.ui.sent_outcome import SentOutcome, SentPlace, SentStage
@@ -53,7 +54,7 @@ class OutcomeReading:
             ),
             key=_place_in_order,
         )  # fmt: skip
-        self._names: set[str] = set()
+        self._hops: dict[str, int] = {}  # by identity, of the copy that was sent
         self._lock = threading.Lock()
         self._last, self._until = SentOutcome(sent), 0.0
 
@@ -69,18 +70,19 @@ class OutcomeReading:
     def _read(self, session: Session) -> SentOutcome:
         budget = _Budget()
         unread = Unread(session.admin, session.client)
-        if len(self._names) < self._sent:
+        if len(self._hops) < self._sent:
             for topic in self._topics:
                 if topic.name.full in self._targets:
-                    found = self._messages(session, topic, unread, budget, unacknowledged=False)
-                    self._names |= {one.identity for one in found if self._is_copy(one)}
+                    for one in self._messages(session, topic, unread, budget, unacknowledged=False):
+                        if one.properties.get(self._plan.kind.mark) in self._ids:
+                            self._hops[one.identity] = min(_hops(one), self._hops.get(one.identity, _hops(one)))
         places: dict[str, SentPlace] = {}
         for topic in self._topics:
             for one in self._messages(session, topic, unread, budget, unacknowledged=True):
-                if one.identity in self._names:
+                if one.identity in self._hops:
                     places[one.identity] = self._place(topic, one)
         complete = not budget.is_over() and not unread.lines()
-        return SentOutcome(self._sent, len(self._names), Counter(places.values()), complete)
+        return SentOutcome(self._sent, len(self._hops), Counter(places.values()), complete)
 
     def _messages(
         self, session: Session, topic: FamilyTopic, unread: Unread, budget: _Budget, *, unacknowledged: bool
@@ -101,19 +103,22 @@ class OutcomeReading:
                     budget.read += 1
                     yield letter_of(one, topic.name.full, None)
 
-    def _is_copy(self, letter: DeadLetter) -> bool:
-        """True for a message as the action sent it: a worker's moves count up, or drop the header of a release."""
-        mark = self._plan.kind.mark
-        moved = mark == properties.RECALL and letter.number(properties.HOP)
-        return letter.properties.get(mark) in self._ids and not moved
+    def _was_moved(self, letter: DeadLetter) -> bool:
+        """True if a worker has moved the message since it was sent. A release leaves no due time: a worker set it."""
+        is_due = self._plan.action is RecallAction.RELEASE and letter.number(properties.DUE)
+        return bool(is_due) or _hops(letter) > self._hops[letter.identity]
 
     def _place(self, topic: FamilyTopic, letter: DeadLetter) -> SentPlace:
         if topic.state is State.DEAD:
             stage = SentStage.DEAD
         else:
-            stage = SentStage.OPEN if self._is_copy(letter) else SentStage.WAITS
+            stage = SentStage.WAITS if self._was_moved(letter) else SentStage.OPEN
         cause = (letter.cause or "") if stage is SentStage.DEAD else ""
         return SentPlace(stage, topic.name.local, lane_text(topic.level, topic.state), cause)
+
+
+def _hops(letter: DeadLetter) -> int:
+    return letter.number(properties.HOP) or 0
 
 
 def _place_in_order(topic: FamilyTopic) -> tuple[bool, bool, int]:
