@@ -1,7 +1,7 @@
 """Outcome of an action of the console, read from the lanes of its messages; nothing is consumed.
 
-A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header, and followed by
-its identity, which all hops keep. Each move by a worker adds a hop to those of the copy.
+A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header, and followed
+by its identity, which all hops keep. Each move by a worker adds a hop to those of the copy.
 """
 
 from __future__ import annotations
