@@ -1,6 +1,7 @@
-"""kodoctl in three minutes, on a real broker: from one YAML file to a live, consumed topology.
+"""kodoctl in about a minute, on a real broker: from one YAML file to a live, consumed topology.
 
-Every command shown is really run, and what the texts say of it is checked: the demo fails where it is not so. The broker is started for the demo and removed at its end.
+Every command shown is really run, and what the texts say of it is checked: the demo fails where it is not so. The broker is started for the
+demo and removed at its end; with `--keep` it stays with a worker until Ctrl-C, to be looked at in `kodoctl ui`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ QUIET = ("anna", "ben", "cleo", "dora")
 RATE = 100  # orders a second, as the file says
 QUOTA = 1500  # orders an hour
 FAILING = 5  # orders of acme
+FLOOD = 3000  # orders of mega
+FIRST = 4711 - FLOOD - 20 * (len(QUIET) + 1)  # number of the first order, so that the first one of acme is 4711
 WORKER_LOG = "worker.log"
 
 
@@ -77,12 +81,15 @@ def send_orders() -> None:
     """One customer floods, one is always broken, some orders are wrong, the rest is quiet."""
     from kodo_consumer import Producer
 
+    numbers = count(FIRST)
+
     def order(customer: str, amount: int, plan: str = "basic") -> None:
-        payload = {"customer": customer, "amount": amount, "sent": time.time()}
-        producer.post(payload, properties={"customer": customer, "plan": plan})
+        number = next(numbers)
+        payload = {"order": number, "customer": customer, "amount": amount, "sent": time.time()}
+        producer.post(payload, properties={"customer": customer, "plan": plan, "order": str(number)})
 
     with Producer.load("shop.yaml", topic="orders") as producer:
-        for _ in range(3000):
+        for _ in range(FLOOD):
             order("mega", 10)
         for _ in range(20):
             for customer in QUIET:
@@ -117,7 +124,9 @@ def worker(log: Path) -> Iterator[None]:
     program, *arguments = shlex.split(command)
     environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.getcwd()}
     with Path(WORKER_LOG).open("wb") as log_file:
-        process = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=log_file)
+        process = subprocess.Popen(
+            [str(BIN / program), *arguments], env=environ, stderr=log_file, start_new_session=True
+        )
     try:
         wait_until_it_consumes(process)
         yield
@@ -214,6 +223,8 @@ def main() -> None:
     started = time.monotonic()
     with workplace() as folder, broker() as admin_url:
         show(folder, admin_url)
+        if "--keep" in sys.argv[1:]:
+            keep(folder)
     print(f"\nDone in {time.monotonic() - started:.0f} s. Next: docs/tutorial.md builds this step by step.")
 
 
@@ -253,6 +264,20 @@ def show(folder: Path, admin_url: str) -> None:
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     title("And the plan is empty again")
     run("kodoctl plan shop.yaml --detailed-exitcode")
+
+
+def keep(folder: Path) -> None:
+    """Keeps broker, folder and a worker until Ctrl-C, so that the console can be opened on them."""
+    title("It stays, with a worker: look at it in the console")
+    with worker(folder / "billed.txt"):
+        tell("In another terminal, this prints an address to open:")
+        print(
+            f"\n{shlex.join(['cd', str(folder)])} && {shlex.join([str(BIN / 'kodoctl'), 'ui', 'shop.yaml'])}\n",
+            flush=True,
+        )
+        tell("Search it for 4711, an order of acme. Ctrl-C here ends worker and broker, and removes the folder.")
+        with suppress(KeyboardInterrupt):
+            signal.pause()
 
 
 def by_hand(admin_url: str) -> None:

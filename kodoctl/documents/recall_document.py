@@ -87,7 +87,8 @@ class RecallSummary(TypedDict):
     `by_reason`, `by_cause` (reason and error text without the parts that differ between letters), `by_tenant` and
     `by_age` divide the chosen letters. `left_out`: reason -> number of matched letters that are not in the plan;
     `not_editable`: reason -> number of letters to which the patch cannot be applied; `not_landed`: topic and position
-    of some letters whose payload is missing in the landing.
+    of some letters whose payload is missing in the landing; `died_at_once`: number of chosen letters that had no
+    further attempt after their first run failed.
     """
 
     read: Count
@@ -101,6 +102,7 @@ class RecallSummary(TypedDict):
     left_out: Counts
     not_editable: Counts
     not_landed: NotRequired[list[str]]
+    died_at_once: NotRequired[Count]
 
 
 class _RecallPlan(TypedDict):

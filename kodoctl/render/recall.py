@@ -92,7 +92,34 @@ def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = F
     yield from _samples(summary["samples"], document["made_at"])
     words = _LOST_LEFT_OUT if lost else _WAITING_LEFT_OUT if lane else {}
     yield from _left_out(summary, {**_LEFT_OUT, **words})
+    yield from _notes(document)
     yield from _plan_verdict(document)
+
+
+def _notes(document: AnyRecallPlan) -> Iterator[Line]:
+    """Lines about the effects of the plan beside its messages."""
+    summary, lane, action = document["summary"], document.get("lane", ""), document["action"]
+    chosen, notes = summary["chosen"], list[str]()
+    if action == "send" and chosen and summary.get("died_at_once") == chosen and document["edit"] is None:
+        who = "It" if chosen == 1 else f"All {chosen:,}"
+        notes.append(
+            f"{who} died without a later attempt, as the cause was final: that happens again unless the handler has changed"
+            " since, or --patch changes the payloads."
+        )
+    if lane and action != "resend" and chosen:
+        notes.append(
+            f"Carrying it out pauses {lane}: its other messages wait until all of these are dealt with. The pause then"
+            " ends; if the run is cut off, it ends when the plan is continued, or by itself a day later."
+        )
+    if action in ("release", "move") and chosen:
+        notes.append(
+            "It changes no limit: messages over a rate or a quota that is still used up wait again, for as long as the"
+            " limit says."
+        )
+    for note in notes:
+        yield Line(f"  ! {note}", "yellow", hang=4)
+    if notes:
+        yield Line()
 
 
 def _targets(document: AnyRecallPlan) -> dict[str, int]:
@@ -213,7 +240,7 @@ def recall_report_lines(report: SendReport, action: str, seconds: float, noun: s
     done = [f"{report.discarded:,} discarded"] if discards else [f"{report.sent:,} sent"]
     done += [f"{report.had_already:,} stored by an earlier attempt"] * bool(report.had_already)
     done += [f"{report.before:,} done before"] * bool(report.before)
-    done += [f"{report.acknowledged:,} acknowledged"] * (action != "resend")
+    done += [f"{many(report.acknowledged, f'old {noun}')} settled"] * (action != "resend")
     head = "Done" if report.complete else "Interrupted" if report.interrupted else "Not complete"
     yield Line(f"{head}: {', '.join(done)}; {seconds:.1f} s.", "bold")
     if report.interrupted:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
@@ -112,7 +112,7 @@ class ActionPages:
         """Routes of the pages."""
         pages = {
             "/action": self.lane_form, "/orders": self.orders, "/undo": self.applies, "/acts": self.acts,
-            "/act": self.act, "/act-state": self.act_state,
+            "/act": self.act, "/act-state": self.act_state, "/act-outcome": self.act_outcome,
         }  # fmt: skip
         forms = {
             "/plan-letters": (self.plan_letters, "action", _LANE),
@@ -172,6 +172,18 @@ class ActionPages:
         """Part of an action's page that is read again and again while it is busy."""
         action = self._desk.get(request.query_params.get("id", ""))
         return self._page("action_state.html.j2", {"action": action, "now": _now()})
+
+    def act_outcome(self, request: Request) -> Response:
+        """Part of an action's page with the outcome of the messages that it sent."""
+        action = self._desk.get(request.query_params.get("id", ""))
+        values: dict[str, Any] = {"outcome": None, "problems": (), "place": {}, "now": _now()}
+        if action.result is not None and action.result.outcome is not None:
+            values["place"] = _reader_of(action.back)
+            try:
+                values["outcome"] = action.result.outcome()
+            except KodoctlError as problem:
+                values["problems"] = problem.diagnostics
+        return self._page("action_outcome.html.j2", values)
 
     def plan_letters(self, fields: Mapping[str, str]) -> Response:
         """Begins to plan an action on messages."""
@@ -280,6 +292,12 @@ def status_of(problem: KodoctlError) -> int:
 
 def _see(name: str) -> Response:
     return RedirectResponse(f"act?{urlencode({'id': name})}", 303)
+
+
+def _reader_of(back: str) -> dict[str, str]:
+    """Topology and subscription in the address of a form."""
+    given = dict(parse_qsl(urlsplit(back).query))
+    return {name: given.get(name, "") for name in ("topology", "subscription")}
 
 
 def _lead_back(page: str, names: Sequence[str], request: Request) -> Response:

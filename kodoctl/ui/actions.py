@@ -23,6 +23,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, 
 
 if TYPE_CHECKING:
     from kodoctl.text.line import Line
+    from kodoctl.ui.sent_outcome import SentOutcome
 
 _MOST_AT_ONCE: Final = 4  # that are planned or carried out
 JSON_FIELD: Final = "json:"  # before the name of a field whose value browsers would change
@@ -61,12 +62,14 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """Result of an attempt. `lines`: report; `complete`: nothing is left to do; `commands`: command lines that show the
-    record of it, or continue it.
+    record of it, or continue it; `outcome`: reads the outcome of the sent messages, None if none were sent; blocks, and
+    raises KodoctlError.
     """
 
     lines: tuple[Line, ...]
     complete: bool
     commands: tuple[str, ...] = ()
+    outcome: Callable[[], SentOutcome] | None = None
 
 
 @dataclass(frozen=True, slots=True)

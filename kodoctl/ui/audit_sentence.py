@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.text.escaping import one_line
+from kodoctl.text.escaping import one_line, shell_line
 from kodoctl.text.formatting import age_text, many
 
 if TYPE_CHECKING:
@@ -19,8 +19,13 @@ _VERDICTS: Final = {
     "loss": ("bad", "Messages were lost"),
 }
 """(style, sentence) by the verdict of an audit, the best first."""
+BEFORE_AUDIT: Final = "the subscription, or what is known of its records, may have begun behind it"
+"""Cause of messages in an audit that were acknowledged before it began (kodo_pipeline.evidence.audit_evidence)."""
+JUDGED_FROM: Final = "An audit judges messages that are sent from then on: what was handled before cannot be proved."
+_UNPROVED: Final = "unproved"  # status of messages, and kind of reason, in an audit
 _OLD: Final = 2 * 86_400_000  # ms: an older audit says nothing about messages that were sent since
 _CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ
+_WRITE_OFF: Final = "write-off.json"
 _NAMED: Final = 4  # subscriptions, and topologies, that steps name
 
 
@@ -35,7 +40,8 @@ class AuditStep:
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """The sentence at the top. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit; `unjudged`: topologies
-    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict.
+    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict; `about`: text
+    before them, "" for none; `earlier`: number of messages because of which it is open, though later ones were judged.
     """
 
     style: str
@@ -44,6 +50,8 @@ class Sentence:
     unjudged: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     steps: tuple[AuditStep, ...] = ()
+    about: str = ""
+    earlier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,8 @@ class AuditedTopology:
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
     """The verdict of an audit. `file`: its document; `verdict`: key of _VERDICTS; `reason`: text of the first reason, "" for
-    none; `read_at`: when its topics were read, in ms since the epoch, 0 if unknown; `topics`: full names of these.
+    none; `read_at`: when its topics were read, in ms since the epoch, 0 if unknown; `topics`: full names of these;
+    `earlier`: number of messages from before the audit began if nothing else keeps it inconclusive, else 0.
     """
 
     file: str
@@ -69,6 +78,7 @@ class AuditVerdict:
     reason: str
     read_at: int
     topics: frozenset[str]
+    earlier: int = 0
 
     def is_of(self, topology: AuditedTopology) -> bool:
         """True if it judged a topic of the topology."""
@@ -83,9 +93,18 @@ def audit_verdict(file: str, document: Mapping[str, Any]) -> AuditVerdict:
     if verdict not in _VERDICTS or not isinstance(read_at, int):
         raise ValueError(f"verdict {verdict!r:.40}, read at {read_at!r:.40}")
     reasons = [str(one["text"]) for one in document["reasons"]]
-    return AuditVerdict(
-        file, verdict, (reasons or [""])[0], read_at, frozenset(one["topic"] for one in document["coverage"])
-    )
+    topics = frozenset(one["topic"] for one in document["coverage"])
+    return AuditVerdict(file, verdict, (reasons or [""])[0], read_at, topics, _earlier(document))
+
+
+def _earlier(document: Mapping[str, Any]) -> int:
+    """Number of unproved messages if these are the only doubt, and all that the audit names are from before it began;
+    else 0. Raises KeyError, TypeError, ValueError or AttributeError for another document.
+    """
+    causes = {one["cause"] for one in document.get("findings", ()) if one["fate"] == _UNPROVED}
+    if {one.get("kind") for one in document["reasons"]} != {_UNPROVED} or causes != {BEFORE_AUDIT}:
+        return 0
+    return sum(int(one["messages"].get(_UNPROVED, 0)) for one in document.get("subscriptions", ()))
 
 
 def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
@@ -104,20 +123,33 @@ def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Itera
     style, text = _VERDICTS[worst.verdict]
     age = now - worst.read_at
     text += f", as read {age_text(max(0, age))} ago" if worst.read_at else ", as read at an unknown time"
-    text += f": {worst.reason}" if worst.reason else ""
+    if worst.earlier:
+        text += (
+            f": {many(worst.earlier, 'message')} left a lane before the audit began, and nothing can prove any more how;"
+            " of later ones no loss was found"
+        )
+    elif worst.reason:
+        text += f": {worst.reason}"
     if missing:
         text += f"; not judged: {one_line(', '.join(missing), 120)}"
     ages = [now - one.read_at for one in found]
     if style == "good" and (missing or not all(-_CLOCKS <= one <= _OLD for one in ages)):
         style = "open"
-    return Sentence(style, text + notes, is_judged=True, unjudged=missing, files=tuple(one.file for one in found))
+    files = tuple(one.file for one in found)
+    return Sentence(style, text + notes, is_judged=True, unjudged=missing, files=files, earlier=worst.earlier)
 
 
 def audit_steps(
-    words: CommandWords, topologies: Sequence[AuditedTopology], *, lacks_spark: bool, lacks_java: bool
+    words: CommandWords,
+    topologies: Sequence[AuditedTopology],
+    *,
+    lacks_spark: bool,
+    lacks_java: bool,
+    earlier: int = 0,
 ) -> tuple[AuditStep, ...]:
     """Steps that lead to a verdict about the topologies, in their order, without those that are done. `lacks_spark`,
-    `lacks_java`: this installation has no extra `spark`, this machine no Java.
+    `lacks_java`: this installation has no extra `spark`, this machine no Java. `earlier`: number of messages from
+    before the audit began that have to be written off.
     """
     steps: list[AuditStep] = []
     if lacks_spark:
@@ -127,13 +159,28 @@ def audit_steps(
         steps.append(AuditStep("Install Java 17 or 21, and set JAVA_HOME if it is not on the PATH."))
     if silent := [one for one in topologies if one.unrecorded]:
         places = [f"{name} ({place})" for one in silent for name, place in one.unrecorded]
-        text = (
-            f"Write audit: true below {_some(places)}. Apply, restart the workers, which then record what they do, and"
-            " start this console again."
+        steps.append(AuditStep(f"Write audit: true below {_some(places)}."))
+        applies = tuple(words.line("kodoctl apply", one.name) for one in silent[:_NAMED])
+        steps.append(AuditStep("Apply it.", applies))
+        steps.append(
+            AuditStep(
+                "Restart the workers: only then they record what they do. (This console names these three steps until it is"
+                " started again; its verdict is right without that.)"
+            )
         )
-        steps.append(AuditStep(text, tuple(words.line("kodoctl apply", one.name) for one in silent[:_NAMED])))
     chosen = topologies[:_NAMED]
     of = "" if len(topologies) == len(chosen) else f", and so for {many(len(topologies) - len(chosen), 'other')}"
+    if earlier:
+        files = [(one.name, f"{one.name}-{_WRITE_OFF}") for one in chosen]
+        lines = [
+            (
+                words.line("kodoctl pipeline write-off plan", name, "--reason", "before the audit", "--out", file),
+                shell_line(["kodoctl", "pipeline", "write-off", "apply", file]),
+            )
+            for name, file in files
+        ]
+        text = f"Write the {many(earlier, 'message')} off, once and by name: later audits judge the others without them{of}."
+        steps.append(AuditStep(text, tuple(line for pair in lines for line in pair)))
     ingests = tuple(words.line("kodoctl pipeline ingest", one.name) for one in chosen)
     steps.append(AuditStep(f"Read the topics into tables, anew before each audit{of}.", ingests))
     audits = tuple(

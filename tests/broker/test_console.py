@@ -13,7 +13,7 @@ from subprocess import Popen
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer import Consumer, Dead, Message, Producer
 
 from kodoctl.pulsar.control.control_namespace import lease_topic
 from kodoctl.topology.names import NamespaceName
@@ -54,6 +54,24 @@ class Console:
             return text
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
 
+    def token(self, path: str, /, **query: str) -> str:
+        """Token of the first form of a page."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
+            connection.request("GET", f"{self.folder}{path}?{urlencode(query)}", headers=self.headers)
+            found = re.search(r'name="token" value="(\w+)"', connection.getresponse().read().decode())
+        assert found is not None
+        return found[1]
+
+    def post(self, path: str, /, **fields: str) -> str:
+        """Sends a form, and returns where it leads."""
+        origin = {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/x-www-form-urlencoded"}
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port or 0, timeout=60)) as connection:
+            connection.request("POST", f"{self.folder}{path}", urlencode(fields), {**self.headers, **origin})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == 303, text
+        return answer.headers["location"] or ""
+
 
 @contextmanager
 def console(workspace: Workspace, *arguments: str) -> Iterator[Console]:
@@ -76,7 +94,9 @@ def test_lanes_that_are_missing_are_named_with_the_command(workspace: Workspace)
         page = ui.get("/")
         assert re.search(r"\d+ lanes of trade missing .*kodoctl plan \S*trade.yaml --admin-url", page)
         assert "Not judged whether a message was lost How to find out" in page
-        assert re.search(r"Write audit: true below orders / mailing \(\S*trade.yaml:\d+:\d+\)\. Apply", page)
+        assert re.search(
+            r"Write audit: true below orders / mailing \(\S*trade.yaml:\d+:\d+\)\. Apply it\. kodoctl apply", page
+        )
         assert re.search(r"kodoctl pipeline audit \S*trade.yaml --format json .* > trade-audit.json", page)
         assert "Not on the cluster: orders, orders-billing-RETRYING" in ui.get("/find", q="4711")
         assert "K560" in ui.get("/lane", 400, **LANE)
@@ -278,3 +298,68 @@ def test_history_orders_drift_and_a_stopped_apply_are_shown(
     with console(workspace) as ui:
         eventually(lambda: "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/lanes"))
         assert "apply 4f2a is cut off: 0 of 9 changes done" in ui.get("/plans")
+
+
+def test_letters_that_die_again_after_they_were_sent_again_are_reported(workspace: Workspace) -> None:
+    file = str(workspace.topology(TOPICS))
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+    is_mended = False
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if not (is_mended and message.text() == "2"):
+            raise Dead("negative amount")
+
+    with Producer.load(file, topic="orders", **place) as producer:
+        for number in range(3):
+            producer.post(str(number).encode(), properties={"uid": "eve"})
+    consumer.start()
+    try:
+        eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 3)
+        is_mended = True
+        with console(workspace) as ui:
+            form = {**LANE, "action": "send", "token": ui.token("/action", **LANE)}
+            action = ui.post("/plan-letters", **form).partition("=")[2]
+            eventually(lambda: "3 letters to send" in ui.get("/act", id=action))
+            assert "All 3 died without a later attempt" in ui.get("/act", id=action)
+            assert "not known yet" in ui.get("/act-outcome", id=action)
+            ui.post("/carry-out", id=action, token=ui.token("/act", id=action))
+            eventually(lambda: "Done: 3 sent, 3 old letters settled" in ui.get("/act", id=action))
+            expected = "3 sent: 1 handled, 2 dead again (negative amount) 2 in dead letters"
+            eventually(lambda: expected in ui.get("/act-outcome", id=action))
+    finally:
+        consumer.stop()
+
+
+def test_released_messages_that_wait_again_are_reported(workspace: Workspace) -> None:
+    limited = "{in_place: [], blocking: {delays: [1h]}, limits: [{kind: quota, by: uid, limit: 1/h}]}"
+    file = str(
+        workspace.topology(f"orders:\n  message_properties: {{uid: required}}\n  subscriptions: {{billing: {limited}}}")
+    )
+    workspace.apply()
+    place = workspace.broker.client_options
+    consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
+    consumer.handler(lambda _: None)
+    with Producer.load(file, topic="orders", **place) as producer:
+        for number in range(3):
+            producer.post(str(number).encode(), properties={"uid": "mega"})
+    consumer.start()
+    lane = {**LANE, "topic": "orders-billing-BLOCKING"}
+    try:
+        with console(workspace) as ui:
+            eventually(lambda: "2 of 2 messages" in ui.get("/lane", 200, **lane), every=1.0)
+            action = ui.post("/plan-letters", **lane, action="release", token=ui.token("/action", **lane)).partition(
+                "="
+            )[2]
+            eventually(lambda: "2 messages to release" in ui.get("/act", id=action))
+            plan = ui.get("/act", id=action)
+            assert "Carrying it out pauses L1/blocking" in plan
+            assert "It changes no limit" in plan
+            ui.post("/carry-out", id=action, token=ui.token("/act", id=action))
+            eventually(lambda: "Done: 2 sent, 2 old messages settled" in ui.get("/act", id=action))
+            expected = "2 sent: 2 wait again (L1 blocking) 2 in L1 blocking"
+            eventually(lambda: expected in ui.get("/act-outcome", id=action), every=1.0)
+    finally:
+        consumer.stop()

@@ -138,7 +138,7 @@ def test_a_tenant_is_moved_up_with_what_waits_and_back_with_two_workers(setting:
         assert places.pop("other") == ["L1/ready"]
         assert set(map(tuple, places.values())) == {("S1/ready",)}
         assert "tenant u7 moved to S1" in workspace.run("plan", setting.file).text
-        assert "No orders" in setting.run("move", "--tenant", "u7", "--back")
+        assert "No live orders" in setting.run("move", "--tenant", "u7", "--back")
         shown = setting.run("steer", "--history")
         assert "No live orders: everything is as the file says. History, the oldest first: 20" in shown
         assert "taken back, by" in shown
@@ -204,7 +204,7 @@ def test_an_order_that_cannot_be_followed_is_refused(setting: Setting) -> None:
         found = setting.run("move", *arguments, topic=topic, code=64)
         assert said in found
         assert "[K780]" in found
-    assert "No orders" in setting.run("steer")
+    assert "No live orders" in setting.run("steer")
 
 
 def test_an_exclusive_level_has_its_tenants_and_nobody_else(setting: Setting) -> None:

@@ -92,7 +92,7 @@ def test_workers_follow_orders_and_plan_and_status_tell_of_them(
         assert [(order["what"], order["why"]) for order in orders] == [("pause", "psp is down"), ("limit", "")]
         console.run("resume", "--tenant", "u1")
         eventually(lambda: handled["u1"] == 20)
-        assert "No orders" in console.run("resume", "--all")
+        assert "No live orders" in console.run("resume", "--all")
         eventually(lambda: handled["u2"] == 20)
     finally:
         consumer.stop()

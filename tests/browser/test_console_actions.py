@@ -104,7 +104,7 @@ def test_letters_of_a_cause_are_sent_again(workspace: Workspace, opened: Opened)
         assert not recalls.arrived()
         text = console.carried_out()
         console.shot("done")
-        assert "Done: 3 sent, 3 acknowledged" in text
+        assert "Done: 3 sent, 3 old letters settled" in text
         page.reload()
         assert "Done: 3 sent" in console.text
         assert page.locator(".confirm").count() == 0
@@ -173,7 +173,7 @@ def test_waiting_messages_are_released_moved_and_discarded(workspace: Workspace,
         assert "4 messages to release" in text
         assert "kodoctl waiting plan " in text
         assert "--lane L1/retrying --action release --where 'payload.n < 4'" in text
-        assert "Done: 4 sent, 4 acknowledged" in console.carried_out()
+        assert "Done: 4 sent, 4 old messages settled" in console.carried_out()
         console.go(WAITING.format("BLOCKING"))
         page.check("input[value=move]")
         page.fill("#where", "payload.n < 12")

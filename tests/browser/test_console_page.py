@@ -54,7 +54,7 @@ def test_the_printed_address_leads_to_the_console_and_the_token_leaves_the_addre
     assert opened.complaints == []
 
 
-def test_steps_to_a_verdict_stay_closed_once_somebody_closed_them(opened: Opened) -> None:
+def test_steps_to_a_verdict_are_folded_and_stay_open_once_somebody_opened_them(opened: Opened) -> None:
     steps = (AuditStep("Audit what was read.", ("kodoctl pipeline audit trade.yaml > trade-audit.json",)),)
     sentence = Sentence("open", "Not judged whether a message was lost", steps=steps)
     page = opened.page
@@ -62,11 +62,11 @@ def test_steps_to_a_verdict_stay_closed_once_somebody_closed_them(opened: Opened
     now: list[StatusReading] = [NIGHT]
     with closing(ConsoleServer(console(data_of(read_status=lambda: now[0], read_audit=lambda: sentence)))) as server:
         enter(page, server)
-        assert "> trade-audit.json" in opened.visible(".steps pre")[0]
+        assert opened.visible(".steps pre") == []
         page.click("text=How to find out")
         now[0] = reading(lane(entries=77, consumers=1))
         until(page, lambda: "77" in page.inner_text("#live main"))
-        assert opened.visible(".steps pre") == []
+        assert "> trade-audit.json" in opened.visible(".steps pre")[0]
     assert opened.complaints == []
 
 

@@ -13,6 +13,7 @@ from kodoctl.text.line import Line
 from kodoctl.ui.action_forms import LaneFacts, LetterAction, LetterRequest, OrderRequest, UndoRequest
 from kodoctl.ui.action_pages import OrdersView
 from kodoctl.ui.actions import ActionDesk, ActionPlan, ActionResult, Choice, Confirmation, Watch
+from kodoctl.ui.sent_outcome import SentOutcome, SentPlace, SentStage
 from tests.samples.consoles import NOW
 
 
@@ -23,7 +24,8 @@ def desk() -> ActionDesk:
 class SampleActions:
     """Plans of a cluster that does what it is told. `text`: every text of it, "" for those of a shop; `made`: runs when
     a plan is made; `sent`: carried out plans; `go_on`: they end when it is set, by `problem` unless it is None; `verb`:
-    text of their button, None: as `text`; `steps`: done before they are refused.
+    text of their button, None: as `text`; `steps`: done before they are refused; `unread`: error because of which it is
+    not known what became of the messages.
     """
 
     def __init__(self, text: str = "", protected: str = "", made: Callable[[], object] = lambda: None) -> None:
@@ -35,6 +37,7 @@ class SampleActions:
         self.problem: KodoctlError | None = None
         self.verb: str | None = None
         self.steps = 0
+        self.unread: KodoctlError | None = None
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
         words = (LetterAction.SEND, LetterAction.DISCARD)
@@ -95,4 +98,11 @@ class SampleActions:
             pass
         if self.problem is not None:
             raise self.problem
-        return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, (self.text or "kodoctl history",))
+        commands = (self.text or "kodoctl history",)
+        return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, commands, self._outcome)
+
+    def _outcome(self) -> SentOutcome:
+        if self.unread is not None:
+            raise self.unread
+        dead = SentPlace(SentStage.DEAD, self.text or "orders-billing-DLQ", self.text or "dead letters", self.text)
+        return SentOutcome(3, 3, {dead: 3}, complete=True)

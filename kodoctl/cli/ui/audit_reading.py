@@ -15,6 +15,7 @@ from kodoctl.host.programs import find_program
 from kodoctl.text.escaping import shell_line
 from kodoctl.topology import defaults
 from kodoctl.ui.audit_sentence import (
+    JUDGED_FROM,
     AuditedTopology,
     AuditVerdict,
     Sentence,
@@ -55,8 +56,14 @@ class AuditReading:
             return sentence
         every = [one for _, one in self._topologies]
         chosen = [one for one in every if one.name in sentence.unjudged] or every
-        steps = audit_steps(self._words, chosen, lacks_spark=_lacks_spark(), lacks_java=_lacks_java())
-        return replace(sentence, steps=steps)
+        steps = audit_steps(
+            self._words,
+            chosen,
+            lacks_spark=_lacks_spark(),
+            lacks_java=_lacks_java(),
+            earlier=0 if sentence.unjudged else sentence.earlier,
+        )
+        return replace(sentence, steps=steps, about="" if sentence.is_judged else JUDGED_FROM)
 
     def _sentence(self) -> Sentence:
         verdicts: list[AuditVerdict] = []

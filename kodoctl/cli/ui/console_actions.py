@@ -73,7 +73,8 @@ class ConsoleActions:
 
     def plan_letters(self, request: LetterRequest) -> ActionPlan:
         """Plans an action on messages of a lane. Raises KodoctlError."""
-        return self._letters.plan(request, self.lane(request.topology, request.topic, request.subscription))
+        lane = self.lane(request.topology, request.topic, request.subscription)
+        return self._letters.plan(request, lane, self._expansion(request.topology))
 
     def orders(self, topology: str, ground: str, subscription: str) -> OrdersView:
         """Reads the live orders of a subscription. Raises KodoctlError."""

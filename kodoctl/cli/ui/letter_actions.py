@@ -23,6 +23,7 @@ from kodoctl.cli.letters.recall_commands import prepare_plan
 from kodoctl.cli.letters.recall_options import ApplyFlags, RecallFlags, family_in, file_with
 from kodoctl.cli.letters.waiting_apply import SendPace, may_have_sent, send_paused
 from kodoctl.cli.letters.waiting_planning import aimed_lane, plan_lane
+from kodoctl.cli.ui.outcome_reading import OutcomeReading
 from kodoctl.recall.ledger.delta_ledger import DeltaLedger
 from kodoctl.recall.plan import recall_plan_file
 from kodoctl.recall.plan.recall_plan import RecallAction
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.plan.recall_plan import RecallPlan
+    from kodoctl.topology.expand import Expansion
     from kodoctl.ui.action_forms import LaneFacts
     from kodoctl.ui.first_screen import CommandWords
 
@@ -54,8 +56,8 @@ class LetterActions:
     def _ledger_words(self) -> Sequence[str]:
         return ("--ledger", self._ledger) if self._ledger is not None else ()
 
-    def plan(self, request: LetterRequest, lane: LaneFacts) -> ActionPlan:
-        """Makes a plan, as `recall plan`, `recall discard` and `waiting plan` do. Raises KodoctlError."""
+    def plan(self, request: LetterRequest, lane: LaneFacts, expansion: Expansion) -> ActionPlan:
+        """Makes a plan on messages of a topology, as `recall plan`, `recall discard` and `waiting plan` do. Raises KodoctlError."""
         findings: list[Diagnostic] = []
         with self._target.session() as session:
             made = self._prepare(session, request, lane, findings)
@@ -75,7 +77,7 @@ class LetterActions:
             findings=tuple(findings),
             choices=tuple(_parts(form["summary"].get("by_cause", {}), form["summary"]["by_tenant"], request, lane)),
             confirm=partial(_confirm, connection, made, short),
-            carry_out=partial(self._carry_out, made, file, short),
+            carry_out=partial(self._carry_out, made, file, short, expansion),
         )
 
     def unfinished(self) -> list[str]:
@@ -108,7 +110,13 @@ class LetterActions:
         return prepare_plan(session, RecallAction(request.action.value), flags, loaded, family, warn=findings.extend)
 
     def _carry_out(
-        self, made: RecallPlan, file: Path, short: str, confirmation: Confirmation, watch: Watch
+        self,
+        made: RecallPlan,
+        file: Path,
+        short: str,
+        expansion: Expansion,
+        confirmation: Confirmation,
+        watch: Watch,
     ) -> ActionResult:
         """Carries a plan out, as `recall apply` and `waiting apply` do."""
         waiting, background = bool(made.lane), Background(watch.stop, watch.progress, watch.tell)
@@ -118,7 +126,7 @@ class LetterActions:
         flags = ApplyFlags(str(file), _RATE, self._ledger, hash_=answer, confirm_name=[confirmation.context])
         if waiting:
             flags = replace(flags, max_age="1d")
-        stays = False
+        stays, since = False, int(time.time() * 1000)
         try:
             with approved_plan(self._target, flags, Format.JSON, waiting=waiting) as approved:
                 began = time.monotonic()
@@ -135,7 +143,9 @@ class LetterActions:
         if complete:
             forget_plan(file)
         lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun))
-        return ActionResult(lines, complete, () if complete else (continuing,))
+        sent = report.sent + report.had_already
+        outcome = OutcomeReading(self._target, expansion, made, sent, since) if sent else None
+        return ActionResult(lines, complete, () if complete else (continuing,), outcome)
 
 
 def _confirm(connection: Connection, made: RecallPlan, short: str, typed: Confirmation) -> None:

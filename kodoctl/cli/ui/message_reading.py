@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kodoctl.cli.common.extension_points import MESSAGE_HISTORY, load
 from kodoctl.cli.letters.payload_forms import payload_form
 from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
-from kodoctl.cli.ui.page_names import lane_topic, of_topology
+from kodoctl.cli.ui.page_names import lane_reader, lane_topic, of_topology
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
@@ -34,7 +34,7 @@ from kodoctl.recall.message.payload_view import shown_member
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
-from kodoctl.topology.names import HOLDER, State
+from kodoctl.topology.names import State
 from kodoctl.ui.letter_causes import LetterCauses, WaitCount, letter_causes
 from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
@@ -173,11 +173,6 @@ def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
     topic = expansion.topology.spec.topics[ground]
     declared = (topic.subscriptions[name] for name in subscriptions if name in topic.subscriptions)
     return max((int(defaults.horizon(topic, one)) for one in declared), default=0)
-
-
-def lane_reader(topic: FamilyTopic, subscription: str) -> str:
-    """Name on Pulsar of the subscription that keeps the messages of a lane."""
-    return HOLDER if topic.state is State.DEAD else subscription
 
 
 class MessageReading:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kodoctl.errors import UsageError, error
+from kodoctl.topology.names import HOLDER, State
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -26,3 +27,8 @@ def lane_topic(expansion: Expansion, name: str) -> FamilyTopic:
     if found is None:
         raise UsageError(error("K022", "unknown topic", f"{name} is no lane of {expansion.name}"))
     return found
+
+
+def lane_reader(topic: FamilyTopic, subscription: str) -> str:
+    """Name on Pulsar of the subscription that keeps the messages of a lane."""
+    return HOLDER if topic.state is State.DEAD else subscription

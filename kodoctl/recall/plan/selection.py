@@ -17,6 +17,7 @@ from kodoctl.recall.message.payload_patch import Edit, NotEditableError
 from kodoctl.recall.plan.candidate_store import CHOSEN, SETTLED, CandidateStore, StoredCandidate
 from kodoctl.recall.plan.letter_table import LetterTableWriter, PlanRow
 from kodoctl.recall.plan.recall_plan import (
+    DEAD,
     SEGMENT,
     ExclusionReason,
     LetterRef,
@@ -77,6 +78,7 @@ class _Labels(NamedTuple):
     cause: str
     tenant: str
     age: str
+    died_at_once: bool
 
 
 class LetterSelection:
@@ -194,7 +196,8 @@ class LetterSelection:
     def _choose(self, letter: DeadLetter, name: bytes | None) -> None:
         asked = self._asked
         age = age_of(asked.condition.now - letter.publish_time)
-        labels = _Labels(letter.reason or "(none)", letter.cause or "(none)", letter.tenant, age)
+        at_once = asked.family.kind is DEAD and not letter.attempts
+        labels = _Labels(letter.reason or "(none)", letter.cause or "(none)", letter.tenant, age, at_once)
         lane = self._lanes.setdefault(_lane(asked, letter), len(self._lanes)) if asked.action.sends else 0
         salt = asked.run if asked.again else ""
         seq = self._store.add(
@@ -297,6 +300,8 @@ class LetterSelection:
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
             "not_editable": dict(self._why_not.most_common(SAMPLES)),
         }
+        if at_once := sum(number for one, number in counts.items() if labels[one].died_at_once):
+            made["died_at_once"] = at_once
         if self._not_landed:
             made["not_landed"] = self._not_landed
         return made

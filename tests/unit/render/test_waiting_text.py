@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from kodoctl.documents.recall_document import SendReport
 from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow, WaitingListDocument
@@ -98,3 +100,31 @@ def test_a_report_names_a_hundred_messages_of_a_kind_and_counts_the_others() -> 
     assert told[99] == "  never taken, still where it was: 99:0:0:-1: too large"
     assert told[100] == "  … and 1,134 more (--format json lists all)"
     assert told[101].endswith(": 7:0:0:-1: why")
+
+
+@pytest.mark.parametrize(
+    ("action", "values", "summary", "notes"),
+    [
+        ("send", {}, {"died_at_once": 1}, ["! It died without a later attempt"]),
+        ("send", {}, {"chosen": 2, "died_at_once": 2}, ["! All 2 died without a later attempt"]),
+        ("send", {}, {"chosen": 2, "died_at_once": 1}, []),
+        ("send", {"edit": {"a": 1}}, {"died_at_once": 1}, []),
+        ("discard", {}, {"died_at_once": 1}, []),
+        ("release", {"lane": "L1/blocking"}, {}, ["! Carrying it out pauses L1/blocking", "! It changes no limit"]),
+        ("discard", {"lane": "L1/blocking"}, {}, ["! Carrying it out pauses L1/blocking"]),
+        ("release", {"lane": "L1/blocking"}, {"chosen": 0}, []),
+        ("resend", {"lane": "L1/blocking"}, {}, []),
+    ],
+)
+def test_a_plan_says_what_it_means_beside_its_messages(
+    action: str, values: dict[str, Any], summary: dict[str, Any], notes: list[str]
+) -> None:
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.recall.plan.recall_plan import RecallAction
+    from kodoctl.render.recall import recall_plan_lines
+    from tests.unit.recall.plan.test_plan_file import PLAN
+
+    shown = recall_plan_file.to_json(replace(PLAN, action=RecallAction(action), **{"edit": None, **values}))
+    shown["summary"] = cast("Any", {**shown["summary"], **summary})
+    found = [line.text.strip() for line in recall_plan_lines(shown, "context dev") if line.text.startswith("  ! ")]
+    assert [one.startswith(note) for one, note in zip(found, notes, strict=True)] == [True] * len(notes)

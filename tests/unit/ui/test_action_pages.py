@@ -74,6 +74,25 @@ def test_a_plan_is_shown_confirmed_and_carried_out(path: str) -> None:
     assert len(it.maker.sent) == 1
 
 
+def test_the_page_of_an_action_leads_to_what_became_of_its_messages() -> None:
+    with acting() as it:
+        page = it.plan()
+        part = page.replace("act?", "act-outcome?")
+        assert "not known yet" in it.console.ask(part).text, "nothing was sent"
+        it.confirm(page)
+        eventually(lambda: f'data-from="{part[1:]}"' in it.console.ask(page).text)
+        text = it.console.ask(part).text
+        assert "3 sent: 3 dead again" in text
+        assert "data-done" in text
+        place = urlencode({"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"})
+        assert f'href="lane?{place}"' in html.unescape(text)
+        it.maker.unread = ClusterError(error("K514", "no answer", "of the broker"))
+        unread = it.console.ask(part)
+        assert unread.status == 200
+        assert "not known yet" in unread.text
+        assert "K514 no answer: of the broker" in words(unread.text)
+
+
 def test_a_form_that_is_sent_again_does_nothing_more() -> None:
     with acting() as it:
         it.maker.go_on.clear()
@@ -253,7 +272,8 @@ def test_hostile_names_are_text() -> None:
         it.confirm(page)
         eventually(lambda: "Where it is recorded" in console.ask(page).text)
         check(console.ask(page))
-        check(console.ask(page.replace("act?", "act-state?")), script=0)
+        for part in ("act-state?", "act-outcome?"):
+            check(console.ask(page.replace("act?", part)), script=0)
 
 
 def check(answer: Answer, script: int = 1) -> None:
@@ -269,7 +289,9 @@ def check(answer: Answer, script: int = 1) -> None:
 class Acted(Parsed):
     """Elements of a page that acts, and its own addresses."""
 
-    own = r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|plans|export)\?.*|acts|plans|data:,)$"
+    own = (
+        r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|act-outcome|plans|export)\?.*|acts|plans|data:,)$"
+    )
 
 
 def test_a_console_that_only_reads_has_no_way_to_act() -> None:

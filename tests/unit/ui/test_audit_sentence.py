@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kodo_pipeline.evidence.audit_evidence import Cause, MessageStatus
 
 from kodoctl.ui.audit_sentence import (
+    BEFORE_AUDIT,
     AuditedTopology,
     AuditVerdict,
     Sentence,
@@ -94,11 +96,13 @@ def test_steps_lead_to_a_verdict_in_their_order_with_names_that_can_be_pasted() 
     assert [one.commands for one in steps] == [
         ("pip install '.[spark]'",),
         (),
+        (),
         ("kodoctl apply topologies/trade.yaml --context prod",),
+        (),
         ("kodoctl pipeline ingest topologies/trade.yaml --context prod",),
         ("kodoctl pipeline audit topologies/trade.yaml --format json --context prod > a.json",),
     ]
-    assert steps[2].text.startswith("Write audit: true below orders / billing (topologies/trade.yaml:12:7). Apply")
+    assert steps[2].text.startswith("Write audit: true below orders / billing (topologies/trade.yaml:12:7).")
 
 
 def test_steps_that_are_done_are_left_out() -> None:
@@ -110,7 +114,45 @@ def test_steps_of_many_topologies_name_a_few() -> None:
     names = [f"t{number}" for number in range(9)]
     words = CommandWords({name: f"{name}.yaml" for name in names}, [])
     silent = [replace(TRADE, name=name, unrecorded=[(f"{name} / a", "x:1")]) for name in names]
-    record, ingest, audit = audit_steps(words, silent, lacks_spark=False, lacks_java=False)
-    assert "t0 / a (x:1), t1 / a (x:1), t2 / a (x:1), t3 / a (x:1) and 5 others. Apply" in record.text
-    assert [len(one.commands) for one in (record, ingest, audit)] == [4, 4, 4]
+    record, apply, _, ingest, audit = audit_steps(words, silent, lacks_spark=False, lacks_java=False)
+    assert "t0 / a (x:1), t1 / a (x:1), t2 / a (x:1), t3 / a (x:1) and 5 others." in record.text
+    assert [len(one.commands) for one in (apply, ingest, audit)] == [4, 4, 4]
     assert ingest.text.endswith(", and so for 5 others.")
+
+
+EARLIER: dict[str, Any] = {
+    "reasons": [{"kind": "unproved", "proves": "inconclusive", "text": "3,110 messages acknowledged, not proved done"}],
+    "subscriptions": [{"messages": {"unproved": 3_110, "done": 5}}, {"messages": {}}],
+    "findings": [{"fate": "unproved", "cause": BEFORE_AUDIT}, {"fate": "overdue", "cause": ""}],
+}
+
+
+def test_messages_from_before_the_audit_are_told_apart_and_written_off() -> None:
+    assert Cause.BEFORE.value == BEFORE_AUDIT
+    assert MessageStatus.UNPROVED.value == "unproved"
+    sentence = audit_sentence([verdict_of("inconclusive", **EARLIER)], NOW, [TRADE])
+    assert sentence.earlier == 3_110
+    assert sentence.text.endswith(
+        "3 min ago: 3,110 messages left a lane before the audit began, and nothing can prove any more how; of later ones no "
+        "loss was found"
+    )
+    steps = audit_steps(WORDS, [TRADE], lacks_spark=False, lacks_java=False, earlier=sentence.earlier)
+    assert steps[0].text.startswith("Write the 3,110 messages off, once and by name")
+    assert [one.split(" --")[0] for one in steps[0].commands] == [
+        "kodoctl pipeline write-off plan topologies/trade.yaml",
+        "kodoctl pipeline write-off apply trade-write-off.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"findings": [*EARLIER["findings"], {"fate": "unproved", "cause": "of something else"}]},
+        {"findings": []},
+        {"reasons": [*EARLIER["reasons"], {"kind": "ttl", "text": "may have expired"}]},
+    ],
+)
+def test_other_doubts_are_not_taken_for_messages_from_before_the_audit(changes: dict[str, Any]) -> None:
+    sentence = audit_sentence([verdict_of("inconclusive", **{**EARLIER, **changes})], NOW, [TRADE])
+    assert sentence.earlier == 0
+    assert sentence.text.endswith("3,110 messages acknowledged, not proved done")

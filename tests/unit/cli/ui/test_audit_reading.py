@@ -128,7 +128,7 @@ def test_subscriptions_whose_workers_record_too_little_are_named_with_their_plac
     monkeypatch.setattr(audit_reading, "find_program", lambda *_: "/usr/bin/java")
     text = reading()().steps[0].text
     assert text.startswith(
-        "Write audit: true below orders / mailing (trade.yaml:9:7), orders / search (trade.yaml:10:7). "
+        "Write audit: true below orders / mailing (trade.yaml:9:7), orders / search (trade.yaml:10:7)."
     )
 
 

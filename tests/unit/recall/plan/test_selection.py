@@ -387,6 +387,13 @@ def test_ten_thousand_letters_of_twelve_causes_are_twelve_lines_and_each_can_be_
     assert "  by reason" in [line.text for line in recall_plan_lines(old, "")]
 
 
+def test_letters_that_died_without_a_later_attempt_are_counted(tmp_path: Path) -> None:
+    attempted = {"kodo-attempts-backup": "1"}
+    letters = [letter({"n": n}, entry=n, properties=attempted if n else {}) for n in range(3)]
+    assert select(tmp_path, letters)[3]["died_at_once"] == 1
+    assert "died_at_once" not in select(tmp_path, letters[1:])[3]
+
+
 def test_lost_messages_that_are_not_landed_are_named(tmp_path: Path) -> None:
     found = family(tmp_path)
     assert found.target_name is None, "each letter has a lane of its own"
