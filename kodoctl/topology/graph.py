@@ -136,9 +136,8 @@ def _add_family(
     declared: Mapping[TopicName, GraphNode],
 ) -> None:
     graph.add_nodes_from(lanes)
-    if lanes:
-        for source, target, move in _moves(expansion, ground, lanes, declared):
-            graph.add_edge(source, target, move=move)
+    for source, target, move in _moves(expansion, ground, lanes, declared) if lanes else ():
+        graph.add_edge(source, target, move=move)
 
 
 def _add_changes(
@@ -148,9 +147,8 @@ def _add_changes(
     tables: list[tuple[GraphNode, GraphEdge]],
     declared: Mapping[TopicName, GraphNode],
 ) -> None:
-    if (target := declared.get(TopicName(expansion.namespace, ground))) is not None:
-        for table, move in tables:
-            graph.add_edge(table, target, move=move)
+    target = TopicName(expansion.namespace, ground)
+    graph.add_edges_from((table, declared[target], {"move": move}) for table, move in tables if target in declared)
 
 
 def _moves(

@@ -94,17 +94,21 @@ def audit_verdict(file: str, document: Mapping[str, Any]) -> AuditVerdict:
         raise ValueError(f"verdict {verdict!r:.40}, read at {read_at!r:.40}")
     reasons = [str(one["text"]) for one in document["reasons"]]
     topics = frozenset(one["topic"] for one in document["coverage"])
-    return AuditVerdict(file, verdict, (reasons or [""])[0], read_at, topics, _earlier(document))
+    reason, (earlier, is_whole) = (reasons or [""])[0], _earlier(document)
+    if earlier and not is_whole:
+        reason += "; all that the audit names left a lane before it began"
+    return AuditVerdict(file, verdict, reason, read_at, topics, earlier if is_whole else 0)
 
 
-def _earlier(document: Mapping[str, Any]) -> int:
-    """Number of unproved messages if these are the only doubt, and all that the audit names are from before it began;
-    else 0. Raises KeyError, TypeError, ValueError or AttributeError for another document.
+def _earlier(document: Mapping[str, Any]) -> tuple[int, bool]:
+    """Number of unproved messages if these are the only doubt and all that the audit names are from before it began, else
+    0; and whether it names them all. Raises KeyError, TypeError, ValueError or AttributeError for another document.
     """
-    causes = {one["cause"] for one in document.get("findings", ()) if one["fate"] == _UNPROVED}
-    if {one.get("kind") for one in document["reasons"]} != {_UNPROVED} or causes != {BEFORE_AUDIT}:
-        return 0
-    return sum(int(one["messages"].get(_UNPROVED, 0)) for one in document.get("subscriptions", ()))
+    named = [one["cause"] for one in document.get("findings", ()) if one["fate"] == _UNPROVED]
+    if {one.get("kind") for one in document["reasons"]} != {_UNPROVED} or {*named} != {BEFORE_AUDIT}:
+        return 0, False
+    total = sum(int(one["messages"].get(_UNPROVED, 0)) for one in document.get("subscriptions", ()))
+    return total, len(named) >= total
 
 
 def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:

@@ -274,9 +274,8 @@ def _why_odd(name: str, local: str) -> str:
         return f"its name ends in {suffix}, which marks topics of a family"
     if name.startswith(RESERVED_PREFIX):
         return f"its name begins with {RESERVED_PREFIX}, which marks subscriptions of kodoctl"
-    if suffix := reserved_suffix(local):
-        return f"it reads a {suffix} topic; only subscriptions of the family read there"
-    return "no subscription of its family reads there"
+    read = f"it reads a {suffix} topic" if (suffix := reserved_suffix(local)) else "it is not of the family"
+    return f"{read}; only subscriptions of the family read there"
 
 
 def _hanging(

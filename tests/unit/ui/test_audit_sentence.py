@@ -121,9 +121,9 @@ def test_steps_of_many_topologies_name_a_few() -> None:
 
 
 EARLIER: dict[str, Any] = {
-    "reasons": [{"kind": "unproved", "proves": "inconclusive", "text": "3,110 messages acknowledged, not proved done"}],
-    "subscriptions": [{"messages": {"unproved": 3_110, "done": 5}}, {"messages": {}}],
-    "findings": [{"fate": "unproved", "cause": BEFORE_AUDIT}, {"fate": "overdue", "cause": ""}],
+    "reasons": [{"kind": "unproved", "proves": "inconclusive", "text": "2 messages acknowledged, not proved done"}],
+    "subscriptions": [{"messages": {"unproved": 2, "done": 5}}, {"messages": {}}],
+    "findings": [*[{"fate": "unproved", "cause": BEFORE_AUDIT}] * 2, {"fate": "overdue", "cause": ""}],
 }
 
 
@@ -131,13 +131,13 @@ def test_messages_from_before_the_audit_are_told_apart_and_written_off() -> None
     assert Cause.BEFORE.value == BEFORE_AUDIT
     assert MessageStatus.UNPROVED.value == "unproved"
     sentence = audit_sentence([verdict_of("inconclusive", **EARLIER)], NOW, [TRADE])
-    assert sentence.earlier == 3_110
+    assert sentence.earlier == 2
     assert sentence.text.endswith(
-        "3 min ago: 3,110 messages left a lane before the audit began, and nothing can prove any more how; of later ones no "
+        "3 min ago: 2 messages left a lane before the audit began, and nothing can prove any more how; of later ones no "
         "loss was found"
     )
     steps = audit_steps(WORDS, [TRADE], lacks_spark=False, lacks_java=False, earlier=sentence.earlier)
-    assert steps[0].text.startswith("Write the 3,110 messages off, once and by name")
+    assert steps[0].text.startswith("Write the 2 messages off, once and by name")
     assert [one.split(" --")[0] for one in steps[0].commands] == [
         "kodoctl pipeline write-off plan topologies/trade.yaml",
         "kodoctl pipeline write-off apply trade-write-off.json",
@@ -155,4 +155,12 @@ def test_messages_from_before_the_audit_are_told_apart_and_written_off() -> None
 def test_other_doubts_are_not_taken_for_messages_from_before_the_audit(changes: dict[str, Any]) -> None:
     sentence = audit_sentence([verdict_of("inconclusive", **{**EARLIER, **changes})], NOW, [TRADE])
     assert sentence.earlier == 0
-    assert sentence.text.endswith("3,110 messages acknowledged, not proved done")
+    assert sentence.text.endswith("2 messages acknowledged, not proved done")
+
+
+def test_a_sample_from_before_the_audit_proves_nothing_of_the_others() -> None:
+    """An audit names some of many messages: the others could be lost, and would be written off."""
+    many_more = {**EARLIER, "subscriptions": [{"messages": {"unproved": 3_110}}]}
+    sentence = audit_sentence([verdict_of("inconclusive", **many_more)], NOW, [TRADE])
+    assert sentence.earlier == 0
+    assert sentence.text.endswith("not proved done; all that the audit names left a lane before it began")
