@@ -24,12 +24,15 @@ _entered: Final[list[socket.socket]] = []  # to which signals are written, by ne
 
 
 @contextmanager
-def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals]) -> Iterator[None]:
+def signals_to(
+    handler: Callable[[], object], numbers: Sequence[signal.Signals], *, noted: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
     main thread waits for. A call that raises is reported as an error of that thread, and the next signal calls again.
+    Each signal also calls `noted` in the main thread, before its next step of Python: it must not wait or raise.
     Its end restores the earlier handlers, and waits for calls that are due. For main threads: raises ValueError
-    elsewhere. Contexts may be nested if the inner one has all signals of the outer one. A child by `fork` ignores the
-    signals.
+    elsewhere. Contexts may be nested if the inner one has all signals of the outer one. A child by `fork` calls
+    `noted` alone.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -38,11 +41,11 @@ def signals_to(handler: Callable[[], object], numbers: Sequence[signal.Signals])
         before: dict[int, Any] = {}
         outer = signal.set_wakeup_fd(
             writing.fileno(), warn_on_full_buffer=False
-        )  # first: `_noted` alone would lose one
+        )  # first: the handler alone would lose one
         _entered.append(writing)
         try:
             for number in numbers:
-                before[number] = signal.signal(number, _noted)
+                before[number] = signal.signal(number, lambda *_: noted())  # else the system would act itself
             watching.start()
             yield
         finally:
@@ -63,7 +66,7 @@ def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
     Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
     process and its group.
     """
-    asked = threading.Event()
+    asked = _EndRequest()
     first: list[float] = []  # when the first signal came
 
     def end() -> None:
@@ -72,12 +75,22 @@ def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
         first[:] = first or [time.monotonic()]
         asked.set()
 
-    with signals_to(end, (signal.SIGTERM, signal.SIGINT)):
+    with signals_to(end, (signal.SIGTERM, signal.SIGINT), noted=asked.note):
         yield asked
 
 
-def _noted(_number: int, _frame: object) -> None:
-    """Handler of the main thread, without which the system would act itself."""
+class _EndRequest(threading.Event):
+    """Event that a signal sets. For the main thread it is set from the signal on, although the thread that answers
+    signals may not have run yet: a failure that the same signal caused (in a child process, say) must not be reported.
+    """
+
+    _is_noted = False
+
+    def note(self) -> None:
+        self._is_noted = True
+
+    def is_set(self) -> bool:
+        return self._is_noted or super().is_set()
 
 
 def _watch(reading: socket.socket, handler: Callable[[], object], numbers: Sequence[int]) -> None:
