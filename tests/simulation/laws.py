@@ -6,6 +6,7 @@ message goes, but what no message may do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
@@ -368,5 +369,5 @@ class _Move:
         return "" if self.to.deliver_at == self._number(self.new, names.DUE) else "not delivered when it is due"
 
 
-def _plain(properties: object) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name not in HEADER_NAMES}  # type: ignore[attr-defined]
+def _plain(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in HEADER_NAMES}

@@ -57,7 +57,8 @@ def import_platform(
     expansions, findings = load_import(render(data, {}))
     adopted = sum(len(members) for members in ordered.values())
     for declared in (one for expansion in expansions for one in expansion.frame):
-        assert not platform_fields(declared, objects[declared.address])  # type: ignore[arg-type]  # no namespace is declared
+        assert isinstance(declared, PlatformResource)  # the file has no topic, and so no namespace
+        assert not platform_fields(declared, objects[declared.address])
     return Import(render(data, left_out, findings), tuple(sorted(left_out.items())), 0, adopted, 0)
 
 
