@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, many
+from kodoctl.text.formatting import age_text, lane_meaning, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> 
             advice = "`kodoctl plan` shows what apply would create."
             yield Line(f"{many(topology.missing, 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
+    yield from _meanings(reading)
     for topic in reading.unread:
         yield Line(f"persistent://{topic.namespace}/{one_line(topic.topic)}: NOT READ", "bold red")
         yield Line(f"  {one_line(topic.reason, 1_000)}")
@@ -89,6 +90,18 @@ def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> 
     yield Line(f"backlog counts {counted}.", "dim")
     if any(lane.messages_at_least for topology in reading.topologies for lane in topology.lanes):
         yield Line("≥: at least as many; the broker stopped counting at its limit of entries or time.", "dim")
+
+
+def _meanings(reading: StatusReading) -> Iterator[Line]:
+    """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
+    held = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
+    meanings = {
+        _name(lane) if lane.state == "ready" else lane.state: lane_meaning(lane.level, lane.state)
+        for lane in held
+        if lane.state != "ready" or lane.level.startswith("B")
+    }
+    for name, meaning in meanings.items():
+        yield Line(f"{name}: {meaning}.", "dim", hang=2)
 
 
 def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:

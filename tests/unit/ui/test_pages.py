@@ -116,8 +116,8 @@ def test_the_page_says_cluster_protection_commands_and_its_time() -> None:
     text = words(page)
     assert "context prod, http://pulsar:8080 protected" in text
     assert "No message was lost, as read 3 min ago" in text
-    assert "Needs you 9" in text
-    assert "L1 retrying 12 1 h no worker reads it" in text
+    assert "9 things need you" in text
+    assert "L1 retrying 12 here for 1 h no worker reads it" in text
     assert "Read at 2026-01-01 11:55:00 UTC" in text
 
 
