@@ -15,11 +15,11 @@ _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_0
 HIDDEN: Final = "***@"
 """Mark in an address whose user and password are left out."""
 _READY: Final = "workers take them next"
-_BACKUP: Final = "they used up the tries of the usual lanes, or were moved aside; tried again later"
+_BACKUP: Final = "they used up the tries of the usual lanes, or were moved aside; workers try them again later"
 _MEANINGS: Final = {
-    "retrying": "they failed; tried again after a delay",
-    "pending": "they are over a rate of the file; tried again shortly",
-    "blocking": "they are over a quota of the file; tried again when its window ends",
+    "retrying": "they failed; workers try them again after a delay",
+    "pending": "they are over a rate of the file; workers try them again shortly",
+    "blocking": "they are over a quota of the file; workers try them again when its window ends",
     "dead": "they failed for good, or used up all tries; only a person sends them again or discards them",
 }
 """Meanings of the states except `ready`: see lane_meaning."""

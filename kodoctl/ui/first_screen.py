@@ -117,8 +117,8 @@ class LaneCell:
     """A lane in the row of its subscription. `oldest`: words about the age of its oldest message, "" if unknown or
     empty; `note`: text that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most
     frequent one of dead letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet;
-    `messages`: number of messages in the entries, None if it is unknown; `meaning`: why messages are there, "" for a
-    lane that workers read first.
+    `messages`: number of `meaning`: why messages are there, "" if the
+    cause says it, or for a lane that workers read first.
     """
 
     name: str
@@ -321,8 +321,9 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     found, cause = facts.causes.get(lane_key(topology.name, lane)), ""
+    meaning = lane_meaning(lane.level, lane.state) if has_causes(lane) and lane.is_read else ""
+    limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
     if found is not None and lane.entries:
-        limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
         dead = one_line(found.causes[0].cause, 80) if found.causes else ""
         current = found.is_of(lane.entries, lane.oldest)
         cause = wait_text(found, now, limit, is_current=current) if lane.is_read else dead
@@ -336,7 +337,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         cause,
         is_late,
         exact_count(found, lane.entries),
-        lane_meaning(lane.level, lane.state) if has_causes(lane) and lane.is_read else "",
+        "" if limit and cause.startswith(limit) else meaning,
     )
 
 

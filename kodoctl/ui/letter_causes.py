@@ -73,7 +73,7 @@ def failures_text(failed: int, left: int | None, then: str) -> str:
     tries at once nor the last one before a backup level.
     """
     text = f"failed at least {many(failed, 'time')}"
-    return text if left is None else f"{text}, {many(left, 'try', 'tries')} left before the {then}"
+    return text if left is None else f"{text}, {many(left, 'try', 'tries')} left, then {then}"
 
 
 class CauseCount(NamedTuple):

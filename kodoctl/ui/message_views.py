@@ -73,9 +73,8 @@ class LaneMessages:
 
     @property
     def meaning(self) -> str:
-        """Sentence about why messages are in the lane, and what comes next."""
-        text = lane_meaning(self.level, self.state)
-        return f"{text[0].upper()}{text[1:]}." if text else ""
+        """Words about why messages are in the lane, and what comes next."""
+        return lane_meaning(self.level, self.state)
 
     def facts(self, now: int) -> str:
         """Words about the causes, the tries and the age of its messages at `now` (ms since the epoch); "" if they are

@@ -47,7 +47,7 @@ def test_the_printed_address_leads_to_the_console_and_the_token_leaves_the_addre
     opened: Opened, night: ConsoleServer
 ) -> None:
     own = enter(opened.page, night)
-    assert opened.page.inner_text("h1") == "9 things need you"
+    assert opened.page.inner_text("h1") == "10 things need you"
     assert opened.page.inner_text(".audit h2") == "No message was lost, as read 3 min ago"
     assert opened.visible(".cards h2")[0] == "1 topic not read: parcels"
     opened.page.keyboard.press("Tab")
@@ -124,7 +124,7 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     press_until(page, "kodoctl ui")
     page.keyboard.press("Enter")
     page.wait_for_selector("#live")
-    press_until(page, "dead letters 3 here for 8 h")
+    press_until(page, "dead letters 3 oldest sent 9 h ago")
     page.keyboard.press("Enter")
     page.wait_for_url("**/lane?*")
     page.focus("#where")

@@ -194,7 +194,7 @@ def lane_tries(spec: GroundTopic, topic: FamilyTopic, subscription: str) -> Trie
         return Tries(properties.ATTEMPTS_BACKUP, defaults.waits(declared, None).attempts, "dead letters")
     if topic.state is not State.RETRYING:
         return None
-    then = "backup level" if spec.backup else "dead letters"
+    then = "the backup level" if spec.backup else "dead letters"
     return Tries(properties.ATTEMPTS_RETRYING, defaults.waits(declared, State.RETRYING).attempts, then)
 
 

@@ -129,7 +129,7 @@ def test_dead_letters_are_as_old_as_their_first_hop_however_often_they_were_sent
 
 def test_tries_are_told_as_far_as_they_are_known() -> None:
     assert failures_text(1, None, "") == "failed at least 1 time"
-    assert failures_text(3, 1, "dead letters") == "failed at least 3 times, 1 try left before the dead letters"
+    assert failures_text(3, 1, "dead letters") == "failed at least 3 times, 1 try left, then dead letters"
     assert [Tries("x", 3, "dead letters").left(failures) for failures in (0, 1, 3, 9)] == [4, 3, 1, 0]
     assert failures_of({properties.ATTEMPTS_RETRYING: "2", properties.ATTEMPTS_BACKUP: "9" * 10}) == 2
     assert (
@@ -171,7 +171,7 @@ def test_tenants_that_keep_failing_are_summed_over_the_lanes() -> None:
     assert failing_tenants([(retrying, True), (backup, True)], NOON, "customer") == [
         FailingTenant(
             "acme", 6, "at least 6 messages of customer acme keep failing with a and 1 other cause",
-            "the first of them was sent 3 min ago", "failed at least 1 time, 2 tries left before the dead letters",
+            "the first of them was sent 3 min ago", "failed at least 1 time, 2 tries left, then dead letters",
             "next try at 12:01 UTC", 1,
         ),
         FailingTenant(

@@ -101,7 +101,7 @@ def test_a_message_and_its_lane_name_the_limit_the_tries_and_the_first_time() ->
     found = LaneMessages(
         "t", "orders", "B1", "ready", "billing", nothing, False, 0, whole, "over its quota 9/h", "customer", tries
     )
-    assert found.meaning.startswith("They used up the tries of the usual lanes")
+    assert found.meaning.startswith("they used up the tries of the usual lanes")
     assert (
         found.facts(NOW) == "over its quota 9/h; the oldest was sent 2 min ago; 1 message sent again by a recall before"
     )
@@ -113,7 +113,7 @@ def test_a_message_and_its_lane_name_the_limit_the_tries_and_the_first_time() ->
     control = [{"name": f"kodo-{name}", "value": value, "means": ""} for name, value in values.items()]
     view = message_view(peeked(control=control), NOW, 0, found)
     assert view.reason == "over its quota 9/h"
-    assert view.tries == "failed at least 3 times, 3 tries left before the dead letters"
+    assert view.tries == "failed at least 3 times, 3 tries left, then dead letters"
     plain = message_view(peeked(control=control), NOW, 0)
     assert (plain.reason, plain.tries) == ("over its limit", "failed at least 3 times")
 
