@@ -96,7 +96,9 @@ def _meanings(reading: StatusReading) -> Iterator[Line]:
     """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
     held = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
     meanings = {
-        _name(lane) if lane.state == "ready" else lane.state: lane_meaning(lane.level, lane.state)
+        lane.state if lane.state in ("retrying", "pending", "blocking") else _name(lane): lane_meaning(
+            lane.level, lane.state
+        )
         for lane in held
         if lane.state != "ready" or lane.level.startswith("B")
     }

@@ -417,8 +417,7 @@ def _failing(
     for one in failing_tenants(current, now, by):
         lane, tenant = read[one.place][0], one.tenant
         text, link = f"{name}: {one.text}", _link(topology, lane)
-        means = f"{'; '.join(filter(None, (one.since, one.tries, one.due)))}."
-        means = means[0].upper() + means[1:]
+        means = f"{one.since}. Each {'; '.join(filter(None, (one.tries, one.due)))}."
         if tenant == NOBODY:
             yield Need("bad", text, means, "", link)
             continue

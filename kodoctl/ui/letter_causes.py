@@ -323,7 +323,7 @@ def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: st
         due, is_current = min(dues, default=(None, True))
         return FailingTenant(
             tenant, whole.messages, f"{least}{many(whole.messages, 'message')}{of} keep failing with {why}",
-            f"the first of them was sent {age_text(max(0, now - whole.since))} ago", whole.tries_text,
+            f"The first of them was sent {age_text(max(0, now - whole.since))} ago", whole.tries_text,
             "".join(_next_text([] if due is None else [due], now, is_current=is_current)), places.most_common(1)[0][0],
         )  # fmt: skip
 

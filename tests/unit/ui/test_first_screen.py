@@ -220,7 +220,7 @@ def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_th
     failing, letters = screen.needs
     assert failing.text == "orders / billing: 5 messages of customer acme keep failing with ConnectionError"
     assert failing.means == (
-        "The first of them was sent 20 min ago; failed at least 2 times, 3 tries left, then dead letters. A pause"
+        "The first of them was sent 20 min ago. Each failed at least 2 times, 3 tries left, then dead letters. A pause"
         " holds back all messages of this customer, good ones too, until it ends."
     )
     assert "kodo-consumer pause" in failing.command

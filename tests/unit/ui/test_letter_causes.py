@@ -171,11 +171,11 @@ def test_tenants_that_keep_failing_are_summed_over_the_lanes() -> None:
     assert failing_tenants([(retrying, True), (backup, True)], NOON, "customer") == [
         FailingTenant(
             "acme", 6, "at least 6 messages of customer acme keep failing with a and 1 other cause",
-            "the first of them was sent 3 min ago", "failed at least 1 time, 2 tries left, then dead letters",
+            "The first of them was sent 3 min ago", "failed at least 1 time, 2 tries left, then dead letters",
             "next try at 12:01 UTC", 1,
         ),
         FailingTenant(
-            "(none)", 3, "at least 3 messages keep failing with c", "the first of them was sent 3 min ago",
+            "(none)", 3, "at least 3 messages keep failing with c", "The first of them was sent 3 min ago",
             "failed at least 3 times", "", 1,
         ),
     ]  # fmt: skip
