@@ -94,12 +94,12 @@ def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> 
 
 def _meanings(reading: StatusReading) -> Iterator[Line]:
     """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
-    held = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
+    lanes = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
     meanings = {
         lane.state if lane.state in ("retrying", "pending", "blocking") else _name(lane): lane_meaning(
             lane.level, lane.state
         )
-        for lane in held
+        for lane in lanes
         if lane.state != "ready" or lane.level.startswith("B")
     }
     for name, meaning in meanings.items():

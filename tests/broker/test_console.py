@@ -131,7 +131,8 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
             assert "not judged" not in page
             assert re.search(r"orders / mailing: \d+ (message|batch)\w* or batch\w* and no worker", page)
             assert re.search(
-                r"orders / billing (Pause, limit, move )?no messages in \d+ lanes in \S+/s, out \S+/s .*?1 dead letters \d oldest ", page
+                r"orders / billing (Pause, limit, move )?no messages in \d+ lanes in \S+/s, out \S+/s .*?1 dead letters \d oldest ",
+                page,
             ), page
             lanes_are_read(ui)
             messages_are_found(ui)
@@ -181,9 +182,9 @@ def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Works
             eventually(lambda: re.search(rf"{quota}; {tried}", ui.get("/lanes")))
             eventually(lambda: re.search(failing, ui.get("/lanes")))
             page = ui.get("/lanes")
-            assert re.search(rf"L1 retrying 4 .*?ConnectionError: no route to acme \(all of acme\); .*?{tried}", page), (
-                page
-            )
+            assert re.search(
+                rf"L1 retrying 4 .*?ConnectionError: no route to acme \(all of acme\); .*?{tried}", page
+            ), page
             assert "handlers hang" not in page
         status = workspace.run("status", file, "--format", "json").json()
         delivered = {

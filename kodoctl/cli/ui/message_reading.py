@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.recall.message.payload_view import PayloadForm
     from kodoctl.topology.expand import Expansion, FamilyTopic
-    from kodoctl.topology.model.subscription import Subscription
-    from kodoctl.topology.model.topology import GroundTopic
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 T = TypeVar("T")
 _LIMITS: Final[Mapping[State | None, str]] = {State.PENDING: "rate", State.BLOCKING: "quota"}

@@ -122,8 +122,8 @@ def test_waiting_messages_are_counted_by_tenant_with_their_age_tries_and_the_nex
 def test_dead_letters_are_as_old_as_their_first_hop_however_often_they_were_sent_again() -> None:
     count = LetterCount(None)
     again = {properties.RECALL: "r", properties.ORIGIN_TIME: str(NOON - 20 * MINUTE)}
-    mark = waiting("eve", 0, **{properties.FOR: MARK, properties.ORIGIN_TIME: "1"})
-    assert len(list(count.take([waiting("eve", 9), waiting("eve", 9, **again), mark]))) == 3
+    mark = waiting("eve", 0, 0, **{properties.FOR: MARK, properties.ORIGIN_TIME: "1"})
+    assert len(list(count.take([waiting("eve", 9), waiting("eve", 9, 0, **again), mark]))) == 3
     assert (count.since, count.recalled, count.dues, count.failing) == (NOON - 20 * MINUTE, 1, {}, ())
 
 
