@@ -96,7 +96,7 @@ def lane_text(level: str | None, state: str | None) -> str:
 
 
 def lane_meaning(level: str | None, state: str | None) -> str:
-    """Why messages are in a lane and what comes next, for people; "" for a lane that is not in the file."""
+    """Meaning of a lane for people: why messages are there and what follows; "" for a lane that is not in the file."""
     if state == "ready" and level:
         return _BACKUP if level.startswith("B") else _READY
     return _MEANINGS.get(state or "", "")

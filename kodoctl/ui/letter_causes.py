@@ -50,8 +50,8 @@ class Tries(NamedTuple):
 
 class FailingGroup(NamedTuple):
     """Messages of a tenant that failed with one cause twice or more. `since`: time in ms since the epoch when the first
-    of them was sent; `failed`: failures that every one of them has at least; `left`: fewest tries that one has left, None
-    if it is unknown; `then`: as in Tries.
+    of them was sent; `failed`: failures that every one of them has at least; `left`: fewest tries that one has left,
+    None if it is unknown; `then`: as in Tries.
     """
 
     tenant: str
@@ -115,8 +115,8 @@ class LetterCauses:
 
 class LetterCount:
     """Count of letters while they are read. `subscription`: whose messages wait, None for dead letters; `longest_wait`:
-    ms, the longest that the file declares; `tries`: those in the lane, None if failures do not move messages on. Senders
-    can write any `kodo-due`: workers wait no longer, and so the count does not.
+    ms, the longest that the file declares; `tries`: those in the lane, None if failures do not move messages on.
+    Senders can write any `kodo-due`: workers wait no longer, and so the count does not.
     """
 
     def __init__(self, subscription: str | None, longest_wait: int = 0, tries: Tries | None = None) -> None:
@@ -258,7 +258,9 @@ def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = T
 
 
 def cause_text(cause: str, limit: str) -> str:
-    """A cause or reason in one line. `limit`: words for the limit of the file that stand instead of "over its limit", "" for none."""
+    """A cause or reason in one line. `limit`: words for the limit of the file in place of "over its limit", "" for
+    none.
+    """
     return limit if limit and cause == properties.OVER_LIMIT_REASON else one_line(cause, 80)
 
 
@@ -267,7 +269,9 @@ def _others_text(number: int) -> str:
 
 
 def _next_text(dues: Iterable[int], now: int, *, is_current: bool = True) -> list[str]:
-    """Text about the next attempt, in a list; none if no time is known, or if a time has come and the lane has changed."""
+    """Text about the next attempt, in a list; none if no time is known, or if a time has come and the lane has
+    changed.
+    """
     due = min(dues, default=None)
     if due is None or (due <= now and not is_current):
         return []

@@ -73,7 +73,7 @@ class LaneMessages:
 
     @property
     def meaning(self) -> str:
-        """Words about why messages are in the lane, and what comes next."""
+        """Meaning of the lane, as in `lane_meaning`."""
         return lane_meaning(self.level, self.state)
 
     def facts(self, now: int) -> str:
@@ -94,10 +94,9 @@ class LaneMessages:
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
     since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, and `moment`: the time
-    of it, "" for none; `reason`,
-    `error`: of its last failure, "" for none; `tries`: words about its failures, "" for none; `facts`: (name, value, meaning) of its properties, those of the
-    application first; `payload`: lines of the payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`:
-    bytes of the payload, None for a tombstone.
+    of it, "" for none; `reason`, `error`: of its last failure, "" for none; `tries`: words about its failures, "" for
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
+    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str
