@@ -50,7 +50,8 @@ class Drift:
     @property
     def refused(self) -> bool:
         """True if something could not be compared: the plan has an error among its findings, or a database or functions
-        were not read.
+        were not read. No finding is about a topic that may be readable in a minute: its plan fails
+        (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
         """
         return any(finding.severity is Severity.ERROR or finding.code in UNREAD_CODES for finding in self.conflicts)
 

@@ -56,7 +56,7 @@ class Tolerance(Enum):
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
-    LEFT_OUT = "it leaves out each topic that the broker cannot load, with an error among its findings"
+    LEFT_OUT = "it leaves out each topic that waiting does not make readable, with an error among its findings"
 
 
 @dataclass(frozen=True, slots=True)
