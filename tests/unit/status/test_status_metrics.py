@@ -56,6 +56,17 @@ def test_it_is_well_while_readings_go_on_and_ready_while_one_says_something_of_t
     assert (collector.health()[0], collector.readiness()[0]) == (False, False)
 
 
+def test_invalid_files_are_told_beside_the_lanes_that_they_declared_before() -> None:
+    exported = Exported()
+    exported.update(LANE)
+    for problem, value in (("", 1), ("K001", 0), ("", 1)):
+        exported.collector.files_problem = problem
+        assert exported.registry.get_sample_value("kodo_status_files_valid") == value
+        problems = ["the topology files are invalid"] if problem else []
+        assert exported.collector.readiness() == (True, {"ok": True, "problems": problems})
+    assert exported.value("kodo_lane_entries") == 7
+
+
 def test_depth_age_and_consumers_of_each_lane_and_of_dead_letters() -> None:
     exported = Exported()
     exported.update(LANE, DEAD)
