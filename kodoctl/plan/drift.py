@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
 # partitioned one or the reverse. Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
-_BEYOND_REPAIR = frozenset({"K411", "K412", "K437"})
+# And topics that somebody terminated: no apply opens them again.
+_BEYOND_REPAIR = frozenset({"K411", "K412", "K437", "K442"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
         default_delays=server.delays,
+        failover_delay=server.failover_delay,
         bundles=reading.bundles,
         clusters=server.clusters,
         brokers=reading.brokers,
@@ -449,9 +450,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     goes_on = partial(may_be_left_out, everything=scope.everything, lenient=scope.lenient)
     others, not_needed = _all_known(asked, lambda topic, why: goes_on(why, is_ours=topic in ours))
     reading.unread |= unread | not_needed
-    _add(
-        reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread)
-    )  # the name is all that is known
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread))  # only their names are known
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             reading.undeclarable.update(topic_states(found) if scope.everything else ())
