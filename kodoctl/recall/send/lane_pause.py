@@ -235,13 +235,13 @@ class LanePause:
             if standing is None:
                 self.stood = None
                 return (*orders, order)
+            first = standing.first  # of this attempt's own order, which is read back
             if standing.since != now:
-                self.stood = standing.first or standing.since
+                self.stood = first = standing.first or standing.since
             if not self._is_own:
                 self._check(standing, now + least)
                 return orders
             latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
-            first = standing.first or standing.since
             return with_override(orders, replace(latest, until=max(standing.until, order.until), first=first))
 
         add_order(self._store.read(now))

@@ -282,7 +282,9 @@ ClusterList = NotEmpty[Text]
 
 def _not_inherited(value: Any) -> Any:
     if value == INHERIT:
-        raise wrong_value("Pulsar cannot unset it: name the clusters, or remove the line, which leaves them as they are")
+        raise wrong_value(
+            "Pulsar cannot unset it: name the clusters, or remove the line, which leaves them as they are"
+        )
     return value
 
 

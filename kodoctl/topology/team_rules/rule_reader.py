@@ -5,7 +5,7 @@ their places.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -80,7 +80,7 @@ def read_rules(
     rules |= {name: (rule, ("rules", name)) for name, rule in spec.rules.items()}
     numbers = (number for number in count() if ("exempt", number) not in wrong_form)
     exemptions = [PlacedExemption(one, _item(root, "exempt", next(numbers))) for one in spec.exempt]
-    findings += _unknown_rules(exemptions, rules, {str(name) for _, *names in wrong_form for name in names})
+    findings += _unknown_rules(exemptions, rules, frozenset(str(name) for _, *names in wrong_form for name in names))
     placed: list[PlacedRule] = []
     for name, (rule, path) in rules.items():
         select, wrong = _compile(rule, rule.where, root, (*path, "where"))
@@ -170,7 +170,7 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _unknown_rules(
-    exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong: Set[str]
+    exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong: frozenset[str]
 ) -> Iterator[Diagnostic]:
     """Yields an error for each exemption of a rule that is not there. `wrong`: names of rules and of sets in the file whose
     form is wrong.

@@ -289,7 +289,9 @@ def test_an_attempt_knows_since_when_an_earlier_one_of_its_run_has_paused_the_la
     third = pause(cluster, REPLAY_APPLY)
     cluster.now += 1
     third.begin(0)
-    assert (third.since, third.stood, third.began) == (NOW + 2, NOW, NOW), "it is one pause, whose begin the journal has"
+    assert (third.since, third.stood, third.began) == (NOW + 2, NOW, NOW), (
+        "it is one pause, whose begin the journal has"
+    )
     again = pause(cluster, REPLAY_APPLY)
     cluster.before[cluster.calls + 2] = lambda: cluster.properties.pop("kodo-steer")  # resumed meanwhile
     cluster.now += 1

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pulsar
-
 from kodo_consumer.adapters.pulsar.sequenced_producers import DROPPED, SequencedProducer
 from kodo_consumer.core.values.broker import Rejected, Unconfirmed
 from kodo_consumer.core.values.envelope import Outgoing
