@@ -160,4 +160,6 @@ class StatusCollector(Collector):
             failed.add_metric(names, count)
         yield failed
         yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
-        yield GaugeMetricFamily(FILES_VALID.name, FILES_VALID.help, value=float(not self.files_problem))
+        yield GaugeMetricFamily(
+            FILES_VALID.name, FILES_VALID.help, value=float(not self.files_problem) if reading else None
+        )
