@@ -382,9 +382,7 @@ class NamespacePolicies(SharedPolicies):
     delayed_delivery: OrInherit[DelayedDeliveryPolicy] | None = optional_like({"max_delay": "30d"})
     """Whether the broker keeps delayed messages, and how long. There is no such policy of a topic."""
     allowed_clusters: NamedClusters | None = optional_like(["east", "west"])
-    """Clusters that topics may be replicated to; managed only where named. It contains those of `replication`. Pulsar
-    cannot unset them.
-    """
+    """Clusters that topics may be replicated to; managed only where named. It contains those of `replication`."""
     subscription_auth: OrInherit[Literal["none", "prefix"]] | None = optional_like("prefix")
     """prefix: a role may use only subscriptions whose name begins with that of the role."""
     resource_group: OrInherit[Text] | None = optional_like("batch")
