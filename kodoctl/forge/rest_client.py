@@ -35,8 +35,8 @@ class _Session(requests.Session):
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Takes the token off a request that is redirected to another host."""
-        before, now = response.request.url or "", prepared_request.url or ""
-        if "Authorization" in prepared_request.headers and self.should_strip_auth(before, now):
+        goes_on = not self.should_strip_auth(response.request.url, prepared_request.url)  # type: ignore[no-untyped-call]
+        if "Authorization" in prepared_request.headers and not goes_on:
             del prepared_request.headers["Authorization"]
 
 

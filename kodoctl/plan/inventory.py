@@ -96,7 +96,7 @@ def desired_inventory(
                 _together(resource, before),
                 expansion.name,
                 expansion.places.get(address),
-                *topics.get(address, ()),
+                *topics.get(address, (frozenset(), frozenset())),
                 ordered=address in ordered,
             )
     for expansion in all_expansions:

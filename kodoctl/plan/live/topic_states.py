@@ -15,7 +15,6 @@ from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.inventory.live_inventory import read_schema
 from kodoctl.pulsar.inventory.undeclarable import terminated_partitions
-from kodoctl.text.formatting import many
 from kodoctl.topology.names import State
 from kodoctl.topology.resources import SchemaResource, TopicResource, topic_address
 
@@ -79,7 +78,7 @@ def _terminated(admin: Admin, topic: TopicResource, partitions: int, where: Wher
     ended = terminated_partitions(admin, topic.name, partitions)
     if not ended:
         return None
-    some = f" ({many(len(ended), 'partition')})" if 1 < partitions != len(ended) else ""
+    some = f", partition {', '.join(map(str, ended))} of it" if 1 < partitions != len(ended) else ""
     detail = f"{topic.name} was terminated{some}: its stored messages can be read, and no producer can send there again"
     return warning("K442", "a terminated topic", detail, where)
 

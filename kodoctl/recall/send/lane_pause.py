@@ -237,7 +237,7 @@ class LanePause:
                 return (*orders, order)
             first = standing.first  # of this attempt's own order, which is read back
             if standing.since != now:
-                self.stood = first = standing.first or standing.since
+                self.stood, first = standing.began, str(standing.began)
             if not self._is_own:
                 self._check(standing, now + least)
                 return orders

@@ -73,7 +73,7 @@ class Ledgers:
     [
         (set(), []),
         ({"J-partition-0", "J-partition-1"}, [f"{J} was terminated: "]),
-        ({"J-partition-1"}, [f"{J} was terminated (1 partition): "]),
+        ({"J-partition-1"}, [f"{J} was terminated, partition 1 of it: "]),
     ],
 )
 def test_a_comparison_asks_of_every_partition_whether_it_was_terminated(ended: set[str], told: list[str]) -> None:
