@@ -73,7 +73,7 @@ class Override:
 
     @property
     def began(self) -> int:
-        """When the pause began that this order gives or continues, in ms since the epoch."""
+        """Begin of the pause that this order gives or continues, in ms since the epoch."""
         return int(self.first) if self.first else self.since
 
     @property

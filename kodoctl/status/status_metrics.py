@@ -95,14 +95,14 @@ STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST
 
 class StatusCollector(Collector):
     """Prometheus collector of the last reading. A scrape reads nothing from the cluster. `every`: seconds between two
-    readings; `now`: returns ms since the epoch. One thread may call `update` while others collect. `files_problem`: why
-    the topology files are invalid now, "" if they are valid.
+    readings; `now`: returns ms since the epoch; `files_problem`: returns the errors of the topology files, "" if they
+    are valid. One thread may call `update` while others collect.
     """
 
-    def __init__(self, every: float, now: Callable[[], int]) -> None:
+    def __init__(self, every: float, now: Callable[[], int], files_problem: Callable[[], str] = lambda: "") -> None:
         self._kept = _KEPT * every * 1000
         self._now, self._start = now, now()
-        self.files_problem = ""
+        self._files_problem = files_problem
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
@@ -130,7 +130,7 @@ class StatusCollector(Collector):
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
         problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
-        problems = [*problems, *(["the topology files are invalid"] if self.files_problem else [])]
+        problems = [*problems, *(["the topology files are invalid"] if self._files_problem() else [])]
         well = reading is not None and (not unread or any(topology.lanes for topology in reading.topologies))
         return well, {"ok": well, "problems": problems}
 
@@ -161,5 +161,5 @@ class StatusCollector(Collector):
         yield failed
         yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
         yield GaugeMetricFamily(
-            FILES_VALID.name, FILES_VALID.help, value=float(not self.files_problem) if reading else None
+            FILES_VALID.name, FILES_VALID.help, value=float(not self._files_problem()) if reading else None
         )

@@ -112,8 +112,8 @@ def merge_layers(layers: Iterable[Layer]) -> Policies:
 
 
 def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
-    """Policies that are managed only where named (ONLY_WHERE_NAMED), and that the last layer with a value names as
-    `inherit`: they are unset, not left alone.
+    """Policies that are managed only where named (`ONLY_WHERE_NAMED`), and that the last layer with a value names as
+    inherited: they are unset, not left alone.
     """
     last = {name: value for one in layers for name, value in one.values.items() if value is not None}
     return frozenset(name for name in ONLY_WHERE_NAMED & last.keys() if last[name] == INHERIT)

@@ -28,12 +28,12 @@ class FollowedFiles:
         self.problem: KodoctlError | None = None
 
     def read(self) -> Desired:
-        """Returns what the files declare now. Raises InvalidFileError, UsageError."""
+        """Returns the objects that the files declare now. Raises InvalidFileError, UsageError."""
         return load_desired(self._paths, self._environment, self._warn_once)
 
     def latest(self) -> Desired:
-        """Returns what the files declared when they were last valid, and sets `problem`. Files without a change since the
-        last call are not parsed again. Raises InvalidFileError, UsageError if they were never valid.
+        """Returns the objects that the files declared when they were last valid, and sets `problem`. Files without a
+        change since the last call are not parsed again. Raises InvalidFileError, UsageError if they were never valid.
         """
         try:
             texts = self._contents()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.status.lane_status import StatusReading, UnreadTopic
     from kodoctl.status.status_metrics import StatusCollector
 
@@ -68,10 +69,14 @@ def exporter(
         )
     if port is None and textfile is None and not once:
         raise UsageError(error("K029", "nothing to export to", "name --port, --textfile or both, or --once to print"))
-    collector = StatusCollector(every, _now)
+    connection = target.connection()
+    files = FollowedFiles(paths, command_target.environment_of(connection, env), report)
+    declared = DeclaredTopics(files, command_target.shown_target(connection))
+    declared.latest()
+    collector = StatusCollector(every, _now, lambda: declared.problem)
     registry = CollectorRegistry()
     registry.register(collector)
-    with ending_on_signals() as stopped, _reader(target, paths, env, every, stopped, collector) as read:
+    with ending_on_signals() as stopped, _reader(connection, declared, every, stopped) as read:
         if once:
             collector.update(reading := read())
             _publish(registry, textfile)
@@ -112,30 +117,19 @@ def _run(
 
 @contextmanager
 def _reader(
-    target: TargetOptions,
-    paths: list[str] | None,
-    env: str | None,
-    every: float,
-    stopped: threading.Event,
-    collector: StatusCollector,
+    connection: Connection, declared: DeclaredTopics, every: float, stopped: threading.Event
 ) -> Iterator[Callable[[], StatusReading]]:
     """Context with a function that reads all lanes of the files as they are then. A reading that takes longer than
-    `every` seconds, or is stopped, leaves the rest of the topics unread. `collector`: is told whether the files are
-    valid.
+    `every` seconds, or is stopped, leaves the rest of the topics unread.
     """
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_lanes
 
-    connection = target.connection()
-    files = FollowedFiles(paths, command_target.environment_of(connection, env), report)
-    declared = DeclaredTopics(files, command_target.shown_target(connection))
-    declared.latest()
     admin = HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)
 
     def read() -> StatusReading:
         desired = declared.latest()
-        collector.files_problem = declared.problem
         end = time.monotonic() + every
 
         def over() -> bool:
@@ -151,8 +145,8 @@ def _reader(
 
 
 class DeclaredTopics:
-    """Topics of followed files. Tells how many of `target` are read, whenever the files changed, and once what made them
-    invalid. `problem`: that as text, "" for valid files.
+    """Topics of followed files. Prints how many of `target` are read whenever the files changed, and once the errors of
+    invalid files. `problem`: these errors, "" for valid files.
     """
 
     def __init__(self, files: FollowedFiles, target: str) -> None:
@@ -161,7 +155,9 @@ class DeclaredTopics:
         self.problem = ""
 
     def latest(self) -> Desired:
-        """What the files declare, or declared when they were valid. Raises InvalidFileError, UsageError if never."""
+        """Returns the objects that the files declare, or declared when they were last valid. Raises InvalidFileError,
+        UsageError if they never were.
+        """
         found, failure = self._files.latest(), self._files.problem
         before, self.problem = self.problem, str(failure) if failure is not None else ""
         if failure is not None and self.problem != before:

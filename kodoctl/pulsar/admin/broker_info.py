@@ -23,8 +23,8 @@ from kodoctl.topology.units import UNLIMITED, Duration, Size
 class Server:
     """Facts about a broker and its cluster. `cluster`: name of the local cluster; `clusters`: names of all clusters
     that it knows; `version`: () if unknown; `unsupported`: names of policies that the version lacks. `defaults`:
-    policies of the broker's configuration, `delays`: its delayed delivery, and `failover_delay`: ms from the choice of a
-    new active consumer to its first message; empty and None if the role may not read the configuration (only
+    policies of the broker's configuration, `delays`: its delayed delivery, and `failover_delay`: ms from the choice of
+    a new active consumer to its first message; empty and None if the role may not read the configuration (only
     super-users may).
     """
 

@@ -3,10 +3,10 @@ read.
 
 The broker remembers, by producer name and partition, the highest number that it accepted (its watermark). While that
 memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in the lane
-are not sent again. The memory is not sound if the watermark is lower than the ledger's number, or higher than every number
-that the run may have sent: then somebody else sent under its name, and the broker would drop letters that it does not
-have. It cannot be judged if both are empty: brokers forget a name after hours without messages. Then only reading the
-lane back decides, and only if nothing of the lane was trimmed since the run began.
+are not sent again. The memory is not sound if the watermark is lower than the ledger's number, or higher than every
+number that the run may have sent: then somebody else sent under its name, and the broker would drop letters that it
+does not have. It cannot be judged if both are empty: brokers forget a name after hours without messages. Then only
+reading the lane back decides, and only if nothing of the lane was trimmed since the run began.
 
 The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say) and
 stores the letters after it. If that letter were sent again, the broker would drop it as a duplicate: a letter that is

@@ -24,7 +24,8 @@ class Exported:
 
     def __init__(self) -> None:
         self.now = NOW
-        self.collector = StatusCollector(EVERY, lambda: self.now)
+        self.problem = ""
+        self.collector = StatusCollector(EVERY, lambda: self.now, lambda: self.problem)
         self.registry = CollectorRegistry()
         self.registry.register(self.collector)
 
@@ -60,7 +61,7 @@ def test_invalid_files_are_told_beside_the_lanes_that_they_declared_before() -> 
     exported = Exported()
     exported.update(LANE)
     for problem, value in (("", 1), ("K001", 0), ("", 1)):
-        exported.collector.files_problem = problem
+        exported.problem = problem
         assert exported.registry.get_sample_value("kodo_status_files_valid") == value
         problems = ["the topology files are invalid"] if problem else []
         assert exported.collector.readiness() == (True, {"ok": True, "problems": problems})
