@@ -153,7 +153,8 @@ def topic_fields(
         fields.append(FieldChange("missing_partitions", before.missing, ()))
     for name in TOPIC_POLICY_NAMES:
         old, new = before.policies.get(name), after.policies.get(name)
-        if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
+        is_free = new is None and name in ONLY_WHERE_NAMED and name not in wanted.unset
+        if name in wanted.ignore or name in unsupported or is_free:
             continue
         if not is_equal(name, old, new):
             fields.append(

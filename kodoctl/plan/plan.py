@@ -185,6 +185,7 @@ def desired_digest(desired: Desired) -> str:
     """SHA-256 of the declared objects with their owners and ignored policies, and of the lists of allowances in the
     files. Comments, order and consumer settings do not matter.
     """
+    unset = {address: sorted(wanted.unset) for address, wanted in desired.objects.items() if wanted.unset}
     return digest(
         {
             "environment": desired.environment,
@@ -194,6 +195,7 @@ def desired_digest(desired: Desired) -> str:
                 for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
+            **({"unset": unset} if unset else {}),
             "allow_destroy": sorted({address for e in desired.expansions for address in e.topology.spec.allow_destroy}),
             "forget": sorted({address for e in desired.expansions for address in e.topology.spec.forget}),
         }

@@ -85,17 +85,24 @@ LAST_READ: Final = ExportedMetric(
     "When the lanes were last read, in seconds since the epoch.",
     labels=(),
 )
-STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST_READ)
+FILES_VALID: Final = ExportedMetric(
+    "kodo_status_files_valid",
+    "1 where the topology files are valid; else 0: the lanes are those that they declared before.",
+    labels=(),
+)
+STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST_READ, FILES_VALID)
 
 
 class StatusCollector(Collector):
     """Prometheus collector of the last reading. A scrape reads nothing from the cluster. `every`: seconds between two
-    readings; `now`: returns ms since the epoch. One thread may call `update` while others collect.
+    readings; `now`: returns ms since the epoch; `files_problem`: returns the errors of the topology files, "" if they
+    are valid. One thread may call `update` while others collect.
     """
 
-    def __init__(self, every: float, now: Callable[[], int]) -> None:
+    def __init__(self, every: float, now: Callable[[], int], files_problem: Callable[[], str] = lambda: "") -> None:
         self._kept = _KEPT * every * 1000
         self._now, self._start = now, now()
+        self._files_problem = files_problem
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
@@ -118,11 +125,12 @@ class StatusCollector(Collector):
 
     def readiness(self) -> tuple[bool, object]:
         """Answer for /readyz: (True, document) if the last reading is of the last three intervals and read topics; else
-        False. The document has `ok` and `problems`, also with True: topics that could not be read.
+        False. The document has `ok` and `problems`, also with True: topics that could not be read, and invalid files.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
         problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
+        problems = [*problems, *(["the topology files are invalid"] if self._files_problem() else [])]
         well = reading is not None and (not unread or any(topology.lanes for topology in reading.topologies))
         return well, {"ok": well, "problems": problems}
 
@@ -152,3 +160,6 @@ class StatusCollector(Collector):
             failed.add_metric(names, count)
         yield failed
         yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
+        yield GaugeMetricFamily(
+            FILES_VALID.name, FILES_VALID.help, value=float(not self._files_problem()) if reading else None
+        )

@@ -33,9 +33,13 @@ _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace":
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Reads every file named, and every topology file below every folder named, each once and in a stable order. Faults
-    of a file's content are in its `findings`. Raises UsageError for missing paths, folders without topology files, and
-    folders that cannot be read.
+    """Reads the files that `find_files` finds. Faults of a file's content are in its `findings`. Raises UsageError."""
+    return [read_source(path) for path in find_files(paths)]
+
+
+def find_files(paths: Iterable[str]) -> list[FilePath]:
+    """Finds every file named, and every topology file below every folder named, each once and in a stable order. Raises
+    UsageError for missing paths, folders without topology files, and folders that cannot be read.
     """
     found: dict[str, FilePath] = {}
     problems: list[Diagnostic] = []
@@ -48,7 +52,7 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
             problems.append(error("K016", "cannot read file", problem.strerror or "it cannot be read", Where(text)))
     if problems:
         raise UsageError(*problems)
-    return [read_source(path) for path in found.values()]
+    return list(found.values())
 
 
 def _files_of(path: FilePath, problems: list[Diagnostic]) -> list[FilePath]:

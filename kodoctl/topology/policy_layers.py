@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kodoctl.topology.model.field_types import INHERIT
 from kodoctl.topology.model.policies import (
     NAMESPACE_POLICY_NAMES,
+    ONLY_WHERE_NAMED,
     READY_ONLY,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
@@ -107,6 +109,14 @@ def merge_layers(layers: Iterable[Layer]) -> Policies:
         for name, value in one.values.items():
             values[name] = merge(values.get(name), value)
     return {name: values[name] for name in sorted(values) if is_set(values[name])}
+
+
+def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
+    """Policies that are managed only where named (`ONLY_WHERE_NAMED`), and that the last layer with a value names as
+    inherited: they are unset, not left alone.
+    """
+    last = {name: value for one in layers for name, value in one.values.items() if value is not None}
+    return frozenset(name for name in ONLY_WHERE_NAMED & last.keys() if last[name] == INHERIT)
 
 
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:

@@ -56,7 +56,7 @@ class Tolerance(Enum):
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
-    LEFT_OUT = "it leaves out each topic that the broker cannot load, with an error among its findings"
+    LEFT_OUT = "it leaves out each topic that waiting does not make readable, with an error among its findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,9 @@ def plan_live(
     live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
     if live.unseen:
         desired, live = drop_unseen(desired, live)
-    missed = Severity.NOTE
     if lenient and (unread := known_addresses(desired, live) & frozenset(map(topic_address, live.unread))):
-        selection, missed = TargetFlags(excludes=tuple(sorted(unread))), Severity.ERROR
-    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, missed=missed)
+        selection = TargetFlags(excludes=tuple(sorted(unread)))
+    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, compares=lenient)
     return PlannedRun(plan, live)
 
 
@@ -188,11 +187,12 @@ def plan_inventory(
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
     *,
-    missed: Severity = Severity.NOTE,
+    compares: bool = False,
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if
-    `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    cluster. `compares`: for a comparison with the last apply, so that a topic that is left out and cannot be read is an
+    error, and every topic is asked whether it was terminated. Raises UsageError if `selection` names nothing in the
+    inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
@@ -200,7 +200,7 @@ def plan_inventory(
         difference = with_namespaces(difference, desired.names, live)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
-    known = chosen.known if chosen else frozenset()
+    known, missed = chosen.known if chosen else frozenset(), Severity.ERROR if compares else Severity.NOTE
     unread = [
         _unread_finding(topic, why, missed if topic_address(topic) in known else None)
         for topic, why in live.unread.items()
@@ -208,7 +208,7 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    states = topic_state_findings(admin, desired, live, plan)
+    states = topic_state_findings(admin, desired, live, plan, every=compares)
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 
