@@ -147,7 +147,7 @@ def _goes_on(resource: PlatformResource, change: Change | None) -> bool:
 
 
 def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str:
-    """Text that names up to three users of an object, and says how to end their use or what follows for them."""
+    """Text that names up to three users of an object, with the way to end their use, or the consequence for them."""
     found = tuple(users)
     match resource:
         case TenantResource(name=name):
