@@ -105,7 +105,7 @@ FORMAT_VERSION: Final = 1
 
 
 def to_json(drift: Drift, returning: Mapping[str, int | None]) -> DriftDocument:
-    """The drift as JSON, from which the text is rendered. `returning`: see DriftDocument."""
+    """The drift as JSON, from which the text is rendered. `returning`: as the field of DriftDocument."""
 
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]

@@ -34,7 +34,9 @@ class DesiredObject:
 
 @dataclass(frozen=True)
 class Desired:
-    """All declarations of the files of a command: the expansion of each topology, and all objects by address."""
+    """Desired inventory: all declarations of the files of a command. `expansions`: one for each topology;
+    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address.
+    """
 
     expansions: tuple[Expansion, ...] = field(repr=False)
     environment: str | None

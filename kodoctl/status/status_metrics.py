@@ -32,7 +32,7 @@ class ExportedMetric:
     labels: tuple[str, ...] = LANE_LABELS
 
     def family(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """The metric without samples."""
+        """A new family of the Prometheus client for this metric, without samples."""
         if self.kind == "counter":
             return CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=self.labels)
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
@@ -73,8 +73,8 @@ LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], floa
      _of_present(lambda lane: lane.rate_acked)),
     (ExportedMetric("kodo_lane_consumers", "Consumers connected to a lane."), _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip
-"""Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it is
-unknown.
+"""Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it
+is unknown.
 """
 FAILURES: Final = ExportedMetric(
     "kodo_status_failures_total", "Readings in which a topic could not be read: its lanes have no samples then.",
@@ -94,9 +94,9 @@ STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST
 
 
 class StatusCollector(Collector):
-    """Prometheus collector of the last reading. A scrape reads nothing from the cluster. `every`: seconds between two
-    readings; `now`: returns ms since the epoch; `files_problem`: returns the errors of the topology files, "" if they
-    are valid. One thread may call `update` while others collect.
+    """Prometheus collector of the last reading. A scrape reads nothing from the cluster. A reading counts for three
+    intervals. `every`: seconds between two readings (the interval); `now`: returns ms since the epoch; `files_problem`:
+    returns the errors of the topology files, "" if they are valid. One thread may call `update` while others collect.
     """
 
     def __init__(self, every: float, now: Callable[[], int], files_problem: Callable[[], str] = lambda: "") -> None:

@@ -60,8 +60,9 @@ _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
 def inherited_from(path: Sequence[str]) -> tuple[str, ...]:
-    """Places of the file, or of the cluster, whose value applies if the key of a path is left out, nearest first; ()
-    for a key without inheritance. Paths of a topic name it as the given path does.
+    """Returns texts about the places of the file, or of the cluster, whose value applies if the key of a path is left
+    out, nearest first; () for a key without inheritance. `path`: keys from the root of the file; the texts have the
+    names of topics that `path` has.
     """
     match list(path):
         case ["topics", _, "partitions"]:
@@ -103,7 +104,9 @@ def _base(topic: str, *policy: str) -> tuple[str, ...]:
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:
-    """Merges layers, later ones over earlier ones: name -> value, sorted by name. `inherit` removes a value."""
+    """Merges layers, later ones over earlier ones, and returns the values by policy name, sorted. `inherit` removes the
+    value of earlier layers.
+    """
     values: dict[str, Any] = {}
     for one in layers:
         for name, value in one.values.items():
@@ -120,7 +123,9 @@ def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
 
 
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
-    """Member of the merged policy `name` ("" if it has none) -> path in the file that gave it, () if derived."""
+    """Returns the origin of each member of the merged policy `name`: the path in the file that gave its value, () if it
+    is derived. A policy without members has the single key "".
+    """
     found: dict[str, Origin] = {}
     for one in layers:
         value = one.values.get(name)

@@ -52,7 +52,10 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 
 class Tolerance(Enum):
-    """Ways of a plan to treat an object that cannot be read."""
+    """Ways of a plan to treat a part of the cluster that cannot be read: NONE raises an error; REDUCED makes a plan of
+    topics and subscriptions, which cannot be applied, for a role that may read only these; LEFT_OUT leaves out each
+    topic that the broker cannot load, with an error among the findings.
+    """
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
@@ -68,7 +71,7 @@ class PlannedRun:
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """The scope that a plan of `desired` reads. `namespaces`: further ones."""
+    """Returns the scope that a plan of `desired` reads. `namespaces`: namespaces to read besides those of the files."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
@@ -123,7 +126,7 @@ def plan_live(
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
-    """The scope that is read again before a plan is carried out."""
+    """Returns the scope that is read again before a plan is carried out: the objects of its changes."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     selection = plan.portion.selection if plan.portion else WHOLE
@@ -131,8 +134,9 @@ def scope_of_plan(plan: Plan) -> ReadScope:
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """The scope with the objects of these changes. `own`: their namespaces; `names`: their topologies. A namespace is
-    read whole only if a change concerns all its topics, such as one of its policies.
+    """Returns the scope with the objects of these changes. `own`: namespaces to read; `names`: names of topologies
+    whose ledger entries are read. Only the topics of the changes are read, unless a change concerns all topics of a
+    namespace, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     kinds = PlatformResource | FunctionResource
@@ -162,7 +166,8 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
     cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
-    disconnects clients only if that evidence names some.
+    disconnects clients only if that evidence names some. `now`: ms since the epoch. Blocks; raises ClusterError if
+    evidence cannot be read.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
@@ -171,7 +176,9 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk."""
+    """Reads figures about data and clients that these changes put at risk, and returns them by address; {} if none is
+    at risk. Blocks; raises ClusterError.
+    """
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}

@@ -64,8 +64,8 @@ class PlacedRule:
 def read_rules(
     source: SourceFile, folder: Path | None, revision: str = ""
 ) -> tuple[list[PlacedRule], list[Diagnostic]]:
-    """(rules of a file, all errors in it). `folder`, `revision`: as in `PlacedRule`. A rule with an error is left out; if
-    the file is no map, or has another version, all are.
+    """Returns (rules of a rules file, all errors in it). A rule with an error is left out; if the file is no map, or has
+    another version, all rules are. `folder`, `revision`: as in `PlacedRule`.
     """
     root = source.root
     if root is None or source.findings:
