@@ -80,8 +80,8 @@ class ConsoleActions:
         return self._letters.plan(request, lane, self._expansion(request.topology))
 
     def orders(self, topology: str, ground: str, subscription: str) -> OrdersView:
-        """Reads the live orders of a subscription, their history, and what a new order can name. `ground`: ground
-        topic, by its name in the file. Raises KodoctlError.
+        """Reads the live orders of a subscription, their history, and the lanes, levels and limits that a new order can
+        name. `ground`: ground topic, by its name in the file. Raises KodoctlError.
         """
         return self._orders.view(topology, ground, subscription)
 

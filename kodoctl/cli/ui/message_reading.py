@@ -312,7 +312,7 @@ class MessageReading:
         return SearchResult(shown, budget.read, not budget.ended, tuple(missing), unread, recorded)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """Reads what happened to one message, and returns the document of `kodo-consumer why` with two keys more:
+        """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:
         `stored`, the message at its last place (None: no longer stored, or it cannot be read), and `longest_wait`, the
         longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if the time of a
         page is over.
