@@ -155,10 +155,11 @@ def why_still_there(reading: TopicReading | None, subscription: SubscriptionReso
 
 
 def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
-    (`force` is never sent), if it has functions or connectors, which Pulsar would leave without their namespace, or if
-    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other
-    owners may have the same name by now.
+    """Deletes an empty namespace; one that no longer exists is no error.
+
+    Raises WriteFailedError if the namespace is not empty (`force` is never sent); if it has functions or connectors,
+    which Pulsar would leave without their namespace, or if that is not known; and unless it has ownership ledgers, and
+    all of them are of `topologies`: other owners may have made a new namespace of the same name.
     """
     path = namespace_path(name)
 

@@ -27,7 +27,9 @@ Key = tuple[NamespaceName, str]
 
 
 class LedgerWriter:
-    """The ownership ledgers that one apply writes, as they are on the cluster and as they are to become."""
+    """Writer of the ownership ledgers of one apply: keeps each ledger as it is on the cluster and as it is to become.
+    Not for several threads.
+    """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
         self._admin = admin
@@ -72,7 +74,9 @@ class LedgerWriter:
         }
 
     def namespace_created(self, namespace: NamespaceName, properties: Mapping[str, str]) -> None:
-        """Records that a namespace was created with these properties; writes nothing."""
+        """Records that a namespace was created with these properties, so that later ledgers are compared with them;
+        writes nothing.
+        """
         self._there.add(namespace)
         for key, text in properties.items():
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text

@@ -63,15 +63,18 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     party: BarrierParty = ALONE,
 ) -> ApplyReport:
-    """Carries out a plan, and blocks until the apply has ended. Failures after the first write are in the report.
-
-    `listen`: receives events, `tell` lines about the progress; `stop`: event that ends the apply after its running
-    calls; `party`: the barrier at which this apply waits for those of other clusters.
+    """Carries out a plan, and blocks until the apply has ended. Failures of changes are in the report.
 
     Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since; LockedError if
     another apply runs; StoppedError if this one is interrupted while it waits for the other; ClusterError if something
     cannot be read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these
-    two, which come before the lease.
+    two, which come before the lease, and entries of the index in the control namespace.
+
+    Args:
+        listen: takes the events of the apply.
+        stop: event that ends the apply after its running calls.
+        tell: takes lines about the progress.
+        party: the barrier at which this apply waits for those of other clusters.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
@@ -178,8 +181,8 @@ def _check_identity(session: Session, plan: Plan) -> None:
 
 
 def _groundwork(session: Session, plan: Plan) -> None:
-    """Creates the Pulsar tenants that the plan creates and has namespaces in, and the control namespaces with their UUID,
-    where they are absent: the lease needs them.
+    """Creates the Pulsar tenants that the plan creates and has namespaces in, and the control namespaces with their
+    UUID, where they are absent: the lease needs them.
     """
     needed = _tenants(plan)
     for change in plan.changes:

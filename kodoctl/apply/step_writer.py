@@ -1,5 +1,5 @@
-"""Writer of the steps of an apply: sends the requests for each kind of change and resource, and holds a lock of the
-namespace if parallel writes would be lost.
+"""Writer of the steps of an apply: sends the requests for each kind of change and resource. Writes of which Pulsar
+would lose one if they were parallel are made one at a time in a namespace.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class StepWriter:
-    """Carries out single steps of a plan, from several threads. `ledgers`: provides the ownership ledgers with which a
-    namespace is created; `databases`: writes publications and slots.
+    """Writer of single steps of a plan, which several threads may call. `ledgers`: provides the ownership ledgers with
+    which a namespace is created; `databases`: writes publications and slots.
     """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter, databases: SourceWriter) -> None:

@@ -38,7 +38,9 @@ Problem = tuple[Step, str]
 
 
 class Verifier:
-    """Compares the live cluster with the writes of one level of a plan."""
+    """Comparison of the live cluster with the writes of one level of a plan: a broker's success is not believed until a
+    read shows the change.
+    """
 
     def __init__(
         self,
@@ -50,9 +52,11 @@ class Verifier:
         self._admin, self._client, self._levels, self._databases = admin, client, levels, databases
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Polls
-        for values that appear late, and blocks meanwhile. Not checked are adoptions, forgets, and objects that their
-        writer confirms itself (tenants, namespaces, schemas). If the cluster cannot be read, all creates, updates and
+        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Waits
+        up to 10 s for a value that appears late.
+
+        Not checked are adoptions, forgets, and objects that their writers confirm themselves (tenants, namespaces,
+        schemas, functions, objects of the whole cluster). If the cluster cannot be read, all creates, updates and
         deletes are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]

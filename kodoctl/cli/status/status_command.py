@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class StatusFormat(StrEnum):
-    """Formats in which a status is printed."""
+    """Values of `--format` of `status`: text for people, JSON for programs."""
 
     TEXT = "text"
     JSON = "json"

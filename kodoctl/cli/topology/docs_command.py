@@ -129,7 +129,9 @@ def _with_changes(
 
 
 def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
-    """Drawings of flows and lanes by Graphviz. A warning reports those that it cannot draw, all if it is missing."""
+    """Makes the drawings of flows and lanes by Graphviz. A drawing that Graphviz cannot make is left out, and a warning
+    is printed; without Graphviz there are none.
+    """
     from kodoctl.render.catalogue_html import CatalogueDrawings, CatalogueLinks
     from kodoctl.render.flow_text import flow_dot, map_dot
     from kodoctl.render.graph_text import dot

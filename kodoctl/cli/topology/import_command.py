@@ -1,5 +1,5 @@
-"""import: writes topology files for existing objects. An apply of the files adopts the objects without touching
-data.
+"""import: writes topology files for objects that exist. An apply of the files adopts the objects and changes none of
+them.
 """
 
 from __future__ import annotations

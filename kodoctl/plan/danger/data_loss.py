@@ -346,16 +346,9 @@ def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evid
 def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
     entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
     if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
-        if found.messages:
-            count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
-            count += " and marks of producers" if found.unseen_marks else ""
-        elif found.marks and found.messages == 0 and not found.at_least:
-            count = f"no unread message, {many(found.marks, 'mark')} of producers"
-        else:
-            count = many(entries, "unread entry", "unread entries")
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
-        yield f"{count} ({size_text(size)}{age})"
+        yield f"{found.unread_text(entries)} ({size_text(size)}{age})"
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
         yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
     for cluster, entries in facts.unreplicated if isinstance(facts, TopicFacts) else ():

@@ -155,15 +155,9 @@ def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evid
     if facts.cleans_up and found.unread:
         stake.append(f"its subscription {function.subscription} goes with it, unread messages unknown: {found.unread}")
     elif facts.cleans_up and found.entries:
-        least = "at least " if found.at_least else ""
-        count = (
-            many(found.messages, "unread message")
-            if found.messages
-            else many(found.entries, "unread entry", "unread entries")
-        )
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
-        size = size_text(found.bytes)
-        stake.append(f"its subscription {function.subscription} goes with it: {least}{count} ({size}{age})")
+        unread = f"{found.unread_text(found.entries)} ({size_text(found.bytes)}{age})"
+        stake.append(f"its subscription {function.subscription} goes with it: {unread}")
     if facts.running is None:
         stake.append("whether instances run is not known")
     elif facts.running:

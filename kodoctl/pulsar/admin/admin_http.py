@@ -66,7 +66,7 @@ class _Request:
 
 
 class HttpAdmin:
-    """One cluster's admin API. Safe to call from several threads."""
+    """The admin API of one cluster over HTTP (implements `Admin`). Several threads may call it."""
 
     def __init__(
         self,
@@ -305,7 +305,9 @@ def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
 
 
 def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
-    """Body and content type of a form with these texts by name, as the worker takes them."""
+    """Body and content type of a form with these texts by name, in the form that the function worker reads: a text
+    whose name ends in `Config` is JSON.
+    """
     fields = []
     for name, text in parts.items():
         fields.append(field := RequestField(name, text))

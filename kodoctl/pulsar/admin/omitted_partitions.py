@@ -51,8 +51,8 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """It is unknown whether a partition exists, of a topic that does not concern the command. Raised without a retry,
-    because the broker of the partition may never answer.
+    """It is unknown whether some partitions exist, of a topic that does not concern the command. Raised without a
+    second try, because the broker of these partitions may never answer.
     """
 
 

@@ -70,8 +70,8 @@ class BundledProducer(DedupProducer):
         return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
 
     def flush(self) -> bool:
-        """Sends the queued messages. False: the client refused one, and later ones are still queued, as in
-        `DedupProducer.flush`. Raises ClusterError.
+        """Sends the queued messages. Returns False if the client refused one: later messages are then still queued, as
+        in `DedupProducer.flush`. Raises ClusterError.
         """
         import pulsar
 

@@ -60,13 +60,13 @@ class _Entry:
 
 
 class ExclusiveProducer:
-    """A lease that this process holds (implements kodoctl.pulsar.control.lease.Hold). `producer`: a `pulsar.Producer`;
-    `others`: looks for a client that took the lease in another way, and returns its name or None. Safe to use from
-    several threads.
+    """A lease that this process holds (implements `kodoctl.pulsar.control.lease.Hold`). `producer`: a
+    `pulsar.Producer`; `others`: looks for a client that took the lease in another way, and returns its name or None.
+    Several threads may use it.
 
-    A wait for a receipt lasts at most RECEIPT_S seconds, AGAIN_S if the wait before was in vain; the entry may still be
-    stored after UnconfirmedError. Once the lease is lost, every method but `note` and `close` raises the same
-    LockedError.
+    A wait for a receipt lasts at most RECEIPT_S seconds, or AGAIN_S if the wait before was in vain. After
+    UnconfirmedError, the entry may still be stored later. Once the lease is lost, every method but `note` and `close`
+    raises the same LockedError.
     """
 
     def __init__(

@@ -114,10 +114,14 @@ class Flags:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's, by name; a context
-    of the project hides one of the user. `current`: name of the default context, from KODOCTL_CONTEXT, else the
-    project's file, else the user's; None if none names one. It may be missing in `by_name`. `own`: the contexts of the
-    user's file.
+    """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's own. A context of the
+    project hides one of the user with the same name.
+
+    Args:
+        by_name: all contexts.
+        current: name of the default context, from KODOCTL_CONTEXT, else the project's file, else the user's; None if
+            none names one. It may be missing in `by_name`.
+        own: the contexts of the user's file.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
@@ -230,7 +234,9 @@ def _fault(values: Any) -> str | None:
 
 
 def in_file(file: Path, name: str) -> Context | None:
-    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the file is invalid."""
+    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the
+    file is invalid.
+    """
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 

@@ -38,10 +38,13 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class ControlNamespace:
-    """Content of the control namespace of a Pulsar tenant. `uuid`: id of the tenant, None if no apply has created it
-    yet; `index`: by topology name, the namespaces in which the topology owns objects; `listed`: the part of `index`
-    that is stored in the older form, one list per name; `producers`: roles with `produce` on it or on a topic in it,
-    which may write journals.
+    """Content of the control namespace of a Pulsar tenant.
+
+    Args:
+        uuid: id of the tenant; None if no apply has created it yet.
+        index: by topology name, the namespaces in which the topology owns objects.
+        listed: the part of `index` that is stored in the older form, one list for each name.
+        producers: roles with `produce` on the namespace or on a topic in it, which may write journals.
     """
 
     uuid: str | None = None

@@ -36,7 +36,7 @@ _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, 
 
 
 class Hold(Protocol):
-    """The held lease of one namespace. `beat` and `write` raise LockedError if the lease is lost."""
+    """The held lease of one namespace (interface). `beat` and `write` raise LockedError if the lease is lost."""
 
     def beat(self) -> None:
         """Asks the broker whether this process still holds the lease, and waits for the answer."""
@@ -53,7 +53,9 @@ class Hold(Protocol):
         """Returns when every sent entry is stored. Raises LockedError if one is not."""
 
     def close(self) -> None:
-        """Gives the lease back. Does nothing if another client has taken the lease."""
+        """Gives the lease back, so that the next process gets it at once. Does nothing if another client has taken the
+        lease.
+        """
 
 
 def _now() -> float:
@@ -161,11 +163,13 @@ def hold(
     stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
     """Context in which this command holds the lease of each namespace. Leases are taken in sorted order, so that two
-    commands never wait for each other.
+    commands never wait for each other. Raises LockedError that names the holder, StoppedError after an interruption,
+    ClusterError if a lease cannot be taken.
 
-    `who`, `plan`: for the first entry of the journal. `timeout`: seconds to wait for another holder, 0: do not wait.
-    `stop`: event that an interruption sets, so that waits end soon. Raises LockedError that names the holder,
-    StoppedError, ClusterError if a lease cannot be taken.
+    Args:
+        who, plan: the new holder and the plan, for the first entry of the journal.
+        timeout: seconds to wait for another holder; 0: do not wait.
+        stop: event that an interruption sets, so that waits end soon.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()

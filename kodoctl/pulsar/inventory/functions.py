@@ -1,9 +1,9 @@
-"""Reader of the functions and connectors of a namespace, and the form in which a function worker takes one.
+"""Reader of the functions and connectors of a namespace, and their form in requests to the function worker.
 
 Pulsar gives functions no properties, and shows no package but that of a builtin connector (`archive`). kodoctl
-therefore keeps its marker and the package that it wrote last in `customRuntimeOptions`, which code and worker do not
-read, and customizers on Kubernetes read as a JSON object whose other members they ignore. Sinks and sources of Pulsar
-IO are functions to the worker: the same, with some keys of their configuration named otherwise.
+therefore keeps its marker, and the package that it wrote last, in `customRuntimeOptions`. Neither the function's code
+nor the worker reads that text; customizers on Kubernetes read it as a JSON object, and ignore members that they do not
+know. To the worker, sinks and sources of Pulsar IO are functions, some of whose settings have other names.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _WORDS: Final[Mapping[FunctionKind, _Words]] = {
 def read_functions(
     admin: Admin, kind: FunctionKind, namespace: NamespaceName
 ) -> tuple[list[LiveObject], dict[Address, str]]:
-    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns them, and the reason
-    for each that is listed and could not be read, by its address. If they could not be listed, the reason is under
-    `KIND.TENANT/NAMESPACE`.
+    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns (objects, address ->
+    reason for each object that is listed and cannot be read). If the list itself cannot be read, the reason is under
+    `KIND.TENANT/NAMESPACE`. Never raises ClusterError.
     """
     here = f"{kind}.{namespace}"
     try:
@@ -147,8 +147,8 @@ def parse(
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The runtime options of a function as a JSON object, {} if it has none; None if they are a text of another form, in
-    which no marker fits.
+    """The runtime options of a function as a JSON object, {} if it has none; None if they are a text of another form,
+    in which no marker fits.
     """
     try:
         found = json.loads(config.get("customRuntimeOptions") or "{}")
@@ -165,11 +165,11 @@ def options_form(function: FunctionResource, options: Mapping[str, Any]) -> tupl
 def request_form(
     function: FunctionResource, owner: str, options: Mapping[str, Any], before: FunctionResource | None
 ) -> tuple[bytes, str]:
-    """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: name for its
-    marker; `options`: its runtime options so far.
+    """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: owner for
+    its marker; `options`: its present runtime options.
 
-    An update contains the URL of a package only if it changed, because the worker would load it again. It contains no
-    subscription, because the worker refuses even the name that it gave itself.
+    An update contains the URL of a package only if the package changed, because the worker would load it again. It
+    contains no subscription, because the worker refuses a subscription in an update, even its present one.
     """
     words = _WORDS[function.kind]
     marked = {**options, OWNER_PROPERTY: owner, PACKAGE_PROPERTY: function.package}

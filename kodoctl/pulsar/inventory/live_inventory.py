@@ -73,11 +73,14 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """The objects to read: `namespaces` with their topics, and the Pulsar tenants `tenants`.
-
-    `names`: topologies whose objects are also read in other namespaces; `declared`: topics of the files; `schemas`:
-    declared schemas; `everything`: read also topics that other topologies own (for import); `only`: read just these
-    topics, whose state an apply needs before it begins, None: all.
+    """The objects that a command reads: `namespaces` with their topics, the Pulsar tenants `tenants`, and objects of
+    the whole cluster (`platform`: each with its home). `names`: topologies whose objects are also read in other
+    namespaces; `declared`, `schemas`, `functions`: topics, schemas and functions of the files (all functions of these
+    kinds are read); `grants_only`: namespaces of others in which the files grant rights; `named`: namespace policies of
+    the files; `everything`: also reads topics that other topologies own (for an import); `only`: reads just these
+    topics, None: all; `packages`, `bookies`: also reads which packages are missing, and the number of bookies;
+    `reduced`: a role that may see only topics is no error (`Live.unseen`); `selection`: topics that the flags leave out
+    may be unreadable (`Live.unread`); `lenient`: every topic may be.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -85,19 +88,17 @@ class ReadScope:
     declared: frozenset[TopicName] = frozenset()
     schemas: frozenset[SchemaResource] = frozenset()
     tenants: frozenset[str] = frozenset()
-    platform: Mapping[Address, NamespaceName] = field(
-        default_factory=dict
-    )  # objects of the whole cluster -> their home
-    grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
+    platform: Mapping[Address, NamespaceName] = field(default_factory=dict)
+    grants_only: tuple[NamespaceName, ...] = ()
     everything: bool = False
     only: frozenset[TopicName] | None = None
-    functions: frozenset[FunctionResource] = frozenset()  # declared, or changed: all of their kinds are read there
-    packages: bool = False  # whether the cluster has the packages of these functions matters
-    bookies: bool = False  # whether their number matters
-    named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
-    reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
-    selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
-    lenient: bool = False  # every topic may be one that its broker cannot load
+    functions: frozenset[FunctionResource] = frozenset()
+    packages: bool = False
+    bookies: bool = False
+    named: frozenset[str] = frozenset()
+    reduced: bool = False
+    selection: TargetFlags = WHOLE
+    lenient: bool = False
 
 
 @dataclass(slots=True)
@@ -122,8 +123,8 @@ class _Reading:
 
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
-    """Reads the live objects of a scope, in several threads. Raises ClusterError if something that a full plan needs
-    cannot be read: an unknown object never counts as absent.
+    """Reads the live objects of a scope, in several threads, and blocks meanwhile. Raises ClusterError if something
+    that the scope requires cannot be read: an unknown object never counts as absent.
     """
     server = read_server(admin)
     reading = _Reading()
@@ -450,7 +451,8 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     goes_on = partial(may_be_left_out, everything=scope.everything, lenient=scope.lenient)
     others, not_needed = _all_known(asked, lambda topic, why: goes_on(why, is_ours=topic in ours))
     reading.unread |= unread | not_needed
-    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread))  # only their names are known
+    # the name is all that is known of these
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread))
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             reading.undeclarable.update(topic_states(found) if scope.everything else ())
@@ -527,9 +529,10 @@ def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Addres
 def list_topics(
     admin: Admin, namespace: NamespaceName, *, with_underscores: bool = False
 ) -> tuple[list[TopicName], list[TopicName]]:
-    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others whose
-    name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left out. A
-    partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises ClusterError.
+    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others
+    whose name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left
+    out. A partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises
+    ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
@@ -571,12 +574,12 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
 def read_schema(
     admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
 ) -> SchemaResource | None:
-    """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
-    schema begins with its type, so that it never equals a declared one. Raises ClusterError.
+    """Reads a topic's schema; None if it has none. Returns `declared` if the topic has this schema in any version, else
+    the latest version: Pulsar keeps one version of each text, so that an earlier one never becomes the latest again
+    (docs/explanation/pulsar.md#schemas). `patient`: as in `Admin.call`. Raises ClusterError.
 
-    Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
-    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
-    as in `Admin.call`.
+    The text of an AVRO schema is JSON with sorted keys. The text of another schema begins with its type, so that it
+    never equals a declared one.
     """
     reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
     if reply.missing:

@@ -22,9 +22,10 @@ _BUILTINS: Final[dict[FunctionKind, str]] = {
 
 
 def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dict[Address, str]:
-    """Returns the functions and connectors whose package the cluster does not have, each with a text about it. A URL, and
-    a package of which the answer is not known, such as without the right, is not among them. Sends one request for each
-    package of the cluster, and one for the builtin ones of each kind.
+    """Returns the functions and connectors whose package the cluster certainly lacks: address -> text about the
+    package. Left out are packages that are a URL, and packages that the cluster may or may not have, because the role
+    lacks the right for example. Sends one request for each package of the cluster, and one for the builtin packages of
+    each kind.
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}
@@ -48,9 +49,9 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
 
 
 def read_packages(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
-    """Returns the packages of a namespace, as printed name -> reason why a topology file cannot declare them. Packages that
-    cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the service has none. Sends
-    one request for each type.
+    """Returns the packages of a namespace, each as printed name -> reason why a topology file cannot declare it.
+    Packages that cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the packages
+    service has none. Sends one request for each type.
     """
     found = {}
     for kind in PACKAGE_TYPES:

@@ -40,7 +40,7 @@ _URLS: Final = {
 
 
 def platform_path(address: Address, cluster: str) -> str:
-    """Path of an object of the whole cluster below `/admin/v2/`. `cluster`: name of the cluster that is asked."""
+    """Path of an object of the whole cluster below `/admin/v2/`. `cluster`: name of the local cluster."""
     kind, _, name = address.partition(".")
     return f"{_folders(cluster)[kind]}/{path_part(name)}"
 
@@ -57,13 +57,17 @@ def _folders(cluster: str) -> dict[str, str]:
 
 
 def read_platform_object(admin: Admin, cluster: str, address: Address, home: NamespaceName) -> PlatformResource | None:
-    """Reads an object of the whole cluster; None if it does not exist. Raises AdminError, also if this role may not."""
+    """Reads an object of the whole cluster; None if it does not exist. `home`: the namespace that becomes its home.
+    Raises AdminError, also if this role may not read it.
+    """
     document = read_document(admin, cluster, address)
     return None if document is None else parse(address, home, document)
 
 
 def list_platform_objects(admin: Admin, cluster: str, home: NamespaceName) -> Iterator[PlatformResource]:
-    """Reads all objects of the whole cluster. Raises AdminError, also if this role may not."""
+    """Yields all objects of the whole cluster, by kind and name. `home`: the namespace that becomes their home. Raises
+    AdminError, also if this role may not read them.
+    """
     for kind, folder in _folders(cluster).items():
         reply = admin.call("GET", folder)
         names = () if reply.missing else must(reply, f"listing {folder}")  # 404 if there never was a policy
@@ -74,8 +78,8 @@ def list_platform_objects(admin: Admin, cluster: str, home: NamespaceName) -> It
 
 
 def read_owners(admin: Admin, namespaces: Iterable[NamespaceName]) -> dict[Address, PlatformFacts]:
-    """Address -> owner, for each object of the whole cluster that a ledger in these namespaces lists. A namespace that this
-    role may not read is left out. Raises ClusterError.
+    """Address -> owner, for each object of the whole cluster that a ledger in these namespaces lists. A namespace that
+    this role may not read is left out. Raises ClusterError.
     """
     found: dict[Address, PlatformFacts] = {}
     for namespace in sorted(namespaces):
@@ -94,7 +98,9 @@ def read_document(admin: Admin, cluster: str, address: Address) -> Json | None:
 
 
 def parse(address: Address, home: NamespaceName | None, document: Json) -> PlatformResource:
-    """The object with this address and JSON."""
+    """Converts the JSON of an object of the whole cluster to a resource. Passwords in addresses are left out. A number
+    that cannot be read becomes -1, which no file can declare.
+    """
     kind, _, name = address.partition(".")
 
     def texts(key: str) -> frozenset[str]:
@@ -147,9 +153,9 @@ def _limits(document: Json, side: str) -> dict[str, str]:
 
 
 def request_document(resource: PlatformResource, before: Json) -> Json:
-    """The JSON that gives an object the declared settings. `before`: its JSON now, {} for a new one: members of it that
-    no file can declare, such as the authentication of a cluster, stay, and so does an address with a password that is
-    not to change.
+    """The JSON that gives an object the declared settings. `before`: its present JSON, {} for a new object. Members of
+    `before` that no file can declare, such as the authentication of a cluster, stay; so does an address with a
+    password, if the file declares the same address without it.
     """
     match resource:
         case TenantResource():
@@ -199,9 +205,9 @@ def _rates(side: str, limits: Mapping[str, str]) -> Json:
 
 
 def platform_users(admin: Admin, cluster: str, resource: PlatformResource) -> tuple[PlatformUser, ...]:
-    """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of an
-    isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all
-    namespaces of the cluster for a resource group. Raises ClusterError.
+    """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of
+    an isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all namespaces of the
+    cluster for a resource group. Raises ClusterError.
     """
     return tuple(sorted(_users(admin, cluster, resource), key=lambda user: user.address))
 

@@ -24,8 +24,8 @@ SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 
 
 
 class Recovery(Enum):
-    """Decision about a dead letter in doubt: send it (again), it is stored, the broker passed its number without
-    storing it, or nobody can know.
+    """Decision about a dead letter in doubt: send it (again); it is stored; the broker passed its number without
+    storing it; or nobody can know.
     """
 
     SEND = auto()
@@ -36,9 +36,9 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Result of reading a lane back. `found`: recall id -> position (`ledger:entry`; "" of a message in a batch) in the
-    lane since the run began there; `whole`: nothing in between was trimmed. The default means that the lane cannot be
-    read.
+    """Result of reading a lane back from where it ended when the run began. `found`: recall id -> position
+    (`ledger:entry`; "" for a message in a batch); `whole`: no entry in between was removed. The default means that the
+    lane cannot be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class LaneScan:
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
-    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark` -1:
-    the broker has none; `booked` 0: the ledger has none.
+    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark`: the highest
+    number that the broker remembers, -1: none; `booked`: the highest number that the ledger has as stored, 0: none.
     """
     return watermark < max(booked, 1)
 

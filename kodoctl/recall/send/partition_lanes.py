@@ -89,9 +89,14 @@ def settle_doubts(
     now: int,
 ) -> list[RecallEntry]:
     """Reads lanes back, and returns entries for letters that an earlier attempt may have sent: SENT if that is proved,
-    REFUSED if their number was passed without them, UNCLEAR if neither is known. All others will be sent again.
-    `known`: statuses of the letters of a segment, whose numbers are above those of the segments before; `booked`: by
-    lane, the highest number that is certainly stored.
+    REFUSED if the broker passed their number without storing them, UNCLEAR if nobody can know. Letters without an entry
+    will be sent again.
+
+    Args:
+        known: statuses by recall id of the letters of a segment, whose numbers are above those of the segments before.
+        booked: by lane, the highest number that is certainly stored.
+        lanes: producers of the lanes, by index.
+        now: ms since the epoch.
     """
     found: list[RecallEntry] = []
     for lane in lanes.values():

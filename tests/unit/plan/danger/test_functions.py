@@ -27,6 +27,7 @@ STOPPED = FunctionFacts(1, 0)
         (STOPPED, Evidence(unread="it is gone"), ["its subscription acme/ns/enrich goes with it, unread messages unknown: it is gone"]),
         (STOPPED, Evidence(2, 7, bytes=2048, oldest=NOW - 60_000), ["its subscription acme/ns/enrich goes with it: 7 unread messages (2KiB, the oldest 1 min old)"]),
         (STOPPED, Evidence(2, 7, at_least=True), ["its subscription acme/ns/enrich goes with it: at least 7 unread messages (0B)"]),
+        (STOPPED, Evidence(2, 0, marks=2), ["its subscription acme/ns/enrich goes with it: no unread message, 2 marks of producers (0B)"]),
         (STOPPED, Evidence(2), ["its subscription acme/ns/enrich goes with it: 2 unread entries (0B)"]),
         (replace(STOPPED, cleans_up=False), Evidence(2, 7, unread="x"), []),
     ],

@@ -249,3 +249,11 @@ def test_messages_of_all_inputs_are_known_or_none_are(
     monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
     monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
     assert evidence_reader.function_evidence(cast("Admin", None), ENRICH).messages == messages
+
+
+def test_marks_of_producers_are_no_messages_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter((Evidence(1, 0, marks=1), Evidence(4, 0, marks=3, unseen_marks=True)))
+    monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
+    monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
+    found = evidence_reader.function_evidence(cast("Admin", None), ENRICH)
+    assert (found.entries, found.messages, found.marks, found.unseen_marks) == (5, 0, 4, True)
