@@ -59,21 +59,24 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.lifespans import Lifespans
     from kodo_consumer.runtime.middleware import AsyncHandle, Handle
 
+    _Around = (
+        Callable[[Message[Any], Handle], object]
+        | Callable[[list[Message[Any]], Handle], object]
+        | Callable[[Message[Any], AsyncHandle], Awaitable[object]]
+        | Callable[[list[Message[Any]], AsyncHandle], Awaitable[object]]
+    )
+    _Decide = (
+        Callable[[Message[Any], BaseException | None], object]
+        | Callable[[list[Message[Any]], BaseException | None], object]
+    )
+
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound="Callable[Concatenate[Message[Any], ...], Any]")
 BatchH = TypeVar("BatchH", bound="Callable[Concatenate[list[Message[Any]], ...], Any]")
 LifespanH = TypeVar("LifespanH", bound=Callable[[], Any])
 Hook = TypeVar("Hook", bound=Callable[..., Any])
-AroundHook = TypeVar(
-    "AroundHook",
-    bound="Callable[[Message[Any], Handle], object] | Callable[[Message[Any], AsyncHandle], Awaitable[object]]"
-    " | Callable[[list[Message[Any]], Handle], object] | Callable[[list[Message[Any]], AsyncHandle], Awaitable[object]]",
-)
-DecideHook = TypeVar(
-    "DecideHook",
-    bound="Callable[[Message[Any], BaseException | None], object]"
-    " | Callable[[list[Message[Any]], BaseException | None], object]",
-)
+AroundHook = TypeVar("AroundHook", bound="_Around")
+DecideHook = TypeVar("DecideHook", bound="_Decide")
 ReceiveHook = TypeVar("ReceiveHook", bound="Callable[[Message[Any]], object]")
 AcknowledgedHook = TypeVar("AcknowledgedHook", bound="Callable[[Message[Any], str], object]")
 RedactHook = TypeVar("RedactHook", bound=Callable[[str], str])
