@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, Unpack, cast
 
 from kodo_consumer.core.checks.message_validation import CheckedMessage
 from kodo_consumer.core.values.broker import Confirmed, Receipt
@@ -203,13 +203,13 @@ def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft
 def _outcome_of(hook: Callable[..., Any], message: CheckedMessage) -> OnSent | None:
     """What a hook "publish" returns."""
     try:
-        outcome: OnSent | None = hook(message)
+        outcome: Any = hook(message)
     except Veto as veto:
         raise _vetoed(hook, veto) from None
     if outcome is not None and not callable(outcome):
         close(outcome)
         raise _invalid(f"{_name(hook)} returned {type(outcome).__name__}: return None or a function")
-    return outcome
+    return cast("OnSent | None", outcome)
 
 
 def _vetoed(hook: Callable[..., Any], veto: Veto) -> UsageError:
