@@ -32,7 +32,9 @@ log = logging.getLogger("kodo.producer")
 Moment = Literal["send", "publish", "sent", "failed"]
 MOMENTS: Final[tuple[Moment, ...]] = ("send", "publish", "sent", "failed")
 SendHook = TypeVar("SendHook", bound="Callable[[Draft], Draft | Awaitable[Draft | None] | None]")
-PublishHook = TypeVar("PublishHook", bound="Callable[[CheckedMessage], OnSent | None]")
+PublishHook = TypeVar(
+    "PublishHook", bound="Callable[[CheckedMessage], Callable[[Receipt | BaseException], object] | None]"
+)
 SentHook = TypeVar("SentHook", bound="Callable[[SentMessage], object]")
 FailedHook = TypeVar("FailedHook", bound="Callable[[SentMessage, ClusterError], object]")
 _QUIET: Final = 10.0  # seconds between two entries about one hook

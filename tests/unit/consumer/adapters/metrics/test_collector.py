@@ -8,6 +8,7 @@ import time
 import urllib.error
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer.adapters.metrics.collector import EXPORTED
@@ -115,7 +116,7 @@ def test_why_a_backlog_grows_is_shown(
     ("kind", "names", "idle"), [("failover", "abc", 1), ("failover", "ab", 0), ("shared", "abc", None)]
 )
 def test_workers_without_a_partition_are_counted_where_each_goes_to_one(
-    kind: str, names: str, idle: int | None
+    kind: Any, names: str, idle: int | None
 ) -> None:
     of = policy(levels=(L1,), states=())
     of = replace(of, subscription_type=kind, lanes=tuple(replace(lane, partitions=2) for lane in of.lanes))
