@@ -35,11 +35,11 @@ def begin_span(tracer: Tracer, message: CheckedMessage) -> OnSent | None:
 
 def _start_span(tracer: Tracer, message: CheckedMessage) -> Span:
     name, attributes = f"send {message.topic}", {**_OF_ALL, "messaging.destination.name": message.topic}
-    if not present(message.properties):
+    if not present(properties := message.properties):
         span = tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
         message.add_properties(context_properties(set_span_in_context(span)))
         return span
-    carried = read_context(message.properties)
+    carried = read_context(properties)
     created = get_current_span(carried).get_span_context()
     parent = None if get_current_span().get_span_context().is_valid else carried
     links = [Link(created)] if created.is_valid else []

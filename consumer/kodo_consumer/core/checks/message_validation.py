@@ -365,8 +365,13 @@ class MessageValidator:
         """Returns properties that are added to a checked message as texts. Raises UsageError as `check_properties`, but
         for those that are missing.
         """
+        for name, value in properties.items():
+            if name not in TRACE_NAMES or type(value) is not str or not value.isascii():
+                break
+        else:
+            return dict(properties)  # those of traces, of each message: the rest would cost more than all of it
         texts, wrong = property_texts(properties)
-        if found := [*(() if texts.keys() <= TRACE_NAMES else self._misfits(texts, ())), *wrong]:
+        if found := [*self._misfits(texts, ()), *wrong]:
             raise UsageError(*map(_refusal, found))
         return texts
 
