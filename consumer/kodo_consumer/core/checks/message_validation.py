@@ -361,7 +361,7 @@ class MessageValidator:
             raise UsageError(*map(_refusal, found))
         return texts
 
-    def check_added(self, properties: Mapping[str, Any]) -> dict[str, str]:
+    def check_added(self, properties: Mapping[str, Any]) -> Mapping[str, str]:
         """Returns properties that are added to a checked message as texts. Raises UsageError as `check_properties`, but
         for those that are missing.
         """
@@ -369,7 +369,7 @@ class MessageValidator:
             if name not in TRACE_NAMES or type(value) is not str or not value.isascii():
                 break
         else:
-            return dict(properties)  # those of traces, of each message: the rest would cost more than all of it
+            return properties  # those of traces, of each message: the rest would cost more than all of it
         texts, wrong = property_texts(properties)
         if found := [*self._misfits(texts, ()), *wrong]:
             raise UsageError(*map(_refusal, found))

@@ -122,7 +122,6 @@ def test_workers_without_a_partition_are_counted_where_each_goes_to_one(
     of = replace(of, subscription_type=kind, lanes=tuple(replace(lane, partitions=2) for lane in of.lanes))
     with watched(of) as place:
         assert place.service.stats is not None
-        assert place.sight.idle_workers is None
         place.service.stats.last[0] = LaneStats(frozenset(names))
         assert place.value("kodo_consumer_idle_workers") == idle
         assert json.loads(place.get("/readyz")[1])["workers"][0]["idle_workers"] == idle
