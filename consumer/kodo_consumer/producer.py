@@ -203,8 +203,8 @@ class Producer:
         raise as above. It may return a function, which is called once with the outcome: Confirmed, Unconfirmed,
         Rejected, or the exception that kept the message from being published. Spans are such a hook.
 
-        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both, and
-        the functions of "publish", are called on a thread that delivers receipts, so they must be quick; their
+        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both,
+        and the functions of "publish", are called on a thread that delivers receipts, so they must be quick; their
         exceptions are logged.
         """
 

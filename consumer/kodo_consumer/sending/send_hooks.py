@@ -155,8 +155,12 @@ class SendHooks:
         outcomes: list[OnSent] = []
         try:
             for hook in self._hooks["publish"]:
-                if (outcome := _outcome_of(hook, message)) is not None:
-                    outcomes.append(outcome)  # noqa: PERF401  # if the next hook raises, these are called
+                if (outcome := hook(message)) is not None:
+                    outcomes.append(_function(hook, outcome))
+        except Veto as veto:
+            refusal = _vetoed(hook, veto)
+            self._end(outcomes, refusal)
+            raise refusal from None
         except BaseException as problem:
             self._end(outcomes, problem)
             raise
@@ -202,16 +206,12 @@ def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft
     raise _invalid(f"{_name(hook)} returned {type(result).__name__}: return None or a Draft")
 
 
-def _outcome_of(hook: Callable[..., Any], message: CheckedMessage) -> OnSent | None:
-    """What a hook "publish" returns."""
-    try:
-        outcome: Any = hook(message)
-    except Veto as veto:
-        raise _vetoed(hook, veto) from None
-    if outcome is not None and not callable(outcome):
+def _function(hook: Callable[..., Any], outcome: Any) -> OnSent:
+    """Checks the function that a hook "publish" has returned for the outcome."""
+    if not callable(outcome):
         close(outcome)
         raise _invalid(f"{_name(hook)} returned {type(outcome).__name__}: return None or a function")
-    return cast("OnSent | None", outcome)
+    return cast("OnSent", outcome)
 
 
 def _vetoed(hook: Callable[..., Any], veto: Veto) -> UsageError:

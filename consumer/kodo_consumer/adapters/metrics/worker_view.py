@@ -169,8 +169,8 @@ class WorkerView:
 
     @property
     def idle_workers(self) -> int | None:
-        """Number of workers beyond the partitions of the ground topic, of which each goes to one worker. None: not known,
-        or partitions are shared.
+        """Number of workers beyond the partitions of the ground topic, of which each goes to one worker. None: not
+        known, or partitions are shared.
         """
         ground, stats = self.policy.ground_lane, self.service.stats
         found = None if stats is None else stats.last.get(ground.index)

@@ -38,8 +38,8 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
 
 
 def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None:
-    """Interceptor of a producer, for "publish", that makes a span for each message; None without traces. Raises UsageError: see
-    tracer_of.
+    """Interceptor of a producer, for "publish", that makes a span for each message; None without traces. Raises
+    UsageError: see tracer_of.
     """
     if (tracer := tracer_of(wanted)) is None:
         return None
@@ -50,8 +50,8 @@ def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None
 
 def carry_span(wanted: Wanted, message: CheckedMessage) -> None:
     """Interceptor of an outbox, for "publish": adds properties that carry the caller's current span to a row, unless it
-    carries one, or there are no traces. Whoever sends the row may be another process, much later. Raises UsageError: see
-    tracer_of.
+    carries one, or there are no traces. Whoever sends the row may be another process, much later. Raises UsageError:
+    see tracer_of.
     """
     if TRACE_NAMES.isdisjoint(message.properties) and tracer_of(wanted) is not None:
         from kodo_consumer.adapters.tracing.propagation import context_properties
