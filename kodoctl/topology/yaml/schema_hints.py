@@ -29,7 +29,7 @@ _OTHER_WORDS: Final = {
 }  # fmt: skip
 _REFUSED_WORDS: Final = {
     "chunking": "messages are not sent in chunks, because a message whose connection broke between two chunks reaches"
-    " nobody: write `compression`, or send large content by reference",
+    " nobody: write `compression`, or send a claim check (docs/how-to/compression.md)",
     **dict.fromkeys(
         ("defer_timeout", "drain_timeout", "max_deferred"), "it is a setting of workers: write it in kodo-consumer.toml"
     ),
