@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ TYPES = Path(__file__).with_name("test_types.py")
 
 @pytest.mark.full
 def test_pyright_accepts_what_works_and_refuses_what_would_not(tmp_path: Path) -> None:
+    assert find_spec("basedpyright"), "make test-full-unit installs it: requirements/full-unit.txt"
     settings = {
         "include": [str(TYPES)], "extraPaths": [str(ROOT), str(ROOT / "consumer")], "typeCheckingMode": "strict",
         "enableTypeIgnoreComments": True, "reportUnnecessaryTypeIgnoreComment": "error",
