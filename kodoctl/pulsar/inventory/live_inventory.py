@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
@@ -27,6 +27,7 @@ from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
 from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
     beyond_format,
@@ -90,6 +91,7 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
     only: frozenset[TopicName] | None = None
+    known: frozenset[TopicName] = frozenset()  # not read: the caller has just done that
     functions: frozenset[FunctionResource] = frozenset()  # declared, or changed: all of their kinds are read there
     packages: bool = False  # whether the cluster has the packages of these functions matters
     bookies: bool = False  # whether their number matters
@@ -119,6 +121,17 @@ class _Reading:
     unread_platform: dict[Address, str] = field(default_factory=dict)
     brokers: frozenset[str] | None = None
 
+    def add(self, part: _Reading) -> None:
+        """Adds what was read of a namespace."""
+        self.objects |= part.objects
+        self.ledgers |= part.ledgers
+        self.policies |= part.policies
+        self.bundles |= part.bundles
+        self.how |= part.how
+        self.unseen |= part.unseen
+        self.unread |= part.unread
+        self.undeclarable |= part.undeclarable
+
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     """Reads the live objects of a scope, in several threads. Raises ClusterError if something that a full plan needs
@@ -133,8 +146,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             index = _read_tenant(admin, tenant, scope, reading)
             namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
             elsewhere.update(namespace for places in index.values() for namespace in places)
-        for namespace in sorted(namespaces):
-            _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
+        _read_namespaces(_Reader(admin, client, server, pool), sorted(namespaces), scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
@@ -357,6 +369,21 @@ def _read_tenant(
     return dict(control_namespace.index)
 
 
+def _read_namespaces(reader: _Reader, namespaces: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
+    """Reads namespaces in parallel, and adds them to `reading` in their order. Their topics are read by the pool of the
+    reader, so that none of its threads waits for another.
+    """
+
+    def read(namespace: NamespaceName) -> _Reading:
+        part = _Reading()
+        _read_namespace(reader, namespace, scope, part)
+        return part
+
+    with _pool() as pool:
+        for part in pool.map(read, namespaces):
+            reading.add(part)
+
+
 def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
     reply = reader.admin.call("GET", namespace_path(namespace))
     if reply.missing:
@@ -419,7 +446,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     unreadable = [topic for topic in plain if not _is_readable(topic)]
     _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unreadable))
     readable = frozenset(plain) - frozenset(unreadable)
-    topics = (*partitioned, *sorted(readable))
+    topics = [topic for topic in (*partitioned, *sorted(readable)) if topic not in scope.known]
     wanted = [t for t in topics if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
@@ -566,34 +593,3 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
         sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
         objects.append(LiveObject(sub, subscription.marker, subscription.facts))
     _add(reading, objects)
-
-
-def read_schema(
-    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
-) -> SchemaResource | None:
-    """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
-    schema begins with its type, so that it never equals a declared one. Raises ClusterError.
-
-    Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
-    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
-    as in `Admin.call`.
-    """
-    reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
-    if reply.missing:
-        return None
-    latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
-    if declared is None or latest == declared or not reply.data.get("version"):
-        return latest
-    reply = admin.call("GET", f"{schema_path(topic)}/schemas")
-    versions = must(reply, f"reading the versions of the schema of {topic}")["getSchemaResponses"]
-    return declared if any(_schema_of(topic, one, reply) == declared for one in versions) else latest
-
-
-def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
-    import json
-
-    if not isinstance(data, dict):
-        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
-    if data.get("type") != "AVRO":
-        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
-    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))
