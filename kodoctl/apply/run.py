@@ -104,7 +104,7 @@ def run(
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
-    text = plan_file.dumps(plan)
+    text = plan_file.dumps(plan, indent=None)
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
 
-FRESH_S: Final = 10.0  # age up to which the reading of a plan is as good for a delete as one under the lease
+FRESH_S: Final = 30.0  # age up to which the reading of a plan is as good for a delete as one under the lease
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 
 
