@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 Earlier = Callable[[str, tuple[str, str]], "EarlierRates | None"]
 """Rates of a subscription in an earlier reading, by topology, ground topic and subscription; None: there is none."""
+_F = TypeVar("_F")
 FORMAT_VERSION = 1
 MAX_SHOWN: Final = 25  # subscriptions of a topology with a table each; of more, those that need a person come first
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
@@ -73,17 +73,12 @@ def status_lines(
             yield from _table(lanes, reading.at)
             yield from _notes(topology, lanes, reading.at, earlier(topology.name, (ground, subscription)))
         yield from _rest(topology, shown.keys())
-        others = sorted(topology.others, key=lambda other: -other.entries)
-        yield from map(_other_line, islice(others, most))
-        yield from _uncounted(
-            len(others),
-            most,
-            "topic is read by an unmanaged subscription",
-            "topics are read by unmanaged subscriptions",
-        )
-        copies = sorted(topology.replications, key=lambda there: (there.connected, -there.entries))
-        yield from map(_replication_line, islice(copies, most))
-        yield from _uncounted(len(copies), most, "replication is no worse", "replications are no worse")
+        others = _worst(topology.others, most, lambda other: -other.entries)
+        yield from map(_other_line, others)
+        yield from _rest_line(topology.others, others, "topic is read", "topics are read", "by unmanaged subscriptions")
+        copies = _worst(topology.replications, most, lambda there: (there.connected, -there.entries))
+        yield from map(_replication_line, copies)
+        yield from _rest_line(topology.replications, copies, "replication is", "replications are", "no worse")
         if topology.missing:
             yield Line()
             are = "is" if topology.missing == 1 else "are"
@@ -167,10 +162,15 @@ def _replication_line(there: Replication) -> Line:
     return Line(f"{where}, {far}, NOT CONNECTED", "bold red")
 
 
-def _uncounted(number: int, most: int | None, one: str, several: str) -> Iterator[Line]:
-    """The line about facts beyond the first `most`, None: all are shown."""
-    if most is not None and number > most:
-        yield Line(f"{many(number - most, f'more {one}', f'more {several}')}. --all shows them.", "dim")
+def _worst(facts: Sequence[_F], most: int | None, rank: Callable[[_F], Any]) -> Sequence[_F]:
+    """The facts in their order; of more than `most` (None: no limit), the first by `rank`."""
+    return facts if most is None or len(facts) <= most else sorted(facts, key=rank)[:most]
+
+
+def _rest_line(facts: Sequence[_F], shown: Sequence[_F], one: str, several: str, end: str) -> Iterator[Line]:
+    """The line about the facts that are not shown, if there are any."""
+    if more := len(facts) - len(shown):
+        yield Line(f"{many(more, f'more {one}', f'more {several}')} {end}. --all shows them.", "dim")
 
 
 def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:

@@ -134,9 +134,7 @@ class ExclusiveProducer:
             with changed:
                 try:
                     limit = AGAIN_S if self._silent else RECEIPT_S
-                    took += self._patience.until(
-                        changed, lambda: self._failed or self._unstored or done(), what, limit
-                    )
+                    took += self._patience.until(changed, lambda: self._failed or self._unstored or done(), what, limit)
                 except UnansweredError as silence:
                     self._silent = True
                     raise unconfirmed_lease_error(self._namespace, _silence_text(silence)) from None

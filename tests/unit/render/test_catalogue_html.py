@@ -334,7 +334,9 @@ def test_every_topology_that_loads_has_its_page(document: dict[str, Any]) -> Non
 
 def test_addresses_are_plain_and_no_two_are_alike() -> None:
     names = ["a b", "a_20_b", "../x", "A", "a", EVIL, "x" * 300, "."]
-    document = {"topologies": [{"name": name, "file": f"{number}.yaml", "topics": []} for number, name in enumerate(names)]}
+    document = {
+        "topologies": [{"name": name, "file": f"{number}.yaml", "topics": []} for number, name in enumerate(names)]
+    }
     links = CatalogueLinks(document)
     found = [links.from_index(f"{number}.yaml") for number in range(len(names))]
     assert all(re.fullmatch(r"topologies/[A-Za-z0-9_-][A-Za-z0-9._-]*\.html", one) for one in found)
