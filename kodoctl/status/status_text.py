@@ -59,8 +59,8 @@ def status_lines(
 ) -> Iterator[Line]:
     """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
     the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
-    messages. `earlier`: see Earlier. Of a topology with more than MAX_SHOWN subscriptions only as many have a table, and
-    a line counts the others, unless `everything` is true.
+    messages. `earlier`: see Earlier. Of a topology with more than MAX_SHOWN subscriptions only as many have a table,
+    and a line counts the others, unless `everything` is true.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:

@@ -122,7 +122,8 @@ class ExclusiveProducer:
 
     def _wait(self, done: Callable[[], object], changed: threading.Condition) -> float:
         """Waits until `done` is true, and sends entries again that the broker confirmed without storing them. Returns
-        the seconds that it waited. `changed`: is notified when `done` may be true. Raises LockedError, UnconfirmedError.
+        the seconds that it waited. `changed`: is notified when `done` may be true. Raises LockedError,
+        UnconfirmedError.
         """
         took = 0.0
         what = f"the journal of {self._namespace} to store an entry"

@@ -122,7 +122,7 @@ class _Reading:
     brokers: frozenset[str] | None = None
 
     def add(self, part: _Reading) -> None:
-        """Adds what was read of a namespace."""
+        """Adds the reading of one namespace."""
         self.objects |= part.objects
         self.ledgers |= part.ledgers
         self.policies |= part.policies

@@ -144,8 +144,12 @@ def test_many_leases_are_asked_for_in_parallel_and_one_loss_is_the_loss_of_all()
     together = threading.Barrier(8, timeout=5)
     clock = [1000.0]
     holds = {NamespaceName("acme", f"n{number}"): Held(clock, 0.0) for number in range(8)}
+
+    def wait_for_all() -> None:
+        together.wait()
+
     for held in holds.values():
-        held.answer = lambda: together.wait() and None
+        held.answer = wait_for_all
     lease = Lease(holds, lambda: clock[0])
     lease.ask()
     assert all(len(held.asked) == 1 for held in holds.values())
