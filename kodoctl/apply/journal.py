@@ -101,8 +101,7 @@ class Journal:
         self._everywhere("end", {"complete": complete})
 
     def _everywhere(self, kind: str, entry: Json) -> None:
-        for namespace in self.namespaces:
-            self.lease.write(namespace, {**self._entry(kind), **entry})
+        self.lease.write_everywhere({**self._entry(kind), **entry})
 
     def _before(self, change: Change, part: str) -> Json:
         from kodoctl.plan import serialization

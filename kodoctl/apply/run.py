@@ -19,7 +19,7 @@ from kodoctl.apply.journal import Heading, Journal
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
-from kodoctl.plan.live.planner import rejudge, scope_of_plan
+from kodoctl.plan.live.planner import just_read, rejudge, scope_of_plan, with_known
 from kodoctl.plan.live.source_objects import with_objects
 from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.staleness import looked_at, of_others, other_cluster, staleness, unknown_objects
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,11 @@ def run(
         stop=stop,
     ) as lease:
         tell("holding the lease, reading the cluster again")
-        live = read_live(session.admin, session.client, scope_of_plan(plan))
+        known = just_read(plan, time.monotonic())
+        live = with_known(read_live(session.admin, session.client, scope_of_plan(plan, known)), plan, known)
         live = with_objects(live, looked_at(plan.changes), session.variables)
         with _naming_earlier_apply(session, plan, spaces):
-            checked = _recheck_plan(session, plan, live)
+            checked = _recheck_plan(session, plan, live, known)
         party.wait_to_begin()
         fenced = FencedAdmin(session.admin, lease.check)
         _index(fenced, plan, before=True)
@@ -106,7 +107,7 @@ def run(
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
-    text = plan_file.dumps(plan)
+    text = plan_file.dumps(plan, indent=None)
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 
@@ -202,14 +203,14 @@ def _tenants(plan: Plan) -> list[str]:
     return sorted({namespace.tenant for namespace in plan.namespaces})
 
 
-def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
-    """Returns the plan with its dangers judged again on the live cluster. Raises RefusedError if the plan is stale, if
-    an object has another owner, or if a danger refuses it.
+def _recheck_plan(session: Session, plan: Plan, live: Live, known: frozenset[TopicName]) -> Plan:
+    """Returns the plan with its dangers judged again on the live cluster, but for those of the topics in `known`. Raises
+    RefusedError if the plan is stale, if an object has another owner, or if a danger refuses it.
     """
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live), *unknown_objects(plan, live)]
     if findings:
         raise RefusedError(*findings)
-    judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000))
+    judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000), known=known)
     new = [danger for change in judged.changes for danger in change.about.dangers if danger.severity is Severity.ERROR]
     if new:
         raise RefusedError(*new)
@@ -221,10 +222,8 @@ def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
     objects that it left there. With `before` (the apply begins) namespaces are only added; without, those that are no
     longer used are removed as well.
     """
-    living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
-    ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
+    living = {(owner.name, owner.namespace) for owner in plan.owners if not owner.ends and not plan.destroying}
+    ending = {(name, owner.namespace) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
-        for name in sorted({name for namespace, name in living | ending if namespace.tenant == tenant}):
-            more = [namespace for namespace, other in living if other == name and namespace.tenant == tenant]
-            less = [namespace for namespace, other in ending if other == name and namespace.tenant == tenant]
-            write_index(admin, tenant, name, more=more, less=[] if before else less)
+        more, less = ({one for one in places if one[1].tenant == tenant} for places in (living, ending))
+        write_index(admin, tenant, more=more, less=set() if before else less)

@@ -18,9 +18,9 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import JSON, PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
-from kodoctl.pulsar.inventory.live_inventory import read_schema
 from kodoctl.pulsar.inventory.policy_json import is_set
 from kodoctl.pulsar.inventory.policy_requests import BY_NAME, BY_SUBSCRIPTION, DELAYED_DELIVERY, topic_writes
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.topic_policy_reader import read_subscription_rates
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 

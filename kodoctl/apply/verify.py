@@ -22,7 +22,7 @@ from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_same_kind, read_topic
 from kodoctl.pulsar.inventory.live_inventory import list_topics
-from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.values.live_objects import validates
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
@@ -66,7 +66,7 @@ class Verifier:
                     *self._policies(written, pool),
                     *self._subscriptions(written, pool),
                     *self._grants(written),
-                    *self._deletions(written),
+                    *self._deletions(written, pool),
                     *self._in_databases(written),
                 ]
         except ClusterError as problem:
@@ -78,10 +78,12 @@ class Verifier:
         for _, topic, _ in wanted:
             by_namespace.setdefault(topic.namespace, []).append(topic)
         reader = PolicyReader(self._admin, self._client, pool)
-        readings = {
-            namespace: reader.read(namespace, topics, validates=self._validates(namespace))
-            for namespace, topics in by_namespace.items()
-        }
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as spaces:  # the reader's own reads topics
+
+            def read(namespace: NamespaceName) -> TopicPolicyReading:
+                return reader.read(namespace, by_namespace[namespace], validates=self._validates(namespace))
+
+            readings = dict(zip(by_namespace, spaces.map(read, by_namespace), strict=True))
         for step, topic, changed in wanted:
             shown = readings[topic.namespace].of(topic)
             late = [name for name, value in changed.items() if not is_equal(name, shown.get(name), value)]
@@ -134,15 +136,15 @@ class Verifier:
     def _is_granted(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
         return poll_until(lambda: read_grant(self._admin, grant) == wanted)
 
-    def _deletions(self, steps: Sequence[Step]) -> Iterator[Problem]:
+    def _deletions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         doomed = {
             step.change.before.name: (step, step.change.before)
             for step in steps
             if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
         }
-        for namespace in sorted({topic.namespace for topic in doomed}):
-            listed = {topic for topics in list_topics(self._admin, namespace) for topic in topics}
-            for topic in sorted(listed & doomed.keys()):
+        namespaces = sorted({topic.namespace for topic in doomed})
+        for found in pool.map(lambda namespace: list_topics(self._admin, namespace), namespaces):
+            for topic in sorted({topic for topics in found for topic in topics} & doomed.keys()):
                 step, before = doomed[topic]
                 if not self._goes(before):
                     yield step, f"the broker did not delete it; {what_is_left(self._admin, before)}"

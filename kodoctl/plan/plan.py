@@ -77,6 +77,7 @@ class Plan:
     unseen: tuple[
         NamespaceName, ...
     ] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.partial_access
+    reading: Live | None = field(default=None, repr=False, compare=False)  # it was made of; None: of a plan file
 
     @property
     def refused(self) -> bool:
@@ -158,6 +159,7 @@ def make_plan(  # the parts of a plan are what they are
         against=(against.ref, against.commit) if against is not None else None,
         portion=chosen.portion if chosen is not None else None,
         unseen=tuple(sorted(live.unseen)),
+        reading=live,
     )
 
 

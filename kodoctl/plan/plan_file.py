@@ -59,9 +59,11 @@ def summary(plan: Plan) -> PlanSummary:
     return cast("PlanSummary", counts | {"unchanged": plan.unchanged})
 
 
-def dumps(plan: Plan) -> str:
-    """The plan as the JSON text of its file, with its seal; `loads` reads the text."""
-    return json.dumps(to_json(plan), indent=1)
+def dumps(plan: Plan, *, indent: int | None = 1) -> str:
+    """The plan as the JSON text of its file, with its seal; `loads` reads the text. `indent`: of each level, None for one
+    line, which takes much less time.
+    """
+    return json.dumps(to_json(plan), indent=indent)
 
 
 def loads(text: str, file: str) -> Plan:

@@ -6,6 +6,7 @@ them. Their fields are those of the JSON of `kodoctl status`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Replication:
     connected: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyStatus:
     """Status of one topology: its lanes, undeclared subscriptions on its topics, and their replication."""
 
@@ -144,7 +145,7 @@ class TopologyStatus:
         """Number of lanes whose topic or subscription does not exist."""
         return sum(not lane.there for lane in self.lanes)
 
-    @property
+    @cached_property
     def by_reader(self) -> dict[tuple[str, str], list[LaneStatus]]:
         """Lanes of each subscription, by (ground topic, subscription), in the order of `lanes`."""
         groups: dict[tuple[str, str], list[LaneStatus]] = {}
@@ -156,8 +157,12 @@ class TopologyStatus:
         """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
         letters, and for a lane that does not exist.
         """
-        alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
-        return lane.is_read and lane.there and not lane.consumers and alive
+        return lane.is_read and lane.there and not lane.consumers and lane.reader in self._alive
+
+    @cached_property
+    def _alive(self) -> frozenset[tuple[str, str]]:
+        """Subscriptions with a consumer on a lane that workers read."""
+        return frozenset(lane.reader for lane in self.lanes if lane.is_read and lane.consumers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "kodoctl.ui"
 FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+_SLOW_S: Final = 5.0  # a reading that takes longer is made while pages show the one before
 _STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
 
@@ -101,7 +102,8 @@ class ConsoleData:
 
 
 class _RecentStatus:
-    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result.
+    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result. If
+    that took more than _SLOW_S seconds, as of 20,000 topics, they get the one before, and the next is made meanwhile.
     `history`: this reading and those before it; `known`: the last one to which the cluster answered, None for none.
     """
 
@@ -111,14 +113,33 @@ class _RecentStatus:
         self._last: StatusReading | None = None
         self.known: StatusReading | None = None
         self._until = 0.0
+        self._took = 0.0
 
     def __call__(self) -> StatusReading:
+        if (last := self._last) is not None and self._took > _SLOW_S:
+            if time.monotonic() > self._until and not self._lock.locked():
+                threading.Thread(target=self._read_ahead, name="kodo-ui-status", daemon=True).start()
+            return last
+        return self._read_again()
+
+    def _read_ahead(self) -> None:
+        with suppress(Exception):  # the next page reads it itself, and shows the problem
+            self._read_again()
+
+    def _read_again(self) -> StatusReading:
+        """Returns the last reading, which is made now if it is old."""
         with self._lock:
             if self._last is None or time.monotonic() > self._until:
-                self._last = self._read()
+                began = time.monotonic()
+                try:
+                    self._last = self._read()
+                except Exception:
+                    self._took = 0.0
+                    raise
+                self._took = time.monotonic() - began
                 self.history.add(self._last)
                 self.known = self._last if answers(self._last) else self.known
-                self._until = time.monotonic() + FRESH_S
+                self._until = time.monotonic() + max(FRESH_S, self._took)
             return self._last
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
@@ -152,33 +151,37 @@ class SubscriptionRow:
         return not (self.lanes or self.badges or self.pace or has_letters)
 
 
-MAX_ROWS: Final = 200  # of a topology, if the others are quiet: a browser cannot show 20,000 every few seconds
+MAX_ROWS: Final = 200  # of a topology: a browser cannot show 20,000 every few seconds
+MAX_NEEDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySection:
-    """A topology with its rows. If there are more than 200 (MAX_ROWS), quiet ones are left out. `left_out`: their
-    number; `command`: command line that lists all.
+    """A topology with its rows. If there are more than 200 (MAX_ROWS), `left_out` are left out: first quiet ones, then
+    those with the fewest messages; `left_busy` of them are not quiet. `command`: command line that lists all.
     """
 
     name: str
     namespace: str
     rows: tuple[SubscriptionRow, ...]
     left_out: int = 0
+    left_busy: int = 0
     command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
     """Values of the first screen by one reading, which ended at `at` (ms since the epoch). `needs`: urgent ones first,
-    then `bad` ones. `silence`: None if the cluster answers, else (headline, reason); `at` and `sections` are then those
-    of the last reading to which it answered, if there was one.
+    then `bad` ones; `more_needs`: number of needs beyond the MAX_NEEDS most urgent ones. `silence`: None if the cluster
+    answers, else (headline, reason); `at` and `sections` are then those of the last reading to which it answered, if
+    there was one.
     """
 
     at: int
     sections: tuple[TopologySection, ...]
     needs: tuple[Need, ...]
     silence: tuple[str, str] | None = None
+    more_needs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +236,8 @@ def first_screen(
         for reason, topics in _unread_topics(reading).items()
     ]
     found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
-    return FirstScreen(
-        reading.at, sections, tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
-    )
+    urgent = tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
+    return FirstScreen(reading.at, sections, urgent[:MAX_NEEDS], more_needs=max(0, len(urgent) - MAX_NEEDS))
 
 
 def answers(reading: StatusReading) -> bool:
@@ -257,11 +259,18 @@ def _silent_screen(
 
 
 def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:
-    room = max(0, MAX_ROWS - sum(not row.is_quiet for row in rows))
-    quiet = count(1)
-    shown = tuple(row for row in rows if not row.is_quiet or next(quiet) <= room)
-    command = words.line("kodoctl status", topology.name)
-    return TopologySection(topology.name, topology.namespace, shown, len(rows) - len(shown), command)
+    busiest = sorted(range(len(rows)), key=lambda number: (rows[number].is_quiet, -_entries(rows[number])))
+    shown, left = sorted(busiest[:MAX_ROWS]), busiest[MAX_ROWS:]
+    busy = sum(not rows[number].is_quiet for number in left)
+    command = words.line("kodoctl status", topology.name, "--all")
+    return TopologySection(
+        topology.name, topology.namespace, tuple(rows[number] for number in shown), len(left), busy, command
+    )
+
+
+def _entries(row: SubscriptionRow) -> int:
+    """Entries in all lanes of a subscription, dead letters included."""
+    return sum(cell.entries for cell in (*row.lanes, *((row.dead,) if row.dead is not None else ())))
 
 
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:

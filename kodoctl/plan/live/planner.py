@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, error
-from kodoctl.plan.changes import Change, Update, with_context
+from kodoctl.plan.changes import Change, Delete, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
 
+FRESH_S: Final = 30.0  # age up to which the reading of a plan is as good for a delete as one under the lease
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 
 
@@ -117,6 +118,7 @@ def plan_live(
     reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT
     scope = replace(scope, reduced=reduced, selection=selection or WHOLE, lenient=lenient)
     live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
+    live = replace(live, read_at=time.monotonic())
     if live.unseen:
         desired, live = drop_unseen(desired, live)
     if lenient and (unread := known_addresses(desired, live) & frozenset(map(topic_address, live.unread))):
@@ -125,12 +127,38 @@ def plan_live(
     return PlannedRun(plan, live)
 
 
-def scope_of_plan(plan: Plan) -> ReadScope:
-    """Returns the scope that is read again before a plan is carried out: the objects of its changes."""
+def just_read(plan: Plan, now: float) -> frozenset[TopicName]:
+    """Returns the topics that a plan deletes whole, if its reading ended at most FRESH_S seconds before `now`, by
+    `time.monotonic`; else none.
+
+    An apply does not read them again under the lease: each is read right before its DELETE, which refuses an object of
+    another owner, clients and messages (kodoctl.apply.deletes).
+    """
+    if plan.reading is None or now - plan.reading.read_at > FRESH_S:
+        return frozenset()
+    whole = {
+        one.before.name for one in plan.changes if isinstance(one, Delete) and isinstance(one.before, TopicResource)
+    }
+    kept = {topic_of(resource_of(change)) for change in plan.changes if not isinstance(change, Delete)}
+    return frozenset(whole - kept - plan.reading.unread.keys())
+
+
+def with_known(live: Live, plan: Plan, known: frozenset[TopicName]) -> Live:
+    """Returns `live` with the topics in `known` and their subscriptions, as the plan read them."""
+    if not known or plan.reading is None:
+        return live
+    found = {key: one for key, one in plan.reading.objects.items() if topic_of(one.resource) in known}
+    return replace(live, objects={**live.objects, **found})
+
+
+def scope_of_plan(plan: Plan, known: frozenset[TopicName] = frozenset()) -> ReadScope:
+    """Returns the scope that is read again before a plan is carried out: the objects of its changes, without the topics
+    in `known`.
+    """
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     selection = plan.portion.selection if plan.portion else WHOLE
-    return replace(scope_of_changes(plan.changes, own, names), selection=selection)
+    return replace(scope_of_changes(plan.changes, own, names), selection=selection, known=known)
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
@@ -163,15 +191,16 @@ def topic_of(resource: Resource | None) -> TopicName | None:
             return None
 
 
-def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int, known: frozenset[TopicName] = frozenset()) -> Plan:
     """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
     cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
-    disconnects clients only if that evidence names some. `now`: ms since the epoch. Blocks; raises ClusterError if
-    evidence cannot be read.
+    disconnects clients only if that evidence names some. Changes of the topics in `known` keep their dangers. `now`: ms
+    since the epoch. Blocks; raises ClusterError if evidence cannot be read.
     """
-    evidence = evidence_for(admin, plan.changes, live)
+    settled = {change.address for change in plan.changes if topic_of(resource_of(change)) in known} if known else set()
+    evidence = evidence_for(admin, [change for change in plan.changes if change.address not in settled], live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
-    pairs = zip(plan.changes, judged, strict=True)
+    pairs = [(old, old if old.address in settled else new) for old, new in zip(plan.changes, judged, strict=True)]
     return replace(plan, changes=tuple(with_context(old, dangers=new.about.dangers) for old, new in pairs))
 
 

@@ -13,7 +13,7 @@ from kodoctl.errors import Diagnostic, Where, warning
 from kodoctl.plan.changes import Adopt, Update
 from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
-from kodoctl.pulsar.inventory.live_inventory import read_schema
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.undeclarable import terminated_partitions
 from kodoctl.topology.names import State
 from kodoctl.topology.resources import SchemaResource, TopicResource, topic_address

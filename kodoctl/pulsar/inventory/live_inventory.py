@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
 from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError, may_be_left_out
@@ -28,6 +28,7 @@ from kodoctl.pulsar.inventory.namespace_policies import read_apart
 from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
 from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
     beyond_format,
@@ -78,7 +79,7 @@ class ReadScope:
     namespaces; `declared`, `schemas`, `functions`: topics, schemas and functions of the files (all functions of these
     kinds are read); `grants_only`: namespaces of others in which the files grant rights; `named`: namespace policies of
     the files; `everything`: also reads topics that other topologies own (for an import); `only`: reads just these
-    topics, None: all; `packages`, `bookies`: also reads which packages are missing, and the number of bookies;
+    topics, None: all; `known`: topics that are not read, because the caller has just read them; `packages`, `bookies`: also reads which packages are missing, and the number of bookies;
     `reduced`: a role that may see only topics is no error (`Live.unseen`); `selection`: topics that the flags leave out
     may be unreadable (`Live.unread`); `lenient`: every topic may be.
     """
@@ -92,6 +93,7 @@ class ReadScope:
     grants_only: tuple[NamespaceName, ...] = ()
     everything: bool = False
     only: frozenset[TopicName] | None = None
+    known: frozenset[TopicName] = frozenset()
     functions: frozenset[FunctionResource] = frozenset()
     packages: bool = False
     bookies: bool = False
@@ -121,6 +123,17 @@ class _Reading:
     unread_platform: dict[Address, str] = field(default_factory=dict)
     brokers: frozenset[str] | None = None
 
+    def add(self, part: _Reading) -> None:
+        """Adds the reading of one namespace."""
+        self.objects |= part.objects
+        self.ledgers |= part.ledgers
+        self.policies |= part.policies
+        self.bundles |= part.bundles
+        self.how |= part.how
+        self.unseen |= part.unseen
+        self.unread |= part.unread
+        self.undeclarable |= part.undeclarable
+
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     """Reads the live objects of a scope, in several threads, and blocks meanwhile. Raises ClusterError if something
@@ -135,8 +148,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             index = _read_tenant(admin, tenant, scope, reading)
             namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
             elsewhere.update(namespace for places in index.values() for namespace in places)
-        for namespace in sorted(namespaces):
-            _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
+        _read_namespaces(_Reader(admin, client, server, pool), sorted(namespaces), scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
@@ -362,6 +374,21 @@ def _read_tenant(
     return dict(control_namespace.index)
 
 
+def _read_namespaces(reader: _Reader, namespaces: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
+    """Reads namespaces in parallel, and adds them to `reading` in their order. Their topics are read by the pool of the
+    reader, so that none of its threads waits for another.
+    """
+
+    def read(namespace: NamespaceName) -> _Reading:
+        part = _Reading()
+        _read_namespace(reader, namespace, scope, part)
+        return part
+
+    with _pool() as pool:
+        for part in pool.map(read, namespaces):
+            reading.add(part)
+
+
 def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
     reply = reader.admin.call("GET", namespace_path(namespace))
     if reply.missing:
@@ -424,7 +451,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     unreadable = [topic for topic in plain if not _is_readable(topic)]
     _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unreadable))
     readable = frozenset(plain) - frozenset(unreadable)
-    topics = (*partitioned, *sorted(readable))
+    topics = [topic for topic in (*partitioned, *sorted(readable)) if topic not in scope.known]
     wanted = [t for t in topics if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
@@ -569,34 +596,3 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
         sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
         objects.append(LiveObject(sub, subscription.marker, subscription.facts))
     _add(reading, objects)
-
-
-def read_schema(
-    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
-) -> SchemaResource | None:
-    """Reads a topic's schema; None if it has none. Returns `declared` if the topic has this schema in any version, else
-    the latest version: Pulsar keeps one version of each text, so that an earlier one never becomes the latest again
-    (docs/explanation/pulsar.md#schemas). `patient`: as in `Admin.call`. Raises ClusterError.
-
-    The text of an AVRO schema is JSON with sorted keys. The text of another schema begins with its type, so that it
-    never equals a declared one.
-    """
-    reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
-    if reply.missing:
-        return None
-    latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
-    if declared is None or latest == declared or not reply.data.get("version"):
-        return latest
-    reply = admin.call("GET", f"{schema_path(topic)}/schemas")
-    versions = must(reply, f"reading the versions of the schema of {topic}")["getSchemaResponses"]
-    return declared if any(_schema_of(topic, one, reply) == declared for one in versions) else latest
-
-
-def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
-    import json
-
-    if not isinstance(data, dict):
-        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
-    if data.get("type") != "AVRO":
-        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
-    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))

@@ -201,6 +201,7 @@ class Live:
     unread_platform: Mapping[Address, str] = field(default_factory=dict)  # why these objects could not be read
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+    read_at: float = float("-inf")  # end of the reading, by time.monotonic; -inf: not by this process, or long ago
 
     @property
     def entries(self) -> Iterator[Ledger]:

@@ -24,7 +24,7 @@ from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.control.lease import held_by
 from kodoctl.pulsar.control.topic_lock import lock_holder
-from kodoctl.pulsar.inventory.live_inventory import read_schema
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 

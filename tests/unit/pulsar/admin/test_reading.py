@@ -33,8 +33,8 @@ from kodoctl.pulsar.inventory.live_inventory import (
     grants_of,
     list_topics,
     read_live,
-    read_schema,
 )
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode, read_ledgers
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json
