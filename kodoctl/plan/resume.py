@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
@@ -23,7 +23,14 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import function_fields, function_value, is_equal, normalize, platform_fields
+from kodoctl.plan.field_diff import (
+    function_fields,
+    function_value,
+    is_equal,
+    normalize,
+    platform_fields,
+    platform_value,
+)
 from kodoctl.plan.ledger_plan import is_held, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -34,6 +41,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     Resource,
     SubscriptionResource,
@@ -43,6 +51,9 @@ from kodoctl.topology.resources import (
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
+
+
+_MARKED: Final = TopicResource | SubscriptionResource | FunctionResource | PackageResource
 
 
 class _ForeignError(Exception):
@@ -115,7 +126,7 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
     not set yet.
     """
     owner = change.about.owner
-    if isinstance(after, TopicResource | SubscriptionResource | FunctionResource) and found.marker != owner:
+    if isinstance(after, _MARKED) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
     if (is_held(after) or isinstance(after, GrantResource)) and _holding(
         after, owner, live
@@ -144,6 +155,8 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
         case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
             names = ", ".join(one.label for one in fields)
             raise _ForeignError(f"{names}: not as planned")  # one request sets all of them: somebody else changed it
+        case PackageResource(), PackageResource() if after.digest != now.digest:
+            raise _ForeignError("its content is not known to be the planned one: `pulsar-admin packages delete` it")
         case _ if isinstance(after, PlatformResource) and (fields := platform_fields(after, now)):
             raise _ForeignError(f"{', '.join(one.label for one in fields)}: not as planned")
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
@@ -188,7 +201,7 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
         case FunctionResource():
             there = function_value(now, field.name)
         case _ if isinstance(now, PlatformResource):
-            there = getattr(now, field.name)
+            there = platform_value(now, field.name, field.after)
         case _:
             there = field.before  # a schema version or a stalling value: written again, which changes nothing
     return field.before, there, field.after
