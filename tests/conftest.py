@@ -22,7 +22,7 @@ from kodoctl.pulsar.connection.client_options import create_client
 from kodoctl.pulsar.connection.connection import Connection
 from tests.brokers import shared_broker
 from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Broker
-from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makereport
+from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makereport, pytest_runtest_protocol
 from tests.costs.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from tests.native.border import follow_environment
 from tests.samples import profiles
@@ -41,6 +41,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_fixture_setup",
     "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
     "pytest_xdist_make_scheduler",
     "tenant",
 ]

@@ -59,8 +59,9 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Permissions for refused changes, from flags and from lists in the files: the addresses that may be adopted,
-    destroyed or forgotten. `take_over`: objects of other topologies may be taken over.
+    """Permissions for changes that are refused without them, from flags and from lists in the files. `adopt`,
+    `destroy`, `forget`: addresses of objects that may be adopted with changes, destroyed, or given up; `take_over`:
+    objects of other topologies may be taken over.
     """
 
     adopt: TextSet = frozenset()
@@ -72,9 +73,9 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
-    `unmanaged`: sorted addresses of live topics and functions, and of live subscriptions on declared topics, that
-    nobody owns, or that have our marker and no ledger entry.
+    """Result of a comparison. An object with a change may also have a conflict. `conflicts`: errors and warnings.
+    `unchanged`: number of objects that are as declared. `unmanaged`: sorted addresses of live topics and functions, and
+    of live subscriptions on declared topics, that nobody owns, or that have our marker and no ledger entry.
     """
 
     changes: tuple[Change, ...]
@@ -89,7 +90,8 @@ def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
     """Compares declared with live objects, and returns the changes that make the live ones equal, with conflicts and
-    unmanaged objects. `allowances`: None: none; `chosen`: the part to compare; None: everything.
+    unmanaged objects. Changes have no dangers yet. `allowances`: None: none; `chosen`: the part to compare; None:
+    everything. Objects whose live state is unknown are left out.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -191,8 +193,8 @@ class _Diff:
             self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
     def _diff_unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
-        """Schemas and tenants of `create_tenant` have no owner: a schema gets a new version, a tenant that exists is left
-        alone.
+        """Schemas and tenants of `create_tenant` have no owner: a schema gets a new version, a tenant that exists is
+        left alone.
         """
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):

@@ -64,8 +64,9 @@ ALWAYS_SET = {
 
 
 class FieldDiff:
-    """Compares the fields of live with those of declared objects. `set_by_us`: returns the names of a namespace's
-    policies that an earlier apply of these topologies set; `includes`: true for the addresses that are compared.
+    """Comparison of the fields of live objects with those of declared ones. `set_by_us`: returns the names of a
+    namespace's policies that an earlier apply of these topologies set; `includes`: returns True for the addresses that
+    are compared.
     """
 
     def __init__(
@@ -157,7 +158,8 @@ def topic_fields(
         fields.append(FieldChange("missing_partitions", before.missing, ()))
     for name in TOPIC_POLICY_NAMES:
         old, new = before.policies.get(name), after.policies.get(name)
-        if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
+        is_free = new is None and name in ONLY_WHERE_NAMED and name not in wanted.unset
+        if name in wanted.ignore or name in unsupported or is_free:
             continue
         if not is_equal(name, old, new):
             fields.append(
@@ -256,8 +258,9 @@ def _delay(sink: FunctionResource) -> Duration | None:
 def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
 ) -> tuple[PolicyChange, ...]:
-    """Changes of a namespace's policies: those that the file names, and those that an earlier apply set and the
-    file no longer names.
+    """Returns the changed policies of a namespace, sorted by name: those that the file names, and those that an earlier
+    apply set (`set_by_us`) and the file no longer names; () if it is as declared. `broker`: the broker's values for
+    unset policies.
     """
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
@@ -293,8 +296,8 @@ def publication_fields(after: PublicationResource, before: PublicationResource) 
 
 
 def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. What the file leaves out
-    stays as it is: the worker has filled it in.
+    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. A setting that the file
+    leaves out stays as it is, because the worker has filled it in.
     """
     values: tuple[tuple[FieldName, Any, Any], ...] = (
         ("package", before.package, after.package),
@@ -321,7 +324,7 @@ def _shown_settings(live: FunctionResource, declared: FunctionResource) -> str:
 
 
 def function_value(function: FunctionResource, name: str) -> Any:
-    """The value of a field of `function_fields`."""
+    """The present value of a function's field, by its name in `FieldChange`; parsed JSON of `config` and `secrets`."""
     value = getattr(function, "class_name" if name == "class" else name)
     return json.loads(value or "{}") if name in _JSON_TEXTS else value
 
@@ -334,8 +337,8 @@ PLATFORM_FIELDS: Final[tuple[FieldName, ...]] = (
 
 
 def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster that
-    the file leaves out stays as it is.
+    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster
+    that the file leaves out stays as it is.
     """
     wanted = {name: getattr(after, name) for name in PLATFORM_FIELDS if hasattr(after, name)}
     values = ((name, platform_value(before, name, new), new) for name, new in wanted.items())

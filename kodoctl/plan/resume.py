@@ -23,19 +23,13 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import (
-    function_fields,
-    function_value,
-    is_equal,
-    normalize,
-    platform_fields,
-    platform_value,
-)
+from kodoctl.plan.field_diff import function_fields, function_value, is_equal, platform_fields, platform_value
 from kodoctl.plan.ledger_plan import is_held, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import partitions_text
+from kodoctl.topology.function_settings import shown_settings
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
@@ -61,8 +55,9 @@ class _ForeignError(Exception):
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """Returns the plan with only the changes that are left to do, bound to the present live cluster. Objects that were
-    changed from outside become errors of the plan (K533).
+    """Returns the plan with only the changes that are left to do, bound to the present live cluster (its identity and
+    fingerprints). An object that is half made gets the changes that finish it. Objects that were changed from outside
+    become errors of the plan (K533).
     """
     left: list[Change] = []
     foreign: list[Diagnostic] = []
@@ -175,36 +170,38 @@ def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
 
 def _is_written(field: FieldUpdate, now: Resource) -> bool:
     """True if a field has its new value. Raises _ForeignError for a value that is neither the old nor the new one."""
-    before, there, after = _values(field, now)
-    if there == after:
-        return True
-    if there != before:
-        raise _ForeignError(f"{field.label} is neither what it was nor what was planned")
-    return False
-
-
-def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
-    """A field's value before, now, and after."""
     if isinstance(field, PolicyChange):
         assert isinstance(now, TopicResource | NamespaceResource)
-        return normalize(field.before), normalize(now.policies.get(field.policy)), normalize(field.after)
-    there: object
+        shown = now.policies.get(field.policy)
+        was, is_done = (is_equal(field.policy, shown, value) for value in (field.before, field.after))
+    else:
+        value = _present_value(field, now)
+        was, is_done = value == field.before, value == field.after
+    if not (was or is_done):
+        raise _ForeignError(f"{field.label} is neither what it was nor what was planned")
+    return is_done
+
+
+def _present_value(field: FieldChange, now: Resource) -> object:
+    """The present value of a field; that before the change for a field that no object shows: it is written again, which
+    changes nothing.
+    """
     match now:
         case TopicResource() if field.name == "partitions":
-            there = now.partitions
+            return now.partitions
         case TopicResource() if field.name == "missing_partitions":
-            there = now.missing
+            return now.missing
         case SubscriptionResource():
-            there = now.missing_on
+            return now.missing_on
         case GrantResource():
-            there = now.actions
+            return now.actions
         case FunctionResource():
-            there = function_value(now, field.name)
+            value = function_value(now, field.name)
+            return shown_settings(value, field.after) if field.name == "settings" else value
         case _ if isinstance(now, PlatformResource):
-            there = platform_value(now, field.name, field.after)
+            return platform_value(now, field.name, field.after)
         case _:
-            there = field.before  # a schema version or a stalling value: written again, which changes nothing
-    return field.before, there, field.after
+            return field.before  # a schema version or a stalling value
 
 
 def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live: Live) -> Iterator[Change]:

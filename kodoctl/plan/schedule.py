@@ -1,9 +1,8 @@
 """Order of a plan's changes, as a graph: changes that do not depend on each other run side by side.
 
 The order is clusters, tenants and resource groups, namespace, topics with their policies, then subscriptions, schemas
-and grants. A lower
-retention of a namespace waits for the topics, because they may have copied the old value. Deletes come last and
-in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
+and grants. A lower retention of a namespace waits for the topics, because they may have copied the old value. Deletes
+come last and in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
 """
 
 from __future__ import annotations
@@ -72,8 +71,9 @@ Level = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps by level of the graph: all but deletes, then the deletes. `waits_for`: step -> the steps that must end
-    before it.
+    """Steps of a plan by levels of their graph: the steps of a level do not depend on each other. `building`: all steps
+    but deletes; `deleting`: the deletes, after them; `waits_for`: key of a step -> keys of the steps that must end
+    before it, within `building` or within `deleting`.
     """
 
     building: tuple[Level, ...]

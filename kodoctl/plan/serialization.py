@@ -54,7 +54,7 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
-    """One changed field as JSON; values are as in a topology file."""
+    """One changed field as JSON; values are as in a topology file, sets as sorted lists."""
     if isinstance(field, FieldChange) and isinstance(field.after, dict):  # JSON already, with lists
         return {"name": field.name, "before": field.before, "after": field.after}
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}

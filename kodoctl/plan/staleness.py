@@ -39,7 +39,9 @@ _WITH_OWNER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """One object that changed since the plan, with texts of its planned, its earlier and its present state."""
+    """One object that changed since the plan. `planned`: verb of its change; `was`, `now`: texts about its state when
+    the plan was made, and at present; `absent` if it did not exist.
+    """
 
     address: Address
     planned: str
@@ -177,8 +179,8 @@ def looked_at(changes: Iterable[Change]) -> list[Address]:
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
-    """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants, is not the cluster of the
-    plan.
+    """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants (by tenant; None: it has
+    none), is not the cluster of the plan.
     """
     if plan.identity.cluster != cluster:
         yield error(

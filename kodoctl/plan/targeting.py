@@ -42,7 +42,9 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of a targeted plan. `left_out`: kind of object -> number of objects that were not compared."""
+    """Summary of a targeted plan. `selection`: the flags; `left_out`: kind of object, such as `topic` -> number of
+    objects that were not compared.
+    """
 
     selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it

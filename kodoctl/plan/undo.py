@@ -29,7 +29,6 @@ from kodoctl.plan.field_diff import (
     function_fields,
     function_value,
     is_equal,
-    normalize,
     platform_fields,
     platform_value,
 )
@@ -91,7 +90,8 @@ class _Backwards:
 
 
 def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
-    """The changes that undo an apply, and findings about changes that cannot be undone. Dangers are not judged
+    """Returns (changes that undo an apply, findings about changes that it does not undo). An object that changed since
+    is an error (K422); a change that cannot be undone, or was not carried out, is a note (K423). Dangers are not judged
     yet.
     """
     way = _Backwards(live, f"undoes {applied.id}")
@@ -238,7 +238,7 @@ def _is_unchanged(resource: Resource, one: FieldUpdate) -> bool:
     """True if a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
-        return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
+        return is_equal(one.policy, resource.policies.get(one.policy), one.before)
     if isinstance(resource, PlatformResource):
         return bool(platform_value(resource, one.name, one.before) == one.before)
     assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
@@ -300,7 +300,9 @@ def _why_not_again(function: FunctionResource) -> str:
 def undo_plan(
     applied: Applied, live: Live, *, evidence: Mapping[Address, Evidence], allowances: Allowances, now: int
 ) -> Plan:
-    """Returns the plan that undoes an apply, with the dangers of its changes; `now` is ms since the epoch."""
+    """Returns the plan that undoes an apply, with the dangers of its changes. `evidence`: figures that were read, by
+    address; `now`: ms since the epoch.
+    """
     changes, findings = backwards(applied, live)
     judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
     ordered = tuple(sorted(judged, key=reading_order))

@@ -102,8 +102,9 @@ def _slug(name: str) -> str:
 
 
 def catalogue_pages(document: Json, drawings: CatalogueDrawings) -> dict[str, str]:
-    """Path in the folder -> text of each page of a catalogue. `document`: as `catalogue_document` makes it; it may have
-    `repository` and `commit`, the differences of `with_changes`, and `live` with `live` of each topology.
+    """Returns the HTML of each page of a catalogue by its path in the folder, the index included. `document`: as
+    `catalogue_document` makes it; it may have `repository` and `commit`, the differences of `with_changes`, and figures
+    of a cluster: `live`, and `live` of each topology. `drawings`: SVG of Graphviz.
     """
     links = CatalogueLinks(document)
     files = [entry["file"] for entry in document["topologies"]]
@@ -230,7 +231,7 @@ def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Js
         "lines": [] if pictures[""] else [*_flow_lines(entry)],
         "facts": [*responsibility_facts(entry)],
         "badge": _badge(changes),
-        "changes": [(path, change_text(before, after)) for path, before, after in changes or []],
+        "changes": [(path, change_text(path, before, after)) for path, before, after in changes or []],
         "policies": [_origin_row(*fact) for fact in policy_facts(entry["namespace_policies"])]
         if entry["namespace_policies"]
         else [],

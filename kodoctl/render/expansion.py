@@ -46,8 +46,9 @@ def as_json(document: Json, width: int = WIDTH) -> str:
 
 
 def tree(document: Json, width: int = WIDTH) -> str:
-    """Topic families as a tree: their topics, and below them partitions, policies, subscriptions and roles. `width`:
-    columns at which facts are folded.
+    """Text of the topologies as trees, then the totals: first tenants, namespace and roles, then sources and functions,
+    then each topic family with its topics, and below them partitions, policies, subscriptions and roles. `document`:
+    JSON of `kodoctl expand`; `width`: columns at which facts are folded.
     """
     lines: list[str] = []
     for topology in document["topologies"]:
@@ -286,7 +287,9 @@ def _facts(facts: list[Fact], width: int) -> list[str]:
 
 
 def table(document: Json, width: int = WIDTH) -> str:
-    """A table with one row for each topic; with explanations, one for each value. `width` has no effect."""
+    """Text of a table with one row for each topic, then the totals; if the document has explanations, with one row for
+    each value and its origin. `width` has no effect.
+    """
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1
     rows = [_policy_rows(document), _topic_rows(document, several=several)][

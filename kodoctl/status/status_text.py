@@ -24,9 +24,9 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
     """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
-    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: what the text
-    says of a subscription's backlog that grows or drains, and the reasons of its growth. The list `unread` has the
-    topics that could not be read, whose lanes are in no other list.
+    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: for each
+    subscription whose backlog grows or drains, the sentence about that (`text`), and the `reasons` of a growth. The
+    list `unread` has the topics that could not be read, whose lanes are in no other list.
     """
     topologies = [
         {
@@ -46,9 +46,9 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
 
 
 def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> Iterator[Line]:
-    """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
-    the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
-    messages. `earlier`: see Earlier.
+    """Yields the text of a status: for each topology a table and notes of each subscription, then other readers,
+    replication and missing lanes; then the topics that could not be read; at last a line that says whether backlogs
+    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: see Earlier.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
@@ -101,8 +101,8 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int, earlier: EarlierRates | None) -> Iterator[Line]:
-    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
-    are blocked or have no partition, and live orders.
+    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers
+    that are blocked or have no partition, and live orders.
     """
     waiting = sum(lane.waiting for lane in lanes if lane.is_read)
     if waiting and not is_growing(lanes) and not any(lane.consumers for lane in lanes if lane.is_read):

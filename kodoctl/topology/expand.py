@@ -34,6 +34,7 @@ from kodoctl.topology.policy_layers import (
     merge_layers,
     of_every_topic,
     policy_layer,
+    unset_by_name,
 )
 from kodoctl.topology.resources import (
     FUNCTION_KINDS,
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class FamilyTopic:
     """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
-    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone.
+    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone; `unset`:
+    those that it unsets although it manages them only where named.
     """
 
     resource: TopicResource
@@ -78,6 +80,7 @@ class FamilyTopic:
     subscription: str | None
     layers: tuple[Layer, ...]
     ignore: frozenset[str]
+    unset: frozenset[str] = frozenset()
 
     @property
     def name(self) -> TopicName:
@@ -235,12 +238,12 @@ class _TopicGroup:
 
     def start(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
         self.subscription, self.partitions, self.layers = subscription, partitions, layers
-        policies = merge_layers(layers)
+        policies, self.unset = merge_layers(layers), unset_by_name(layers)
         self.policies = {name: policies[name] for name in policies if name not in self.ignore}
 
     def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:
         resource = TopicResource(TopicName(self.namespace, local), self.partitions, self.policies)
-        return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore)
+        return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore, self.unset)
 
 
 @cache

@@ -121,7 +121,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """Settings, or the value of the setting `name`, with HIDDEN in place of each value whose name says that it is secret."""
+    """Returns settings with `(not shown)` (HIDDEN) in place of each value, at any depth, whose name says that it is
+    secret. `name`: name of the setting whose value is given, "" for the settings as a whole.
+    """
     if value is not None and is_secret_name(name):
         return HIDDEN
     match value:
@@ -134,7 +136,8 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 
 def text_without_secrets(text: str) -> str:
-    """A text, such as an error, with HIDDEN in place of user and password of each address, and of each value behind a
-    name that says that it is secret (`password=…`). A secret without address or name is not recognised.
+    """Returns a text, such as an error, with `(not shown)` (HIDDEN) in place of user and password of each address, and
+    of each value after a name that says that it is secret (`password=…`). A secret without address or name is not
+    recognised.
     """
     return _NAMED_VALUE.sub(rf"\1{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}", text))

@@ -22,7 +22,9 @@ MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as read: its nodes (None: it cannot be parsed), its allow-comments, and the findings about its text."""
+    """One file as it was read. `name`: its name in findings; `root`: its nodes, None if it cannot be parsed; `allows`:
+    its allow-comments; `findings`: errors about its text.
+    """
 
     path: FilePath
     name: str
@@ -57,7 +59,9 @@ class LoadedTopology:
         return read_packages(self.spec, self.source.path.parent)
 
     def where(self, *path: str | int) -> Where:
-        """Place of the value at `path`; of a map, a list or a missing value the key of the nearest entry."""
+        """Place of the value at `path` (keys and list indices) in the file. For a map or a list the place of its key;
+        for a value that is missing that of the key of the nearest entry around it.
+        """
         node, walked = node_at(self.root, path)
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 

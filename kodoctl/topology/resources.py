@@ -32,8 +32,8 @@ FUNCTION_KINDS: Final[
 
 @dataclass(frozen=True)
 class TenantResource:
-    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that declares
-    it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
+    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that
+    declares it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
     """
 
     kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
@@ -138,8 +138,8 @@ class NamespaceResource:
 
 @dataclass(frozen=True)
 class TopicResource:
-    """A topic and its policies. `partitions`: 0 for a plain topic; `missing`: only of live topics, numbers of partitions
-    that its metadata counts and that do not exist.
+    """A topic and its policies. `partitions`: 0 for a plain topic; `missing`: only of live topics, numbers of
+    partitions that its metadata counts and that do not exist.
     """
 
     kind: Literal["topic"] = field(default="topic", kw_only=True, compare=False, repr=False)
@@ -239,15 +239,15 @@ class SlotResource:
 
 @dataclass(frozen=True)
 class FunctionResource:
-    """A Pulsar Function, or a connector of Pulsar IO: a sink reads topics and has no output, an IO source writes to one,
-    and has neither inputs nor a subscription. Texts are "" where there is none: `package` of a live function that
+    """A Pulsar Function, or a connector of Pulsar IO: a sink reads topics and has no output, an IO source writes to
+    one, and has neither inputs nor a subscription. Texts are "" where there is none: `package` of a live function that
     kodoctl did not write, as Pulsar does not show it; `class_name` and `output` of a declared one that leaves them to
     the package, or has none.
 
     `inputs`: full names of topics, and the pattern of topics, which `pattern` has as well; `config`, `secrets` (names
     -> references) and `settings` (Pulsar's names; of a live one those that a file or the last apply has):
-    canonical JSON texts. None leaves these as they are: `secrets`, `cpu` (cores), `memory` and `disk` (bytes), and of a sink
-    `retries`, `dead_letter_topic` and `redelivery_delay` (ms).
+    canonical JSON texts. None leaves these as they are: `secrets`, `cpu` (cores), `memory` and `disk` (bytes), and of a
+    sink `retries`, `dead_letter_topic` and `redelivery_delay` (ms).
     """
 
     kind: FunctionKind = field(default="function", kw_only=True, repr=False)
@@ -358,7 +358,7 @@ def database_of(address: Address) -> tuple[str, str] | None:
 
 
 def kind_label(kind: str) -> str:
-    """The kind of a resource in messages."""
+    """The kind of a resource in messages: `io_source` as `IO source`, `failure_domain` as `failure domain`."""
     return "IO source" if kind == "io_source" else kind.replace("_", " ")
 
 
@@ -411,7 +411,9 @@ def namespace_of_address(address: Address) -> NamespaceName:
 
 
 def without_gaps(resource: Resource) -> Resource:
-    """A live resource without its missing partitions: as it is once all of them exist and have it."""
+    """Returns a live topic or subscription as it is once its missing partitions exist, or have the subscription; other
+    resources unchanged.
+    """
     match resource:
         case TopicResource():
             return replace(resource, missing=())

@@ -64,26 +64,29 @@ class MessageLookup(Protocol):
         """Reads the messages of a lane that its subscription has not acknowledged."""
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Yields the parts of a file of these messages. `suffix`: `jsonl` or `parquet`."""
+        """Yields the parts of a file with the messages that `lane` reads. `suffix`: `jsonl` or `parquet`."""
 
     def lane_title(self, question: LaneQuestion) -> str:
         """Names a lane by its file: `orders / billing: L1 retrying`."""
 
     def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
-        """Searches the lanes of a topology, "" for all, for messages that meet a condition or are named by a text."""
+        """Searches the lanes of a topology, "" for all, for messages that meet a condition, or of which a fact equals
+        the text. `span`: key of SPANS, the age of the messages that are read.
+        """
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message; as `stored` the message itself, None for none; and as
-        `longest_wait` the longest wait that the file declares, in ms.
+        """The document of `kodo-consumer why` about a message, with two fields more: `stored`, the stored message, None
+        if there is none; `longest_wait`, the longest wait that the file declares, in ms.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
-    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit; `read_facts`:
-    returns what was read beside these lanes so far, at once; `defect`: makes a finding of an unexpected exception. The
-    others block, and raise KodoctlError.
+    is protected; `words`: words of command lines on the pages; `read_status`: reads all lanes; `read_audit`: returns
+    the sentence about the last audit; `read_facts`: returns at once the facts beside the lanes that were read so far;
+    `messages`, `plans`: read messages, history and drift; `defect`: makes a finding of an unexpected exception. All but
+    `read_facts` and `defect` block, and raise KodoctlError.
     """
 
     target: str
@@ -236,9 +239,9 @@ class _Pages:
 
 
 def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = None) -> Starlette:
-    """Makes the application, and begins to read the lanes, so that the first window need not wait for all of it. It
-    needs an AccessCheck before it: it refuses nobody itself. `actions`: makes plans, and carries them out; None: the
-    console only reads.
+    """Makes the application, and begins to read the lanes on a thread, so that the first window need not wait for the
+    whole reading. The application refuses nobody: an AccessCheck has to be before it. `actions`: makes plans, and
+    carries them out; None: the console only reads.
     """
     pages = _Pages(data, acting=actions is not None)
     screens, messages, plans = (PageGate(what) for what in ("first screens", "pages of messages", "pages of plans"))

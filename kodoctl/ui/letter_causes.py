@@ -31,8 +31,8 @@ _MOST: Final = 0.5  # of the letters: the share of a tenant that always fails
 
 
 class CauseCount(NamedTuple):
-    """Letters of one cause. `tenants`: (tenant, letters), those with most letters first; empty if the file names no
-    tenants.
+    """Letters of one cause. `letters`: their number; `tenants`: (tenant, number of letters), those with most letters
+    first; empty if the file names no tenants.
     """
 
     cause: str
@@ -42,11 +42,12 @@ class CauseCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LetterCauses:
-    """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: the most
-    frequent first; `tenants`: (tenant, letters) of all causes likewise; `unlisted`: letters in groups that the document
-    leaves out, mostly of further tenants. `entries`: those of the lane when it was read, None: unknown. Of a lane whose
-    messages wait, `dues`: time of the next attempt by tenant, ms since the epoch; `failing`: (tenant, cause, messages)
-    of those that failed twice or more. The tenant is `(none)` for messages without one.
+    """Causes of the letters, or of the waiting messages, in a lane. `read`: number of letters that were read;
+    `complete`: all of the lane were read; `causes`: the most frequent first; `tenants`: (tenant, number of letters)
+    over all causes, most letters first; `unlisted`: number of letters in groups that the document leaves out, mostly of
+    further tenants; `entries`: number of entries in the lane when it was read, None: unknown. Two more of a lane whose
+    messages wait: `dues`: time of the earliest next attempt by tenant, ms since the epoch; `failing`: (tenant, cause,
+    number) of messages that failed twice or more. The tenant is `(none)` for messages without one.
     """
 
     read: int
@@ -60,8 +61,9 @@ class LetterCauses:
 
 
 class WaitCount:
-    """Count of waiting messages while they are read. `subscription`: whose they are; `longest_wait`: ms, the longest that
-    the file declares. Senders can write any `kodo-due`: workers wait no longer, and so the count does not.
+    """Count of waiting messages while they are read. `subscription`: name of the subscription for which they wait;
+    `longest_wait`: the longest wait that the file declares, in ms: senders can write any `kodo-due`, and neither
+    workers nor this count wait longer. `dues`: as in `LetterCauses`.
     """
 
     def __init__(self, subscription: str, longest_wait: int) -> None:
@@ -70,7 +72,7 @@ class WaitCount:
         self._failing: Counter[tuple[str, str]] = Counter()
 
     def take(self, messages: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields the messages that are meant for the subscription, and counts them."""
+        """Yields the messages that are meant for the subscription, in their order, and counts each as it is taken."""
         for one in messages:
             if one.properties.get(properties.FOR, self._subscription) != self._subscription:
                 continue
@@ -89,8 +91,8 @@ class WaitCount:
 
 
 def letter_causes(document: PeekDocument, *, ended: bool, waits: WaitCount | None = None) -> LetterCauses:
-    """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over; `waits`: count of the same
-    messages, None for dead letters.
+    """Causes in a document of `kodoctl peek`, with `entries` None. `ended`: the time for reading was over before all
+    was read; `waits`: count of the same messages, None for dead letters.
     """
     causes: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
@@ -113,7 +115,9 @@ def letter_causes(document: PeekDocument, *, ended: bool, waits: WaitCount | Non
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
-    """(text, condition) for each cause, at most NAMED; the rest is one text without a condition."""
+    """(text, condition) for each of the 12 most frequent causes (NAMED); then texts with the condition "" about the
+    other causes, about tenants that are not listed, and about letters that were not read, each if there are any.
+    """
     lines = [
         (f"{one.letters:,} × {one.cause}{_tenants_text(one)}", f"cause = {literal(one.cause)}")
         for one in found.causes[:NAMED]
@@ -143,12 +147,16 @@ def _tenants_text(one: CauseCount) -> str:
 
 
 def exact_count(found: LetterCauses | None, entries: int) -> int | None:
-    """Number of messages in a lane of `entries` entries; None if not all of them were read, or others were."""
+    """Number of messages in a lane that has `entries` entries now. None if it is unknown: nothing or not all of the
+    lane was read, or the lane had another number of entries then.
+    """
     return found.read if found is not None and found.complete and found.read and found.entries == entries else None
 
 
 def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
-    """(tenant, letters) of the tenant with half of the letters or more. None: there is none, or there are few letters."""
+    """(tenant, number of letters) of the tenant with half of the letters of all tenants or more. None if there is no
+    such tenant, or fewer than 10 letters (fewer than 3 of a single tenant).
+    """
     if not found.tenants:
         return None
     total = sum(letters for _, letters in found.tenants) + found.unlisted
@@ -158,8 +166,9 @@ def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
 
 
 def wait_text(found: LetterCauses, now: int, limit: str) -> str:
-    """Why the messages of a lane wait: the most frequent cause with its tenants, and the time of the next attempt; "" if
-    they have neither. `limit`: words for the limit of the file that holds them back, "" for none.
+    """Text that says why the messages of a lane wait: the most frequent cause with its tenants, and the time of the
+    next attempt; "" if both are unknown. `now`: ms since the epoch; `limit`: words for the limit of the file that holds
+    the messages back, which replace the cause "over limit"; "" for none.
     """
     parts = []
     if found.causes:
@@ -198,8 +207,8 @@ class FailingTenant:
 
 
 def failing_tenants(lanes: Iterable[LetterCauses], now: int) -> list[FailingTenant]:
-    """The tenants with most messages that failed twice or more, over the lanes of a subscription; few messages do not
-    count.
+    """The three tenants with most messages that failed twice or more, over the lanes of a subscription; those with most
+    messages first, and none with fewer than 3. `now`: ms since the epoch.
     """
     read = list(lanes)
     causes: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -21,11 +21,14 @@ def _show(run: RunCosts, most: int) -> None:
     folders = sorted(by_folder(run.files).items(), key=lambda row: -row[1].total)
     files = sorted(run.files.items(), key=lambda row: -row[1].total)
     fixtures = sorted(run.fixtures.items(), key=lambda row: -row[1])
-    head = "set-up, call, teardown, all (s); tests"
+    head = "set-up, call, teardown, all, processor time (s); tests"
     for title, rows in ((f"Folders: {head}", folders), (f"Files: {head}", files[:most])):
         _rows(
             title,
-            [(name, f"{c.setup:8.1f} {c.call:8.1f} {c.teardown:8.1f} {c.total:8.1f} {c.tests:6}") for name, c in rows],
+            [
+                (name, f"{c.setup:8.1f} {c.call:8.1f} {c.teardown:8.1f} {c.total:8.1f} {c.cpu:8.1f} {c.tests:6}")
+                for name, c in rows
+            ],
         )
     _rows("Fixtures: set-up (s)", [(name, f"{cost:8.1f}") for name, cost in fixtures[:most]])
 

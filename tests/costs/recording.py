@@ -1,7 +1,7 @@
 """Writes into each test's properties what its phases and fixtures cost: pytest puts them into the junit file of a run.
 
 Properties: `file`, `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown`
-(seconds), and for each fixture that this test was the first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the
+(seconds), `cpu` (seconds of processor time of this process and of its children that ended meanwhile), and for each fixture that this test was the first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the
 fixture itself names).
 """
 
@@ -18,6 +18,21 @@ _LEAST_S = 0.01
 """A cheaper fixture is not worth a line."""
 
 
+_BEGIN = pytest.StashKey[float]()
+"""Processor time of this process before the set-up of the item."""
+
+
+def _processor_time() -> float:
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Notes the processor time before any fixture."""
+    item.stash[_BEGIN] = _processor_time()
+    return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -28,6 +43,8 @@ def pytest_runtest_makereport(
     if report.when == "setup":
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         costs += [("file", item.nodeid.split("::")[0]), ("begin", f"{call.start:.3f}"), ("worker", worker)]
+    if report.when == "teardown":
+        costs += [("cpu", f"{_processor_time() - item.stash[_BEGIN]:.3f}")]
     item.user_properties += costs
     report.user_properties += costs
     return report

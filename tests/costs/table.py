@@ -18,11 +18,12 @@ PHASES = ("setup", "call", "teardown")
 
 @dataclass
 class Cost:
-    """Seconds of wall time in each phase, and over how many tests."""
+    """Seconds of wall time in each phase, seconds of processor time over all phases, and over how many tests."""
 
     setup: float = 0.0
     call: float = 0.0
     teardown: float = 0.0
+    cpu: float = 0.0
     tests: int = 0
 
     @property
@@ -61,7 +62,7 @@ def read(junit: Path) -> RunCosts:
             continue
         name = values["file"]
         cost = run.files[name]
-        for phase in PHASES:
+        for phase in (*PHASES, "cpu"):
             setattr(cost, phase, getattr(cost, phase) + float(values.get(phase, 0)))
         cost.tests += 1
         for key, value in properties:
@@ -79,7 +80,7 @@ def by_folder(files: Mapping[str, Cost], depth: int = 3) -> dict[str, Cost]:
     folders: dict[str, Cost] = defaultdict(Cost)
     for name, cost in files.items():
         sums = folders["/".join(Path(name).parent.parts[:depth])]
-        for phase in (*PHASES, "tests"):
+        for phase in (*PHASES, "cpu", "tests"):
             setattr(sums, phase, getattr(sums, phase) + getattr(cost, phase))
     return folders
 
@@ -105,7 +106,7 @@ def summary(runs: Iterable[RunCosts]) -> dict[str, Any]:
 
 
 def _middle(costs: list[Cost]) -> Cost:
-    seconds = {phase: median(getattr(cost, phase) for cost in costs) for phase in PHASES}
+    seconds = {phase: median(getattr(cost, phase) for cost in costs) for phase in (*PHASES, "cpu")}
     return Cost(**seconds, tests=max(cost.tests for cost in costs))
 
 

@@ -81,6 +81,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Declare its `payload` as avro, or write `schema_validation: false` for the topic or its namespace."),
         "K444": Code("fewer bundles than declared",
                      "Split bundles (`pulsar-admin namespaces split-bundle`), or write the number that is there."),
+        "K445": Code("brokers hand partitions over too slowly",
+                     "Set `activeConsumerFailoverDelayTimeMillis` to 1000 or less on every broker."),
         "K450": Code("a change that no function or connector can take",
                      "Write the live values, or declare one of another name; `docs/how-to/functions.md` has the steps."),
         "K451": Code("functions or connectors could not be read",

@@ -52,8 +52,8 @@ K441 = "unread messages would expire earlier"
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
-    """Facts about all changes of a plan: the objects that it deletes, and (topic, policy) of each policy that it
-    changes on a topic itself; all changes by address.
+    """Facts about all changes of a plan, by which each of them is judged. `gone`: addresses of the objects that it
+    deletes; `own`: (topic, policy) of each policy that it changes on a topic itself; `changes`: all changes by address.
     """
 
     gone: frozenset[Address]
@@ -72,8 +72,9 @@ def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
 
 @dataclass(frozen=True, slots=True)
 class DangerRules:
-    """The rules, and their input: `ordered` are topics with a subscription that keeps order, `allowed` the addresses
-    whose loss is allowed.
+    """Rules by which changes are judged, with their input. `ordered`: topics with a subscription that keeps order;
+    `live`: the live inventory; `evidence`: figures that were read, by address; `allowed`: addresses whose loss is
+    allowed; `now`: ms since the epoch.
     """
 
     ordered: frozenset[Address]
@@ -83,7 +84,9 @@ class DangerRules:
     now: int  # ms since the epoch
 
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Returns the changes in their order, each with its dangers and its evidence."""
+        """Returns the changes in their order, each with its dangers and evidence in its context. A danger of severity
+        ERROR refuses the plan; it is a WARNING if the address is in `allowed`.
+        """
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
         return tuple(self._judge_change(change, rest) for change in all_changes)
@@ -179,8 +182,8 @@ class DangerRules:
         return self._refusal("K401", K401, package.address, stake)
 
     def _slot_danger(self, address: Address) -> Diagnostic:
-        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has a
-        reader: the server would refuse it in the middle of an apply.
+        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has
+        a reader: the server would refuse it in the middle of an apply.
         """
         found = self.live.objects.get(address)
         facts = found.facts if found else None
@@ -261,8 +264,8 @@ class DangerRules:
                 return ""
 
     def _earlier(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
-        """Unread messages of a topic that expire earlier than before if nobody reads them; "" for none. They are younger
-        than the new value, so that `_loss` has none of them.
+        """Unread messages of a topic that expire earlier than before if nobody reads them; "" for none. They are
+        younger than the new value, so that `_loss` has none of them.
         """
         facts = self.live.objects[address].facts if address in self.live.objects else None
         oldest = self.evidence.get(address, Evidence()).oldest
@@ -285,7 +288,9 @@ def _first_of(stakes: Iterable[tuple[Address, str]], *, of_namespace: bool) -> s
 
 
 def _expiry(policy: str, before: PolicyValue, after: PolicyValue) -> Duration | None:
-    """Age at which Pulsar drops unread messages by the new value of a policy, if that is earlier than before; else None."""
+    """Age at which Pulsar drops unread messages by the new value of a policy, if that is earlier than before; else
+    None.
+    """
     match policy, before, after:
         case "ttl", _, Duration() if after < as_limit(before):
             return after

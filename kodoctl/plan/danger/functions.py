@@ -32,7 +32,9 @@ STOPPED: Final = "a function or connector that does not run"
 
 
 def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    """Yields all findings about functions and connectors. `part`: what a plan of a part selects of `desired`."""
+    """Yields all findings about functions and connectors. `part`: the selected part of `desired` in a plan of a part,
+    else `desired` itself.
+    """
     yield from unread_functions(part, live)
     yield from stopped_functions(part, live)
     yield from missing_packages(part, live)
@@ -140,8 +142,8 @@ def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterato
 
 
 def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if the
-    plan deletes that one: deletions come last.
+    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if
+    the plan deletes that one: deletions come last.
     """
     for change in changes:
         if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):

@@ -59,8 +59,9 @@ _PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The text of an imported file, the objects and settings that the file leaves out, each with the reason, and the
-    numbers of its ground topics and of the objects that its plan adopts and creates.
+    """An imported topology file. `text`: its YAML; `left_out`: (object or setting, reason) that the file leaves out,
+    sorted; `families`: number of its ground topics; `adopted`, `created`: numbers of objects that its first apply
+    adopts and creates.
     """
 
     text: str
@@ -204,8 +205,8 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows of
-    builtin connectors alone.
+    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows
+    of builtin connectors alone.
     """
     unread = live.unknown_functions_in(namespace)
     found = {

@@ -41,7 +41,9 @@ def import_platform(
     found: Iterable[PlatformResource], owners: Mapping[Address, str], cluster: str, home: NamespaceName, name: str
 ) -> Import:
     """Returns the file, with the topology `name` in the namespace `home`, for these live objects of the whole cluster.
-    `owners`: address -> text about the topology whose ledger lists it; `cluster`: name of the cluster that was read.
+    Objects that a topology owns, that Pulsar or its brokers write, or that a file cannot declare, are left out with the
+    reason. `owners`: address -> text about the topology whose ledger lists it; `cluster`: name of the cluster that was
+    read.
     """
     left_out: dict[str, str] = {}
     platform: Json = {}

@@ -54,11 +54,14 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 
 class Tolerance(Enum):
-    """Ways of a plan to treat an object that cannot be read."""
+    """Ways of a plan to treat a part of the cluster that cannot be read: NONE raises an error; REDUCED makes a plan of
+    topics and subscriptions, which cannot be applied, for a role that may read only these; LEFT_OUT leaves out each
+    topic that the broker cannot load, with an error among the findings.
+    """
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
-    LEFT_OUT = "it leaves out each topic that the broker cannot load, with an error among its findings"
+    LEFT_OUT = "it leaves out each topic that waiting does not make readable, with an error among its findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class PlannedRun:
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """The scope that a plan of `desired` reads. `namespaces`: further ones."""
+    """Returns the scope that a plan of `desired` reads. `namespaces`: namespaces to read besides those of the files."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
@@ -120,15 +123,14 @@ def plan_live(
     live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
     if live.unseen:
         desired, live = drop_unseen(desired, live)
-    missed = Severity.NOTE
     if lenient and (unread := known_addresses(desired, live) & frozenset(map(topic_address, live.unread))):
-        selection, missed = TargetFlags(excludes=tuple(sorted(unread))), Severity.ERROR
-    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, missed=missed)
+        selection = TargetFlags(excludes=tuple(sorted(unread)))
+    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, compares=lenient)
     return PlannedRun(plan, live)
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
-    """The scope that is read again before a plan is carried out."""
+    """Returns the scope that is read again before a plan is carried out: the objects of its changes."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     selection = plan.portion.selection if plan.portion else WHOLE
@@ -136,8 +138,9 @@ def scope_of_plan(plan: Plan) -> ReadScope:
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """The scope with the objects of these changes. `own`: their namespaces; `names`: their topologies. A namespace is
-    read whole only if a change concerns all its topics, such as one of its policies.
+    """Returns the scope with the objects of these changes. `own`: namespaces to read; `names`: names of topologies
+    whose ledger entries are read. Only the topics of the changes are read, unless a change concerns all topics of a
+    namespace, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
     kinds = PlatformResource | FunctionResource | PackageResource
@@ -167,7 +170,8 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
     cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
-    disconnects clients only if that evidence names some.
+    disconnects clients only if that evidence names some. `now`: ms since the epoch. Blocks; raises ClusterError if
+    evidence cannot be read.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
@@ -176,7 +180,9 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk."""
+    """Reads figures about data and clients that these changes put at risk, and returns them by address; {} if none is
+    at risk. Blocks; raises ClusterError.
+    """
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}
@@ -192,11 +198,12 @@ def plan_inventory(
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
     *,
-    missed: Severity = Severity.NOTE,
+    compares: bool = False,
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if
-    `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    cluster. `compares`: for a comparison with the last apply, so that a topic that is left out and cannot be read is an
+    error, and every topic is asked whether it was terminated. Raises UsageError if `selection` names nothing in the
+    inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
@@ -204,7 +211,7 @@ def plan_inventory(
         difference = with_namespaces(difference, desired.names, live, allowances.destroy)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
-    known = chosen.known if chosen else frozenset()
+    known, missed = chosen.known if chosen else frozenset(), Severity.ERROR if compares else Severity.NOTE
     unread = [
         _unread_finding(topic, why, missed if topic_address(topic) in known else None)
         for topic, why in live.unread.items()
@@ -212,7 +219,7 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    states = topic_state_findings(admin, desired, live, plan)
+    states = topic_state_findings(admin, desired, live, plan, every=compares)
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 

@@ -44,9 +44,9 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """Reads one apply from the journals of all namespaces to which it wrote. Raises UsageError for an unknown name,
-    RefusedError (K431) if the journal of one of these namespaces does not have the apply: a writer of one journal could
-    name any namespace.
+    """Reads one apply from the journals of all namespaces to which it wrote, beginning with `namespace`. `name`: its
+    id, the beginning of it, or `last`. Raises UsageError (K424) for an unknown name, RefusedError (K431) if the journal
+    of one of these namespaces does not have the apply: a writer of one journal could name any namespace.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = find_apply(read_history(entries).applies, name, str(namespace))

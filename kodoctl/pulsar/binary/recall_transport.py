@@ -53,9 +53,13 @@ class RecalledMessage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Result of sending a message. `position` (`ledger:entry`): where it is stored, "" if the broker had stored it
-    before or there is a problem. `problem`: the reason why there is no receipt, "" if there is one; `never`: the
+    """Result of sending a message. `position` (`ledger:entry`): where it is stored, "" if the broker dropped it as a
+    duplicate or there is a problem. `problem`: the reason why there is no receipt, "" if there is one; `never`: the
     message was certainly not stored (otherwise unknown).
+
+    A dropped message was stored before if its number rose above all numbers that this producer sent, which
+    `DedupProducer.send` ensures: then only the client's own repetition after a lost connection, or an earlier attempt,
+    can have stored it. The latter is judged before anything is sent (kodoctl.recall.ledger.recovery).
     """
 
     position: str
@@ -244,6 +248,7 @@ class DedupProducer:
         self.part = part
         self._client, self._name, self._largest = client, name, largest
         self._declared = self._algorithm = declared
+        self._sent = 0
         self._producer = self._open()
 
     @property
@@ -254,9 +259,23 @@ class DedupProducer:
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
         """Sends a message with the sequence number `number`, which is at least 1 and rises from call to call. A thread
         of the client calls `on_receipt`; this thread does if the broker's size limit refuses the message. May wait for
-        earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if it is above the topic's
-        own limit or invalid; ClusterError, LockedError.
+        earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if the number does not
+        rise, if the message is above the topic's own limit or invalid; ClusterError, LockedError.
         """
+        self._check_number(number)
+        self._post(number, message, on_receipt)
+
+    def _check_number(self, number: int) -> None:
+        """Raises RejectedError unless a number is above all that this producer was given: the broker would drop the
+        message, and confirm it as if it were stored.
+        """
+        if number <= self._sent:
+            detail = f"its number {number:,} is not above {self._sent:,}, which was sent before on {self.part}"
+            raise RejectedError(f"{detail}: the broker would drop it: plan again")
+        self._sent = number
+
+    def _post(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        """Sends a message whose number is checked. Raises the other errors of `send`."""
         import pulsar
 
         if (algorithm := self._algorithm_for(message)) != self._algorithm:

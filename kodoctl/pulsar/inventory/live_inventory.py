@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
-from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
+from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError, may_be_left_out
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
@@ -133,6 +134,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
         default_delays=server.delays,
+        failover_delay=server.failover_delay,
         bundles=reading.bundles,
         clusters=server.clusters,
         brokers=reading.brokers,
@@ -224,12 +226,14 @@ def _readable_schema(
     admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
 ) -> SchemaResource | str | None:
     """The result of `read_schema`; the reason as text if it failed. For a declared schema, raises ClusterError if no
-    broker answers, or the role lacks the right.
+    broker answers, its topic has no owner for now, or the role lacks the right.
     """
     try:
         return read_schema(admin, topic, declared, patient=patient)
     except ClusterError as problem:
-        if declared is not None and (not isinstance(problem, AdminError) or problem.reply.forbidden):
+        reply = problem.reply if isinstance(problem, AdminError) else None
+        passes = reply is None or reply.forbidden or (reply.transient and reply.status != 500)
+        if declared is not None and passes:
             raise
         return problem.diagnostics[0].detail
 
@@ -433,14 +437,10 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):
             reading.undeclarable |= subscriptions
-    needless = UnknownPartitionsError if scope.lenient or scope.everything else NotAwaitedError
-    others, not_needed = _all_known(
-        asked, lambda topic, why: isinstance(why, needless) and (scope.lenient or topic not in ours)
-    )
+    goes_on = partial(may_be_left_out, everything=scope.everything, lenient=scope.lenient)
+    others, not_needed = _all_known(asked, lambda topic, why: goes_on(why, is_ours=topic in ours))
     reading.unread |= unread | not_needed
-    _add(
-        reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread)
-    )  # the name is all that is known
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread))  # only their names are known
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             reading.undeclarable.update(topic_states(found) if scope.everything else ())

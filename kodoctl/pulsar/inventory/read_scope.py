@@ -41,4 +41,4 @@ class ReadScope:
     named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
     reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
     selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
-    lenient: bool = False  # every topic may be unreadable
+    lenient: bool = False  # every topic may be one that its broker cannot load

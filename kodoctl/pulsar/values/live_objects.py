@@ -174,6 +174,7 @@ class Live:
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    failover_delay: int | None = None  # ms until a new active consumer gets messages; None: only super-users may ask
     bundles: Mapping[NamespaceName, int] = field(default_factory=dict)  # number of each namespace that could be read
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     brokers: frozenset[str] | None = None  # that run, as HOST:PORT; None: not asked, or this role may not

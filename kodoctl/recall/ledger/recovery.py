@@ -3,9 +3,10 @@ read.
 
 The broker remembers, by producer name and partition, the highest number that it accepted (its watermark). While that
 memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in the lane
-are not sent again. The memory is not sound if the watermark is lower than the ledger's number. It cannot be judged if
-both are empty: brokers forget a name after hours without messages. Then only reading the lane back decides, and only if
-nothing of the lane was trimmed since the run began.
+are not sent again. The memory is not sound if the watermark is lower than the ledger's number, or higher than every
+number that the run may have sent: then somebody else sent under its name, and the broker would drop letters that it
+does not have. It cannot be judged if both are empty: brokers forget a name after hours without messages. Then only
+reading the lane back decides, and only if nothing of the lane was trimmed since the run began.
 
 The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say) and
 stores the letters after it. If that letter were sent again, the broker would drop it as a duplicate: a letter that is
@@ -52,14 +53,14 @@ def needs_reading(watermark: int, booked: int) -> bool:
 
 
 def recover(
-    doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: LaneScan
+    doubts: Mapping[str, int], watermark: int, booked: int, given: int, age: int, read_back: LaneScan
 ) -> dict[str, Recovery]:
     """Decides about each letter in doubt, by recall id. `doubts`: recall id -> number; `watermark`, `booked`: see
-    `needs_reading`; `age`: ms since the oldest intent.
+    `needs_reading`; `given`: highest number that the run may have sent; `age`: ms since the oldest intent.
     """
     found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
-    sure = whole or young or not needs_reading(watermark, booked)
+    sure = whole or young or (not needs_reading(watermark, booked) and watermark <= given)
 
     def verdict(recall_id: str, number: int) -> Recovery:
         if recall_id in found:

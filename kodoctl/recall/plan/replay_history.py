@@ -49,8 +49,9 @@ class CursorMoved(NamedTuple):
     is_sure: bool
 
     def is_possible(self, pause: int | None) -> bool:
-        """True if the cursor may have moved although all messages of the plan are acknowledged. `pause`: time of the pause
-        that the next attempt finds, None: there was none any more. Under the same pause no worker has handled them.
+        """True if the cursor may have moved although all messages of the plan are acknowledged. `pause`: time at which the
+        pause began that the next attempt finds, None: there was none any more. Under the same pause, which any number
+        of attempts may continue, no worker has handled them.
         """
         return self.is_sure or pause != self.paused
 

@@ -119,12 +119,19 @@ class LanePause:
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
         self.stood: int | None = None
-        """Time of the order that an earlier attempt of this run left, ms since the epoch; None: none stood."""
+        """Time at which the pause began that this attempt found, ms since the epoch; None: the lane was not paused. Orders of
+        this run continue the pause of the attempt before, so that it has one beginning, however many attempts end early.
+        """
 
     @property
     def lane(self) -> str:
         """Name of the lane."""
         return self._plan.lane
+
+    @property
+    def began(self) -> int:
+        """Time at which the pause began that lasts now, ms since the epoch. Without a gap since, no worker read the lane."""
+        return self.since if self.stood is None else self.stood
 
     def begin(self, wait: int, sending: int = 0) -> None:
         """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
@@ -228,13 +235,14 @@ class LanePause:
             if standing is None:
                 self.stood = None
                 return (*orders, order)
+            first = standing.first  # of this attempt's own order, which is read back
+            if standing.since != now:
+                self.stood, first = standing.began, str(standing.began)
             if not self._is_own:
                 self._check(standing, now + least)
                 return orders
-            if standing.since != now:
-                self.stood = standing.since
             latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
-            return with_override(orders, replace(latest, until=max(standing.until, order.until)))
+            return with_override(orders, replace(latest, until=max(standing.until, order.until), first=first))
 
         add_order(self._store.read(now))
         if self._is_own:

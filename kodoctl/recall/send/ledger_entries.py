@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DECIDED: Final = {
     Recovery.STORED: (RecallEvent.SENT, "read back from its lane"),
     Recovery.SKIPPED_BY_BROKER: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "neither the broker's memory nor the lane can tell"),
 }
 
 

@@ -237,7 +237,7 @@ def _replay_partition(
     if earlier is not None and has_moved and not earlier.is_sure and not without(again, now.acknowledged):
         report.unclear.append(f"{part}: {many(entry_count(again), 'entry', 'entries')}")
     if replay.to is not None:
-        work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.since))
+        work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.began))
         _move(work, one, replay.to, again)
         now = _state(work, one)
         if gone := entry_count(without(again, now.stored if now else ())):

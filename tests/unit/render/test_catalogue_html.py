@@ -265,6 +265,24 @@ def test_differences_to_a_revision() -> None:
     assert "Changes since main None." in words(pages(document)[INDEX])
 
 
+def test_differences_do_not_show_secrets_in_the_config_of_a_function() -> None:
+    document = catalogue_document(shop(), None)
+    document["against"] = {"ref": "main", "commit": "decade" * 4, "removed": []}
+    depot, trade = document["topologies"]
+    depot["changes"] = []
+    trade["changes"] = [
+        ["sinks.s.config.password", "hunter1", "hunter2"],
+        ["sinks.s.config.auth.token.value", None, "hunter3"],
+        ["functions.f.config", None, {"limit": 5, "secret": "hunter4"}],
+        ["functions.g", {"code": "builtin://g", "config": {"apiKey": "hunter5"}}, None],
+        ["functions.h.config.limit", 5, 6],
+    ]
+    found = pages(document)[TRADE]
+    assert "hunter" not in found
+    for text in ("password (not shown)", "{limit: 5, secret: (not shown)}", "apiKey: (not shown)", "limit 5 → 6"):
+        assert text in words(found)
+
+
 def test_the_search_finds_topologies_topics_lanes_and_roles(of_shop: dict[str, str]) -> None:
     found = re.search(r'id="entries">(.*?)</script>', of_shop[INDEX], re.DOTALL)
     assert found
