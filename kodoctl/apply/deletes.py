@@ -154,12 +154,13 @@ def why_still_there(reading: TopicReading | None, subscription: SubscriptionReso
     return f"the broker did not delete it; {_where_left(found)}"
 
 
-def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
+def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str], *, allowed: bool) -> None:
     """Deletes an empty namespace; one that no longer exists is no error.
 
     Raises WriteFailedError if the namespace is not empty (`force` is never sent); if it has functions or connectors,
-    which Pulsar would leave without their namespace, or if that is not known; and unless it has ownership ledgers, and
-    all of them are of `topologies`: other owners may have made a new namespace of the same name.
+    which Pulsar would leave without their namespace, or if that is not known and a user did not allow it (`allowed`);
+    and unless it has ownership ledgers, and all of them are of `topologies`: other owners may have made a new namespace
+    of the same name.
     """
     path = namespace_path(name)
 
@@ -176,7 +177,7 @@ def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[st
         for kind, key in FUNCTION_KINDS.items():
             found, unread = read_functions(admin, kind, name)
             why = unread.pop(f"{kind}.{name}", NO_WORKER)
-            if why != NO_WORKER:
+            if why != NO_WORKER and not allowed:
                 raise WriteFailedError(f"whether {key} live there is not known: {why}")
             if left := ", ".join(sorted({*unread, *(one.resource.address for one in found)})):
                 raise WriteFailedError(f"{key} live there, and would lose their namespace: {left}")

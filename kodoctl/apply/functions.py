@@ -38,15 +38,15 @@ def create_function(admin: Admin, function: FunctionResource, owner: str) -> Non
 
 
 def update_function(
-    admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None
+    admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None, hidden: str = ""
 ) -> None:
     """Updates a function, which restarts its instances, sets its marker to `owner`, and waits until the worker shows
-    it. `planned`: the marker that the plan saw. Raises WriteFailedError if the function changed since the plan, if
-    another owner than `planned` and `owner` has marked it since, or if the worker refuses the update or does not show
-    it as written.
+    it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked. Raises
+    WriteFailedError if the function changed since then, if another owner than `planned` and `owner` has marked it
+    since, or if the worker refuses the update or does not show it as written.
     """
     found = _read_planned(admin, before, owner, planned)
-    if found.resource != before:
+    if found.resource != before or found.hidden != hidden:
         raise WriteFailedError("somebody changed it since the plan: plan again")
     options = _options(admin, before, owner, planned)
     _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
@@ -181,7 +181,7 @@ def _refuse_other(marker: str | None, owner: str, planned: str | None) -> None:
 
 
 def _read(admin: Admin, function: FunctionResource) -> LiveObject | None:
-    return read_function(admin, function.kind, function.namespace, function.name)
+    return read_function(admin, function.kind, function.namespace, function.name, function)
 
 
 def _path(function: FunctionResource) -> str:

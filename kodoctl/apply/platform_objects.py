@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.plan.danger.platform_objects import lost_clusters_text, users_text
-from kodoctl.plan.field_diff import platform_fields
+from kodoctl.plan.field_diff import platform_fields, platform_value
 from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.platform_objects import (
     parse,
@@ -61,7 +61,7 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
     if document is None:
         raise WriteFailedError("it is gone since the plan: plan again")
     now = parse(planned.address, planned.home, document)
-    if moved := [one.name for one in fields if getattr(now, one.name) not in (one.before, one.after)]:
+    if moved := [one.name for one in fields if platform_value(now, one.name, one.after) not in (one.before, one.after)]:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     values: dict[str, Any] = {one.name: one.after for one in fields}
     after = replace(now, **values)

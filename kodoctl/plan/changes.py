@@ -38,7 +38,7 @@ class Effective:
 
 FieldName = Literal[
     "partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery", "tables",
-    "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "cpu", "memory", "disk",
+    "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "settings", "cpu", "memory", "disk",
     "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
     "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
     "usage_threshold",

@@ -12,7 +12,8 @@ from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate, PolicyChange
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.pulsar.values.live_objects import FunctionFacts
-from kodoctl.text.formatting import many
+from kodoctl.text.formatting import many, value_text
+from kodoctl.topology.function_settings import PULSAR_SETTINGS, settings_text, shown_settings
 from kodoctl.topology.model.policies import (
     AT_CREATION,
     OFFLOAD_DEFAULTS,
@@ -30,6 +31,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
-_JSON_TEXTS: Final = frozenset({"config", "secrets"})  # fields of a function that are texts of JSON
+_JSON_TEXTS: Final = frozenset({"config", "secrets", "settings"})  # fields of a function that are texts of JSON
 _MOVE: Final = """:
   1. declare a topic with another name and the same subscriptions, and apply
   2. deploy consumers that read both topics
@@ -87,6 +89,8 @@ class FieldDiff:
                 return publication_fields(after, before)
             case FunctionResource() as after, FunctionResource() as before:
                 return function_fields(after, before)
+            case PackageResource(), PackageResource():
+                return ()  # another content is refused
             case after, before if isinstance(after, PlatformResource):
                 return platform_fields(after, before)
             case _:
@@ -182,6 +186,8 @@ def unsupported_changes(
     after, before = wanted.resource, found.resource
     if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
         yield from _unchangeable(wanted, after, before, found)
+    if isinstance(after, PackageResource) and isinstance(before, PackageResource) and after.digest != before.digest:
+        yield _other_content(wanted, before.digest)
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
     steps = _MOVE if known.isdisjoint({"K412", "K437"}) else ""
@@ -216,6 +222,9 @@ def _unchangeable(
         ("redelivery_delay", _delay(before), _delay(after)),
     )
     values += [(name, "none" if old is None else old, new) for name, old, new in kept if new is not None]
+    settings, known = json.loads(after.settings), PULSAR_SETTINGS[after.kind]
+    shown = json.loads(_shown_settings(before, after))
+    values += [(name, value_text(shown[name]), value_text(new)) for name, new in settings.items() if not known[name]]
     if before.output and not after.output:
         values.append(("output", before.output, "none"))
     builtin = [one.package.startswith(BUILTIN) for one in (before, after)]
@@ -228,6 +237,18 @@ def _unchangeable(
         way = "write the live values, or declare one of another name and take this one out of the file"
         detail = f"{after.address}: {'; '.join(wrong)}: {way}"
         yield error("K450", "a change that no function or connector can take", detail, wanted.where)
+
+
+def _other_content(wanted: DesiredObject, digest: str) -> Diagnostic:
+    """An error (K458) for a package whose version has other content on the cluster, or content that is not known."""
+    assert isinstance(wanted.resource, PackageResource)
+    there = (
+        f"the cluster has other content under this version (SHA-256 {digest[:12]}, the file has {wanted.resource.digest[:12]})"
+        if digest
+        else "no apply uploaded it whole, so that its content on the cluster is not known"
+    )
+    way = "a version never changes: declare the file under a new one, and name that in `functions`, `sinks` or `io_sources`"
+    return error("K458", "a package that stays as it is", f"{wanted.resource.address}: {there}; {way}", wanted.where)
 
 
 def _delay(sink: FunctionResource) -> Duration | None:
@@ -285,6 +306,7 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
         ("parallelism", before.parallelism, after.parallelism),
         ("config", before.config, after.config),
         ("secrets", before.secrets, before.secrets if after.secrets is None else after.secrets),
+        ("settings", _shown_settings(before, after), after.settings),
         ("cpu", before.cpu, before.cpu if after.cpu is None else after.cpu),
         ("memory", before.memory, before.memory if after.memory is None else after.memory),
         ("disk", before.disk, before.disk if after.disk is None else after.disk),
@@ -296,6 +318,11 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
     )
 
 
+def _shown_settings(live: FunctionResource, declared: FunctionResource) -> str:
+    """The live settings by Pulsar's names, as far as they are declared: what the file leaves out stays as it is."""
+    return settings_text(shown_settings(json.loads(live.settings), json.loads(declared.settings)))
+
+
 def function_value(function: FunctionResource, name: str) -> Any:
     """The present value of a function's field, by its name in `FieldChange`; parsed JSON of `config` and `secrets`."""
     value = getattr(function, "class_name" if name == "class" else name)
@@ -303,7 +330,7 @@ def function_value(function: FunctionResource, name: str) -> Any:
 
 
 PLATFORM_FIELDS: Final[tuple[FieldName, ...]] = (
-    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
+    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls", "settings",
     "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
     "usage_threshold",
 )  # fmt: skip
@@ -313,8 +340,15 @@ def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldCha
     """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster
     that the file leaves out stays as it is.
     """
-    values = ((name, getattr(before, name), getattr(after, name)) for name in PLATFORM_FIELDS if hasattr(after, name))
+    wanted = {name: getattr(after, name) for name in PLATFORM_FIELDS if hasattr(after, name)}
+    values = ((name, platform_value(before, name, new), new) for name, new in wanted.items())
     return tuple(FieldChange(name, old, new) for name, old, new in values if new not in ("", old))
+
+
+def platform_value(resource: Resource, name: str, like: Any) -> Any:
+    """The value of a field of `platform_fields`; of the settings of a cluster only those that `like` has."""
+    value = getattr(resource, name)
+    return shown_settings(value, like) if name == "settings" else value
 
 
 def grant_fields(

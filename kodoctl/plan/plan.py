@@ -217,6 +217,7 @@ def fingerprint(address: Address, live: Live) -> str:
         "resource": resource_to_json(found.resource),
         "marker": found.marker,
         "stalls": found.stalls_delivery,
+        **({"hidden": found.hidden} if found.hidden else {}),
     }
     return digest(document)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
@@ -23,17 +23,19 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import function_fields, function_value, is_equal, platform_fields
+from kodoctl.plan.field_diff import function_fields, function_value, is_equal, platform_fields, platform_value
 from kodoctl.plan.ledger_plan import is_held, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import partitions_text
+from kodoctl.topology.function_settings import shown_settings
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     Resource,
     SubscriptionResource,
@@ -43,6 +45,9 @@ from kodoctl.topology.resources import (
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
+
+
+_MARKED: Final = TopicResource | SubscriptionResource | FunctionResource | PackageResource
 
 
 class _ForeignError(Exception):
@@ -116,7 +121,7 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
     not set yet.
     """
     owner = change.about.owner
-    if isinstance(after, TopicResource | SubscriptionResource | FunctionResource) and found.marker != owner:
+    if isinstance(after, _MARKED) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
     if (is_held(after) or isinstance(after, GrantResource)) and _holding(
         after, owner, live
@@ -145,6 +150,8 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
         case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
             names = ", ".join(one.label for one in fields)
             raise _ForeignError(f"{names}: not as planned")  # one request sets all of them: somebody else changed it
+        case PackageResource(), PackageResource() if after.digest != now.digest:
+            raise _ForeignError("its content is not known to be the planned one: `pulsar-admin packages delete` it")
         case _ if isinstance(after, PlatformResource) and (fields := platform_fields(after, now)):
             raise _ForeignError(f"{', '.join(one.label for one in fields)}: not as planned")
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
@@ -189,9 +196,10 @@ def _present_value(field: FieldChange, now: Resource) -> object:
         case GrantResource():
             return now.actions
         case FunctionResource():
-            return function_value(now, field.name)
+            value = function_value(now, field.name)
+            return shown_settings(value, field.after) if field.name == "settings" else value
         case _ if isinstance(now, PlatformResource):
-            return getattr(now, field.name)
+            return platform_value(now, field.name, field.after)
         case _:
             return field.before  # a schema version or a stalling value
 

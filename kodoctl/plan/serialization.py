@@ -45,7 +45,7 @@ Json = dict[str, Any]
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
-    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any, "cpu": Any,
+    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any, "settings": Any, "cpu": Any,
     "memory": Any, "disk": Any, "clusters": TextSet, "admin_roles": TextSet, "service_url": str, "service_url_tls": str,
     "broker_service_url": str, "broker_service_url_tls": str, "publish_rate": Any, "dispatch_rate": Any,
     "brokers": TextSet, "namespaces": TextSet, "primary": TextSet, "secondary": TextSet, "min_available": StrictInt,

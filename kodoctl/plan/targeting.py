@@ -20,6 +20,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     SchemaResource,
     SubscriptionResource,
@@ -216,8 +217,12 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{name}")
             case FunctionResource() as function:
                 yield from self._if_absent(f"namespace.{function.namespace}")
+                if (package := f"package.{function.package}") in self._desired.objects:
+                    yield from self._if_absent(package)
                 for name in function.topics:
                     yield from self._topic(name)
+            case PackageResource(namespace=namespace):
+                yield from self._if_absent(f"namespace.{namespace}")
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
             case None if (slot := slot_of(address)) in self._live.objects:

@@ -294,6 +294,8 @@ def created_text(resource: Json | None) -> str:
             return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
         case "function" | "sink" | "io_source":
             return _function_text(resource)
+        case "package":
+            return f"{resource['file']}, SHA-256 {resource['digest'][:12]}"
         case "tenant":
             roles = f"; admin roles {', '.join(resource['admin_roles'])}" if resource["admin_roles"] else ""
             return f"clusters {', '.join(resource['clusters'])}{roles}"

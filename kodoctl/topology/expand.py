@@ -46,6 +46,7 @@ from kodoctl.topology.resources import (
     GrantResource,
     IsolationPolicyResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -128,6 +129,7 @@ class Expansion:
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
             _database_objects(self.topology, self.namespace),
+            (one.resource for one in self.topology.packages.values() if one.resource is not None),
             function_resources(self.topology.spec, self.namespace),
         )
         return {resource.address: resource for resource in resources}
@@ -297,6 +299,7 @@ def _platform(topology: LoadedTopology, home: NamespaceName) -> Iterator[Platfor
             cluster.broker_service_url or "",
             cluster.broker_service_url_tls or "",
             home,
+            {name: sorted(value) if isinstance(value, list) else value for name, value in cluster.settings.items()},
         )
     for name, group in platform.resource_groups.items():
         yield ResourceGroupResource(name, _limits(group.publish_rate), _limits(group.dispatch_rate), home)
@@ -457,5 +460,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("sources", of_slot[name])
             case FunctionResource(kind=kind, name=name):
                 yield address, topology.where_key(FUNCTION_KINDS[kind], name)
+            case PackageResource(url=url):
+                yield address, topology.where_key("packages", url)
             case _:
                 assert_never(resource)

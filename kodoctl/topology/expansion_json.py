@@ -92,10 +92,11 @@ def resource_document(resource: Resource) -> Json:
             return {**parts, **document}
         case SchemaResource(definition=definition):
             return {**document, "definition": json.loads(definition)}
-        case FunctionResource(config=config, secrets=secrets):
+        case FunctionResource(config=config, secrets=secrets, settings=settings):
             return {
                 **document,
                 "config": json.loads(config),
+                "settings": json.loads(settings),
                 "secrets": None if secrets is None else json.loads(secrets),
             }
         case _:

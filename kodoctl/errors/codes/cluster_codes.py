@@ -90,7 +90,7 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
         "K452": Code("a function or connector that does not run",
                      "Look at the error that it names and at the worker's log; start it (`pulsar-admin functions start`, or `sinks`, `sources`) if somebody stopped it."),
         "K453": Code("a package that does not exist",
-                     "Upload it (`pulsar-admin packages upload`), install the connector on the workers, or correct the name."),
+                     "Declare it under `packages` with its file, or upload it (`pulsar-admin packages upload`); install the connector on the workers, or correct the name."),
         "K454": Code("an object of the cluster in use",
                      "End the use that it names, then plan again; `docs/how-to/cluster-objects.md` has the steps."),
         "K455": Code("an object of the cluster by a record that a tenant may write",
@@ -99,6 +99,8 @@ CLUSTER_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Plan as a super-user (`superUserRoles` of the brokers); until then none of them is changed."),
         "K457": Code("an isolation policy without a broker",
                      "Correct its patterns, which have to match the whole host name of a running broker; or allow it by name, and start one."),
+        "K458": Code("a package that stays as it is",
+                     "Declare the file under a new version; to delete one, first take out what uses it.", ("a package in use",)),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -14,7 +14,7 @@ from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
-from kodoctl.plan.danger.functions import deletion_stake
+from kodoctl.plan.danger.functions import deletion_stake, package_use
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.danger.platform_objects import platform_dangers, unserved, untrusted_record
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
@@ -34,6 +34,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     SlotResource,
     SubscriptionResource,
@@ -99,6 +100,8 @@ class DangerRules:
                 dangers += self._deletion_dangers(change.address)
             case Delete(before=FunctionResource() as function):
                 dangers += self._function_danger(function)
+            case Delete(before=PackageResource() as package):
+                dangers.append(self._package_danger(package, rest))
             case Delete(before=SlotResource()):
                 dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
@@ -169,6 +172,14 @@ class DangerRules:
         evidence = self.evidence.get(function.address, Evidence())
         if stake := deletion_stake(function, facts, evidence, self.now):
             yield self._refusal("K401", K401, function.address, ", ".join(stake))
+
+    def _package_danger(self, package: PackageResource, rest: OtherDeletions) -> Diagnostic:
+        """The refusal (K401) of a package's deletion; nothing allows it while a known function or connector uses it."""
+        used, stake = package_use(package, self.live, rest.gone)
+        if used:
+            detail = f"{package.address}: {', '.join(used)} would not start any more: delete or update them first"
+            return error("K458", "a package in use", detail)
+        return self._refusal("K401", K401, package.address, stake)
 
     def _slot_danger(self, address: Address) -> Diagnostic:
         """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has

@@ -25,7 +25,6 @@ from kodoctl.plan.importing.families import (
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.plan.ownership import claim
-from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
@@ -209,11 +208,9 @@ def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
     """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows
     of builtin connectors alone.
     """
-    unread = live.unread_functions_in(namespace)
+    unread = live.unknown_functions_in(namespace)
     found = {
-        place: f"{'it' if place.count('/') == 2 else 'they'} cannot be read: {why}"
-        for place, why in unread.items()
-        if why != NO_WORKER
+        place: f"{'it' if place.count('/') == 2 else 'they'} cannot be read: {why}" for place, why in unread.items()
     }
     for address, one in live.objects.items():
         function = one.resource

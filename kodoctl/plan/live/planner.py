@@ -23,13 +23,15 @@ from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.targeting import choose, known_addresses
 from kodoctl.pulsar.admin.admin import Admin, must, schema_path
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.inventory.live_inventory import read_live
+from kodoctl.pulsar.inventory.read_scope import ReadScope
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     Resource,
     SchemaResource,
@@ -79,6 +81,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Read
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
         named=_named_policies(resources),
         packages=True,
+        neighbours=bool(desired.destroyed),
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
@@ -94,6 +97,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource) and r.home is None),
         platform={r.address: r.home for r in found if isinstance(r, PlatformResource) and r.home is not None},
         functions=frozenset(r for r in found if isinstance(r, FunctionResource)),
+        uploads=frozenset(r for r in found if isinstance(r, PackageResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 
@@ -167,7 +171,7 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     namespace, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
-    kinds = PlatformResource | FunctionResource
+    kinds = PlatformResource | FunctionResource | PackageResource
     topics = [topic_of(one) for one in touched if not isinstance(one, kinds)]
     declared = frozenset(topic for topic in topics if topic is not None)
     only = None if None in topics else declared
@@ -233,7 +237,7 @@ def plan_inventory(
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
     if desired.destroyed:
-        difference = with_namespaces(difference, desired.names, live)
+        difference = with_namespaces(difference, desired.names, live, allowances.destroy)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
     known, missed = chosen.known if chosen else frozenset(), Severity.ERROR if compares else Severity.NOTE

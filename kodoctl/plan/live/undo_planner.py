@@ -19,7 +19,7 @@ from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.staleness import looked_at
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.inventory.live_inventory import read_live
 from kodoctl.text.formatting import time_text
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import PlatformResource
@@ -27,6 +27,7 @@ from kodoctl.topology.resources import PlatformResource
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Change
     from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.resources import Address
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,6 +37,9 @@ _FUNCTION_PATHS: Final[Mapping[FunctionKind, str]] = {"function": "functions", "
 VERSION_3: Final = (
     "v3/"  # begins the paths of what version 2 of the API has not, or in another form: functions, connectors
 )
+FUNCTION_API: Final = tuple(f"{VERSION_3}{part}/" for part in _FUNCTION_PATHS.values())
+"""Beginnings of the paths that a function worker answers, in a broker or apart from the brokers."""
+WITHOUT_WORKERS: Final = "the settings of this connection say that the cluster has no function worker"
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -120,6 +124,17 @@ class RequestCount:
     reads: int = 0
     writes: int = 0
     by_path: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+
+    def add(self, method: str, path: str, *, reads: bool) -> None:
+        """Counts one request. Several threads may call it."""
+        with self._lock:
+            if reads:
+                self.reads += 1
+            else:
+                self.writes += 1
+            kind = f"{method} {path.rsplit('/', 1)[-1]}"
+            self.by_path[kind] = self.by_path.get(kind, 0) + 1
 
 
 class Admin(Protocol):

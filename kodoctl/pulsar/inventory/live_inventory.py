@@ -25,7 +25,7 @@ from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
-from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
+from kodoctl.pulsar.inventory.packages import missing_packages, read_named_packages, read_packages
 from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
 from kodoctl.pulsar.inventory.schema_reader import read_schema
@@ -47,6 +47,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     Resource,
     SchemaResource,
     SubscriptionResource,
@@ -54,13 +55,14 @@ from kodoctl.topology.resources import (
     TopicResource,
     is_of_platform,
     namespace_of_address,
+    parse_package,
     topic_address,
     topic_of_address,
 )
-from kodoctl.topology.target_flags import WHOLE, TargetFlags
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import Policies, PolicyValue
 
@@ -70,37 +72,6 @@ _SYSTEM: Final = frozenset({
 })  # fmt: skip
 _PENDING_ACK: Final = "__transaction_pending_ack"
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
-
-
-@dataclass(frozen=True, slots=True)
-class ReadScope:
-    """The objects that a command reads: `namespaces` with their topics, the Pulsar tenants `tenants`, and objects of
-    the whole cluster (`platform`: each with its home). `names`: topologies whose objects are also read in other
-    namespaces; `declared`, `schemas`, `functions`: topics, schemas and functions of the files (all functions of these
-    kinds are read); `grants_only`: namespaces of others in which the files grant rights; `named`: namespace policies of
-    the files; `everything`: also reads topics that other topologies own (for an import); `only`: reads just these
-    topics, None: all; `known`: topics that are not read, because the caller has just read them; `packages`, `bookies`: also reads which packages are missing, and the number of bookies;
-    `reduced`: a role that may see only topics is no error (`Live.unseen`); `selection`: topics that the flags leave out
-    may be unreadable (`Live.unread`); `lenient`: every topic may be.
-    """
-
-    namespaces: tuple[NamespaceName, ...]
-    names: frozenset[str] = frozenset()
-    declared: frozenset[TopicName] = frozenset()
-    schemas: frozenset[SchemaResource] = frozenset()
-    tenants: frozenset[str] = frozenset()
-    platform: Mapping[Address, NamespaceName] = field(default_factory=dict)
-    grants_only: tuple[NamespaceName, ...] = ()
-    everything: bool = False
-    only: frozenset[TopicName] | None = None
-    known: frozenset[TopicName] = frozenset()
-    functions: frozenset[FunctionResource] = frozenset()
-    packages: bool = False
-    bookies: bool = False
-    named: frozenset[str] = frozenset()
-    reduced: bool = False
-    selection: TargetFlags = WHOLE
-    lenient: bool = False
 
 
 @dataclass(slots=True)
@@ -152,9 +123,12 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
-            found, unread = read_functions(admin, kind, namespace)
+            found, unread = read_functions(admin, kind, namespace, scope.functions)
             _add(reading, found)
             reading.unread_functions |= unread
+        found, unread = read_named_packages(admin, _packages(namespaces, reading, scope))
+        _add(reading, found)
+        reading.unread_functions |= unread
         reading.missing_packages = missing_packages(admin, _with_new_packages(reading, scope))
         _read_platform(_Reader(admin, client, server, pool), elsewhere - namespaces, scope, reading)
         _read_declared_schemas(admin, pool, scope, reading)
@@ -305,15 +279,28 @@ def _with_functions(
     namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
 ) -> Iterator[tuple[NamespaceName, FunctionKind]]:
     """Kinds of functions and connectors that are read, by namespace: those of the scope, and those of which our ledgers
-    list some. An import reads all, where a worker answers.
+    list some. An import reads all, where a worker answers, a destroy all of a namespace that it may delete, and a plan
+    all that may use packages of ours.
     """
     declared = {(one.namespace, one.kind) for one in scope.functions}
     for namespace in namespaces:
         ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
         owned = {address.partition(".")[0] for entry in ours for address in entry.owned}
+        every = scope.everything or "package" in owned or (scope.neighbours and "namespace" in owned)
         for kind in FUNCTION_KINDS:
-            if (namespace, kind) in declared or kind in owned or scope.everything:
+            if (namespace, kind) in declared or kind in owned or every:
                 yield namespace, kind
+
+
+def _packages(namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope) -> Iterable[PackageResource]:
+    """Packages of the scope, and those that ledgers of our topologies list."""
+    found = {package.address: package for package in scope.uploads}
+    for namespace in namespaces:
+        for name, entry in reading.ledgers.get(namespace, {}).items():
+            for address in entry.owned if name in scope.names else ():
+                if address.startswith("package.") and (package := parse_package(address.partition(".")[2])) is not None:
+                    found.setdefault(address, package)
+    return [found[address] for address in sorted(found)]
 
 
 def _with_new_packages(reading: _Reading, scope: ReadScope) -> Iterator[FunctionResource]:
@@ -323,7 +310,8 @@ def _with_new_packages(reading: _Reading, scope: ReadScope) -> Iterator[Function
         has_it = (
             live is not None and isinstance(live.resource, FunctionResource) and live.resource.package == one.package
         )
-        if not has_it and scope.selection.names(one.address):
+        is_uploaded = any(package.url == one.package for package in scope.uploads)
+        if not has_it and not is_uploaded and scope.selection.names(one.address):
             yield one
 
 

@@ -12,6 +12,8 @@ from kodoctl.pulsar.values.evidence import PlatformUser
 from kodoctl.pulsar.values.ledger import read_ledgers
 from kodoctl.pulsar.values.live_objects import PlatformFacts
 from kodoctl.text.formatting import without_password
+from kodoctl.topology.function_settings import HIDDEN
+from kodoctl.topology.model.platform import CLUSTER_SETTINGS, NAMES_FILES
 from kodoctl.topology.resources import (
     Address,
     ClusterResource,
@@ -118,6 +120,7 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
                 urls["broker_service_url"],
                 urls["broker_service_url_tls"],
                 home,
+                _cluster_settings(document),
             )
         case "resource_group":
             publish, dispatch = (_limits(document, side) for side in ("publish", "dispatch"))
@@ -135,6 +138,19 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
                 _number(rest.get("usage_threshold", 100)),
                 home,
             )
+
+
+def _cluster_settings(document: Json) -> Json:
+    """The further settings of a cluster that are set. Parameters of an authentication that may be a secret are HIDDEN."""
+    found = {
+        name: document[name] for name in sorted(CLUSTER_SETTINGS) if document.get(name) not in (None, False, [], "")
+    }
+    parameters = found.get("authenticationParameters")
+    if parameters is not None and not NAMES_FILES.fullmatch(str(parameters)):
+        found["authenticationParameters"] = HIDDEN
+    if "peerClusterNames" in found:
+        found["peerClusterNames"] = sorted(found["peerClusterNames"])
+    return found
 
 
 def _number(stored: object) -> int:
@@ -165,11 +181,13 @@ def request_document(resource: PlatformResource, before: Json) -> Json:
             }
         case ClusterResource():
             values = {sent: getattr(resource, key) for key, sent in _URLS.items()}
+            shown = _cluster_settings(before)
             ours = {
                 sent: value
                 for sent, value in values.items()
                 if value and value != without_password(before.get(sent) or "")
             }
+            ours |= {name: value for name, value in resource.settings.items() if value != shown.get(name)}
         case ResourceGroupResource():
             ours = {**_rates("publish", resource.publish_rate), **_rates("dispatch", resource.dispatch_rate)}
         case FailureDomainResource():

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
-NO_WORKER: Final = "the cluster has no function worker"  # reason in `Live.unread_functions`: there are none
+# reasons in `Live.unread_functions`
+NO_WORKER: Final = "the cluster has no function worker, as the settings of its connection say"  # there are none
+NO_WORKER_HERE: Final = "the broker has no function worker; whether workers run apart from it is unknown"
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
@@ -151,6 +153,7 @@ class LiveObject:
     marker: str | None = None
     facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | FunctionFacts | PlatformFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
+    hidden: str = ""  # digest of settings that `resource` does not show; "": it shows all
 
     @property
     def is_foreign(self) -> bool:
@@ -195,7 +198,7 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
-    # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
+    # why a function, connector or package could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
     unread_functions: Mapping[Address, str] = field(default_factory=dict)
     missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files
     unread_platform: Mapping[Address, str] = field(default_factory=dict)  # why these objects could not be read
@@ -215,28 +218,29 @@ class Live:
 
     def is_unknown(self, address: Address) -> bool:
         """True if it is not known whether or how an object exists: a publication or a slot in a database that was not
-        read, a function or connector that could not be read or listed, or an object of the whole cluster that this role
-        may not read.
+        read, a function, connector or package that could not be read or listed, or an object of the whole cluster that
+        this role may not read.
         """
         if address in self.unread_platform:
             return True
-        if is_function(address):
+        if is_function(address) or address.startswith("package."):
             return self.why_unread(address) is not None
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 
     def why_unread(self, function: Address) -> str | None:
-        """The reason why a function or connector could not be read or listed; None if it was read, or
-        does not exist.
+        """The reason why a function, connector or package could not be read or listed; None if it was read, or does
+        not exist.
         """
         return self.unread_functions.get(function, self.unread_functions.get(function.rpartition("/")[0]))
 
-    def unread_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
-        """Returns the reasons in `unread_functions` that concern one namespace: by the address of a function or
-        connector, or by the `KIND.TENANT/NAMESPACE` that could not be listed.
+    def unknown_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
+        """Returns the reasons in `unread_functions` that concern one namespace, without those that say that there are
+        none: by the address of a function or connector, or by the `KIND.TENANT/NAMESPACE` that could not be listed.
         """
         own = f"{namespace}/"
-        return {one: why for one, why in self.unread_functions.items() if f"{one.partition('.')[2]}/".startswith(own)}
+        unknown = ((one, why) for one, why in self.unread_functions.items() if why != NO_WORKER)
+        return {one: why for one, why in unknown if f"{one.partition('.')[2]}/".startswith(own)}
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""
