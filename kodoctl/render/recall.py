@@ -62,8 +62,8 @@ _LISTED: Final = 100  # messages with problems of one kind
 
 
 def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = False) -> Iterator[Line]:
-    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: it is carried out by
-    another command than made it, so that the lines say as of when its ages are.
+    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: an earlier command made
+    the plan, so that the lines say when, and that ages are as of then.
     """
     summary = document["summary"]
     lane = document.get("lane", "")

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A fact that needs a person. `style`: `bad` or `open`; `means`: what follows from it; `command`: command that
-    repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none; `lines`: (text,
-    query of `/lane`, None for none) of the groups that it has; `orders`: query of `/orders` if the plan that it advises
-    is a pause of the query's tenant, None for an action on messages; `urgent`: it comes before all others.
+    """A fact that needs a person. `style`: `bad` or `open`; `means`: sentence about its consequence; `command`: command
+    line that repairs or explains it, "" for none; `link`: query of the page `/lane` about it, None for none; `lines`:
+    (text, query of `/lane` or None) of each group of messages that it is about; `orders`: query of `/orders` if it
+    advises to pause the tenant in that query, else None; `urgent`: it comes before facts that are not.
     """
 
     style: str
@@ -58,8 +57,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class StoppedApply:
-    """An apply that did not complete and holds no lease. `text`: id, state and what was done; `namespace`: its own;
-    `undo`: it was to take another one back.
+    """An apply that did not complete and holds no lease. `topology`: name of the topology whose page shows it;
+    `namespace`: namespace that it changed; `text`: its id, state and number of done changes; `undo`: it was to take
+    another apply back.
     """
 
     topology: str
@@ -79,7 +79,7 @@ class StoppedApply:
 
     @property
     def command(self) -> str:
-        """Command about the file that comes next."""
+        """Command to run next on the topology's file: `kodoctl plan` for an undo, else `kodoctl apply`."""
         return "kodoctl plan" if self.undo else "kodoctl apply"
 
 
@@ -114,11 +114,12 @@ NO_FACTS: Final = ScreenFacts()
 
 @dataclass(frozen=True, slots=True)
 class LaneCell:
-    """A lane in the row of its subscription. `oldest`: words about the age of its oldest message, "" if unknown or
-    empty; `note`: text that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most
-    frequent one of dead letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet;
-    `messages`: number of `meaning`: why messages are there, "" if the
-    cause says it, or for a lane that workers read first.
+    """A lane in the row of its subscription. `name`: its name for people; `entries`: number of entries in its backlog;
+    `oldest`: words about the age of its oldest message, "" if unknown or empty; `note`: text about a fault of the lane,
+    "" for none; `link`: query of its page; `cause`: the most frequent cause of dead letters, or the reason why its
+    messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in the entries,
+    None if it is unknown; `meaning`: why messages are there, "" if the cause says it, or for a lane that workers read
+    first.
     """
 
     name: str
@@ -139,9 +140,10 @@ class LaneCell:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """A subscription. `lanes`: those that hold messages or have a note, and `empty` counts the others; `dead`: dead
-    letters, None if it declares none; `workers`: most consumers of one lane; `badges`: live orders; `pace`: text about
-    the growth of the backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
+    """A subscription in the table of its topology. `lanes`: lanes other than the dead letters that hold messages or
+    have a note; `empty`: number of the others; `dead`: lane of the dead letters, None if it declares none; `workers`:
+    the largest number of consumers of one lane; `badges`: texts about live orders; `pace`: text about the growth of the
+    backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
     """
 
     ground: str
@@ -168,32 +170,37 @@ class SubscriptionRow:
 
 _NOBODY_TRIES: Final = "No worker tries them again by itself: a recall sends them again or discards them."
 _RECALLED: Final = "{} had been sent again by a recall and failed again. "
-MAX_ROWS: Final = 200  # of a topology, if the others are quiet: a browser cannot show 20,000 every few seconds
+MAX_ROWS: Final = 200  # of a topology: a browser cannot show 20,000 every few seconds
+MAX_NEEDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySection:
-    """A topology with its rows. Of more than MAX_ROWS rows, quiet ones are left out, of which `left_out` is the number and
-    `command` the command that lists all.
+    """A topology with its rows. If there are more than 200 (MAX_ROWS), `left_out` are left out: first quiet ones, then
+    those with the fewest messages; `left_busy` of them are not quiet. `command`: command line that lists all.
     """
 
     name: str
     namespace: str
     rows: tuple[SubscriptionRow, ...]
     left_out: int = 0
+    left_busy: int = 0
     command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """Everything that the first screen shows of one reading, which began at `at` (ms since the epoch). `silence`: of a
-    cluster that does not answer, headline and reason, None otherwise: `sections` are then of the last answer.
+    """Values of the first screen by one reading, which ended at `at` (ms since the epoch). `needs`: urgent ones first,
+    then `bad` ones; `more_needs`: number of needs beyond the MAX_NEEDS most urgent ones. `silence`: None if the cluster
+    answers, else (headline, reason); `at` and `sections` are then those of the last reading to which it answered, if
+    there was one.
     """
 
     at: int
     sections: tuple[TopologySection, ...]
     needs: tuple[Need, ...]
     silence: tuple[str, str] | None = None
+    more_needs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,9 @@ class CommandWords:
     paths: Sequence[str] = ()
 
     def line(self, command: str, topology: str, *words: str) -> str:
-        """Command line of `command` about the file of a topology, quoted for a shell."""
+        """Command line of `command` (such as `kodoctl status`, which is not quoted) about the file of a topology, with
+        `words`, the environment and the cluster, quoted for a shell. Raises KeyError for an unknown topology.
+        """
         return f"{command} {shell_line([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
@@ -231,8 +240,9 @@ def first_screen(
     facts: ScreenFacts = NO_FACTS,
     known: StatusReading | None = None,
 ) -> FirstScreen:
-    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `known`: the last
-    reading to which the cluster answered, None for none.
+    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `facts`: facts
+    beside the lanes; `known`: the last reading to which the cluster answered, None for none, for a screen of a cluster
+    that does not answer. Raises KeyError for a topology that `words` does not have.
     """
     if reading.unread and not answers(reading):
         return _silent_screen(reading, words, history, facts, known)
@@ -245,13 +255,12 @@ def first_screen(
         for reason, topics in _unread_topics(reading).items()
     ]
     found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
-    return FirstScreen(
-        reading.at, sections, tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
-    )
+    urgent = tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
+    return FirstScreen(reading.at, sections, urgent[:MAX_NEEDS], more_needs=max(0, len(urgent) - MAX_NEEDS))
 
 
 def answers(reading: StatusReading) -> bool:
-    """True if at least one topic could be read."""
+    """True if the reading has a lane: the cluster answered for at least one topic."""
     return any(one.lanes for one in reading.topologies)
 
 
@@ -269,11 +278,18 @@ def _silent_screen(
 
 
 def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:
-    room = max(0, MAX_ROWS - sum(not row.is_quiet for row in rows))
-    quiet = count(1)
-    shown = tuple(row for row in rows if not row.is_quiet or next(quiet) <= room)
-    command = words.line("kodoctl status", topology.name)
-    return TopologySection(topology.name, topology.namespace, shown, len(rows) - len(shown), command)
+    busiest = sorted(range(len(rows)), key=lambda number: (rows[number].is_quiet, -_entries(rows[number])))
+    shown, left = sorted(busiest[:MAX_ROWS]), busiest[MAX_ROWS:]
+    busy = sum(not rows[number].is_quiet for number in left)
+    command = words.line("kodoctl status", topology.name, "--all")
+    return TopologySection(
+        topology.name, topology.namespace, tuple(rows[number] for number in shown), len(left), busy, command
+    )
+
+
+def _entries(row: SubscriptionRow) -> int:
+    """Entries in all lanes of a subscription, dead letters included."""
+    return sum(cell.entries for cell in (*row.lanes, *((row.dead,) if row.dead is not None else ())))
 
 
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:
@@ -354,7 +370,9 @@ def _oldest(lane: LaneStatus, found: LetterCauses | None, now: int) -> str:
 
 
 def has_causes(lane: LaneStatus) -> bool:
-    """True for a lane whose messages have a reason to be there: dead letters, and all but ready lanes of usual levels."""
+    """True for a lane whose messages carry a reason why they are there: dead letters, lanes in which messages wait, and
+    backup levels. False for the ready lanes of other levels.
+    """
     return lane.state != "ready" or lane.level.startswith("B")
 
 

@@ -77,8 +77,8 @@ def failures_text(failed: int, left: int | None, then: str) -> str:
 
 
 class CauseCount(NamedTuple):
-    """Letters of one cause. `tenants`: (tenant, letters), those with most letters first; empty if the file names no
-    tenants.
+    """Letters of one cause. `letters`: their number; `tenants`: (tenant, number of letters), those with most letters
+    first; empty if the file names no tenants.
     """
 
     cause: str
@@ -127,7 +127,7 @@ class LetterCount:
         self._failing: dict[tuple[str, str], FailingGroup] = {}
 
     def take(self, messages: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields the messages that are meant for the subscription, and counts them."""
+        """Yields the messages that are meant for the subscription, in their order, and counts each as it is taken."""
         for one in messages:
             if self._subscription is not None:
                 if one.properties.get(properties.FOR, self._subscription) != self._subscription:
@@ -199,7 +199,9 @@ def letter_causes(document: PeekDocument, *, ended: bool, count: LetterCount) ->
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
-    """(text, condition) for each cause, at most NAMED; the rest is one text without a condition."""
+    """(text, condition) for each of the 12 most frequent causes (NAMED); then texts with the condition "" about the
+    other causes, about tenants that are not listed, and about letters that were not read, each if there are any.
+    """
     lines = [
         (f"{one.letters:,} × {one.cause}{_tenants_text(one)}", f"cause = {literal(one.cause)}")
         for one in found.causes[:NAMED]
@@ -229,7 +231,9 @@ def _tenants_text(one: CauseCount) -> str:
 
 
 def exact_count(found: LetterCauses | None, entries: int) -> int | None:
-    """Number of messages in a lane of `entries` entries; None if not all of them were read, or others were."""
+    """Number of messages in a lane that has `entries` entries now. None if it is unknown: nothing or not all of the
+    lane was read, or the lane had another number of entries then.
+    """
     return found.read if found is not None and found.complete and found.read and found.entries == entries else None
 
 

@@ -29,7 +29,9 @@ _LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
 
 @dataclass(frozen=True, slots=True)
 class LaneQuestion:
-    """A lane and the condition that its messages have to meet. `topic`: the lane's topic without tenant and namespace."""
+    """A lane and the condition `where` that its messages have to meet. `topology`: name of its topology; `topic`: the
+    lane's topic without tenant and namespace.
+    """
 
     topology: str
     topic: str
@@ -39,7 +41,9 @@ class LaneQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MessageQuestion:
-    """A message, by its kodo-id or a position, and the subscription whose topics are read. `span`: one of SPANS."""
+    """A question about the history of one message. `message`: its `kodo-id` or a position; `ground`, `subscription`:
+    ground topic and subscription whose topics are read; `span`: key of SPANS.
+    """
 
     topology: str
     ground: str
@@ -188,8 +192,8 @@ def _shortened(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class HitView:
-    """A message that a search has, for a page. `places`: (copy, words about it) for each lane in which it waits;
-    `ended`: sentences about the subscriptions that have acknowledged it; `topics`: number of topics that have a copy.
+    """A message that a search found, for a page. `places`: (copy, words about it) for each copy that waits; `ended`:
+    a sentence about each subscription that has acknowledged the message; `topics`: number of topics that have a copy.
     """
 
     hit: SearchHit
@@ -200,7 +204,7 @@ class HitView:
 
 
 def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
-    """Makes the view of a message that the search `found` has, at `now` (ms since the epoch)."""
+    """Makes the view of a hit of the search `found`, at `now` (ms since the epoch)."""
 
     def place(copy: LaneCopy) -> tuple[LaneCopy, str]:
         view = message_view(copy.message, now, hit.longest_wait)
@@ -222,9 +226,10 @@ def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """Messages that failed in one way. `where`: condition that chooses them of those that are shown, "" for a rest of
-    several causes; `tenants`: (name, messages, condition) of those with most of them; `others`: number of further
-    tenants; `unlisted`: messages of tenants that the document leaves out.
+    """Messages that failed by one cause. `messages`: their number; `where`: condition that chooses them among the shown
+    ones, "" for a rest of several causes; `tenants`: (name, number of messages, condition) of up to six tenants, those
+    with most first; `others`: number of further tenants; `unlisted`: number of messages of tenants that the document
+    leaves out.
     """
 
     cause: str
@@ -256,7 +261,9 @@ def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGr
 
 
 def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """Hops of the document of `kodo-consumer why`, each with the words for where the message is now."""
+    """(hop, words) for each hop in the document of `kodo-consumer why`, in its order. The words are `no longer stored`,
+    `is here now` for a copy that is not acknowledged, or "".
+    """
 
     def place(hop: Mapping[str, Any]) -> str:
         if not hop["stored"]:
@@ -267,7 +274,9 @@ def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str
 
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:
-    """Command lines that show the messages of a lane, and that plan to release them or to send them again."""
+    """Command lines for the messages of a lane: the first shows them; a second plans to send dead letters again, or an
+    action on messages that wait; ready lanes have none.
+    """
     chosen = ("--topic", found.ground, "--subscription", question.subscription)
     choice = ("--where", question.where)
     peek = words.line_of_cluster("kodoctl peek", *_peeked(words, question, found))

@@ -43,7 +43,9 @@ class NamedFiles:
 def console_data(
     connection: Connection, admin: Admin, desired: Desired, words: CommandWords, files: NamedFiles
 ) -> ConsoleData:
-    """Functions that read a cluster for the topologies of the command."""
+    """Makes the functions and readers with which the console's pages read the cluster for the topologies of the
+    command. Reads nothing itself.
+    """
     context = connection.context
     messages = MessageReading(connection, admin, desired)
     plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger, words)

@@ -125,7 +125,7 @@ class _Reader:
                 yield letter_of(stored, topic.name.full, form.tenant_by)
 
     def message(self, expansion: Expansion, name: str, position: str) -> PeekedMessage | None:
-        """The message at a position of a topic; None if it is not stored any more."""
+        """The message at a position of a topic; None if it is no longer stored or cannot be read."""
         topic, place = next(one for one in expansion.topics if one.name.full == name), Position.parse(position)
         form, entry = payload_form(self.admin, expansion, topic), (place.ledger, place.entry)
         before, part = (place.ledger, place.entry - 1), topic.name.partition(place.partition)
@@ -140,7 +140,7 @@ _Match = tuple[DeadLetter, Mapping[str, Cursor], str | None]
 
 
 class _Searched:
-    """A topic of a lane, and the comparison of its messages with the text of a search."""
+    """A topic to search, and the comparison of its messages with the text of the search."""
 
     def __init__(self, admin: Admin, wanted: SearchText, expansion: Expansion, topic: FamilyTopic) -> None:
         self.expansion, self.topic, self._wanted = expansion, topic, wanted
@@ -150,7 +150,9 @@ class _Searched:
         self._names = [*self.spec.message_properties, *filter(None, [self.spec.fair_by])]
 
     def fact_of(self, letter: DeadLetter) -> str | None:
-        """Name of the fact of a message that is equal to the text, "" if it meets the condition; None for others."""
+        """Name of the fact of a message that is equal to the searched text; "" if the message meets the searched
+        condition; None if the message does not match.
+        """
         if self._wanted.condition is not None:
             return "" if self._wanted.condition.chooses(letter) else None
         if fact := self._wanted.fact_of(letter, self._names, self.spec.fair_by):
@@ -159,7 +161,9 @@ class _Searched:
         return None if member is None else f"payload.{member}"
 
     def copies(self, letter: DeadLetter, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
-        """A stored message as each subscription has it."""
+        """A stored message as each subscription of the topic sees it: its lane, and whether it waits there (None: not
+        known).
+        """
         message, entry = as_json(letter, self._form), (letter.position.ledger, letter.position.entry)
         lane, topic = lane_text(self.topic.level, self.topic.state), self.topic.name.local
 
@@ -171,7 +175,9 @@ class _Searched:
 
 
 def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
-    """The longest wait, in ms, that the file declares for one of the subscriptions, of which it may lack some."""
+    """The longest time, in ms, that a message may wait in lanes of these subscriptions, by the file. Subscriptions that
+    the file lacks are ignored; 0 if it has none of them.
+    """
     topic = expansion.topology.spec.topics[ground]
     declared = (topic.subscriptions[name] for name in subscriptions if name in topic.subscriptions)
     return max((int(defaults.horizon(topic, one)) for one in declared), default=0)
@@ -198,8 +204,10 @@ def lane_tries(spec: GroundTopic, topic: FamilyTopic, subscription: str) -> Trie
 
 
 class MessageReading:
-    """Reads messages of the topologies of the command. One page reads at a time, so that many windows cannot load the
-    broker, and each with a new client, which does not know that an earlier one got no answer.
+    """Reader of messages of the topologies of the command. Its methods block.
+
+    `lane`, `find` and `history` read one at a time, so that many windows cannot load the broker. Each method uses a new
+    client, because a client that once got no answer gives up at once.
     """
 
     def __init__(self, connection: Connection, admin: Admin, desired: Desired) -> None:
@@ -208,8 +216,9 @@ class MessageReading:
         self._lock, self._exports = threading.Lock(), threading.Lock()
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
-        """Reads the messages of a lane that its subscription has not acknowledged, oldest first. Raises UsageError for
-        an unknown lane or an invalid condition, ClusterError.
+        """Reads the messages of a lane that its subscription has not acknowledged, oldest first, and returns their
+        counts and the first 50 that meet the condition. `ended` in the result: the limit of messages or time of a page
+        came first. Raises UsageError for an unknown lane or an invalid condition, ClusterError.
         """
         expansion, topic = self._lane(question)
         condition, budget = parse(question.where, _now()), _Budget()
@@ -241,8 +250,8 @@ class MessageReading:
         return f"{topic.ground} / {question.subscription}: {lane_text(topic.level, topic.state)}"
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
-        """Reads the causes of the dead letters of a lane, or of the messages that wait in it, for the first screen. Raises
-        UsageError, ClusterError.
+        """Reads and counts the causes of the dead letters of a lane, or of its waiting messages, for the first screen.
+        Reads at most 20,000 letters or 2,000 waiting messages. Raises UsageError, ClusterError.
         """
         expansion, topic = self._lane(question)
         form, reader_name = payload_form(self._admin, expansion, topic), question.subscription
@@ -254,8 +263,11 @@ class MessageReading:
         return letter_causes(document, ended=budget.ended, count=count)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Yields a file of the messages that `lane` counts, as `peek --out` writes it. `suffix`: its form. Raises
-        UsageError at once, ClusterError while it is read; also if there are too many messages for one page.
+        """Returns an iterator over the bytes of a file with the messages that `lane` counts, as `peek --out` writes it.
+        `suffix`: format of the file, `jsonl` or `parquet`.
+
+        Raises UsageError at once. The iterator raises ClusterError if messages cannot be read, if there are too many
+        for one page, or if another file is being written: the file is then incomplete.
         """
         expansion, topic = self._lane(question)
         condition, encoder = parse(question.where, _now()), encoder_of(suffix)
@@ -285,9 +297,10 @@ class MessageReading:
         return expansion, lane_topic(expansion, question.topic)
 
     def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
-        """Searches all lanes of the topology, "" for all topologies, for messages that meet the condition `wanted`, or
-        of which a fact or a top-level value of the payload is equal to it. `span`: one of SPANS. Raises UsageError,
-        ClusterError.
+        """Searches all lanes of a topology ("": of all topologies) for messages that meet the condition `wanted`, or of
+        which a fact or a top-level value of the payload is equal to its text. Returns the found messages, each once
+        with its copies in lanes, and the topics that the cluster lacks or that could not be read. `span`: a key of
+        SPANS, the greatest age. Raises UsageError, ClusterError.
         """
         chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
         begin, budget = _begin(span), _Budget()
@@ -330,9 +343,10 @@ class MessageReading:
         return SearchResult(shown, budget.read, not budget.ended, tuple(missing), unread, recorded)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """The document of `kodo-consumer why`; as `stored` the message at its last place, None if it is no longer stored;
-        as `longest_wait` the longest wait that the file declares, in ms. Raises UsageError, ClusterError; also if time
-        is over.
+        """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:
+        `stored`, the message at its last place (None: no longer stored, or it cannot be read), and `longest_wait`, the
+        longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if the time of a
+        page is over.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:

@@ -1,7 +1,7 @@
 """Outcome of an action of the console, read from the lanes of its messages; nothing is consumed.
 
-A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header, and followed
-by its identity, which all hops keep. Each move by a worker adds a hop to those of the copy.
+A sent message is recognised by its recall id, which its copy has as a header, and is followed by its identity, which
+stays the same over all hops. Each move by a worker adds a hop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, Sta
 
 
 class OutcomeReading:
-    """Reader of the outcome of a plan that was carried out since `began` (ms since the epoch). `sent`: number of messages
-    that were sent.
+    """Reader of the outcome of a plan on messages that the console carried out. `sent`: number of messages that were
+    sent; `began`: when that began, ms since the epoch.
     """
 
     def __init__(self, target: TargetOptions, expansion: Expansion, plan: RecallPlan, sent: int, began: int) -> None:
@@ -59,7 +59,9 @@ class OutcomeReading:
         self._last, self._until = SentOutcome(sent), 0.0
 
     def __call__(self) -> SentOutcome:
-        """Reads the lanes, at most once in two seconds. Raises KodoctlError."""
+        """Returns where the sent messages are now: how many were recognised, and their number by lane. Reads the
+        cluster at most once in two seconds, else returns the last result; another thread waits. Raises KodoctlError.
+        """
         with self._lock:
             if time.monotonic() > self._until:
                 with self._target.session() as session:

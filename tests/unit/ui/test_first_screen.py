@@ -8,7 +8,7 @@ from typing import Any
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
+from kodoctl.ui.first_screen import MAX_NEEDS, MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
 from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
@@ -74,10 +74,20 @@ def test_of_very_many_subscriptions_quiet_ones_are_left_out_and_counted() -> Non
     (section,) = first_screen(reading(*quiet, busy), WORDS).sections
     assert len(section.rows) == MAX_ROWS
     assert [row.ground for row in section.rows[-2:]] == [f"quiet{MAX_ROWS - 2}", "busy"]
-    assert section.left_out == 6
-    assert section.command == "kodoctl status topologies/trade.yaml --context prod"
+    assert (section.left_out, section.left_busy) == (6, 0)
+    assert section.command == "kodoctl status topologies/trade.yaml --all --context prod"
     (small,) = first_screen(reading(*quiet[:3]), WORDS).sections
     assert (len(small.rows), small.left_out) == (3, 0)
+
+
+def test_of_very_many_busy_subscriptions_those_with_the_most_messages_are_shown_and_needs_are_bounded() -> None:
+    busy = [replace(lane(entries=number + 1), ground=f"busy{number:04}") for number in range(MAX_ROWS + 50)]
+    letters = replace(lane("dead", entries=10_000), ground="letters")
+    screen = first_screen(reading(*busy, letters), WORDS)
+    (section,) = screen.sections
+    assert [section.rows[0].ground, section.rows[-1].ground] == ["busy0051", "letters"]
+    assert (len(section.rows), section.left_out, section.left_busy) == (MAX_ROWS, 51, 51)
+    assert (len(screen.needs), screen.more_needs) == (MAX_NEEDS, len(busy) + 1 - MAX_NEEDS)
 
 
 def test_an_unknown_age_is_not_guessed() -> None:

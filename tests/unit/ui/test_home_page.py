@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -61,3 +62,32 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
     assert "<b>37</b>" in page
     assert "What needs you is not known until the cluster answers" in page
     assert "topics not read" not in page
+
+
+def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "FRESH_S", -1.0)
+    monkeypatch.setattr(application, "_SLOW_S", 0.0)
+    readings, go = [reading(lane(entries=number)) for number in (1, 2)], threading.Event()
+    made = iter(readings)
+
+    def read() -> StatusReading:
+        found = next(made)
+        if found is readings[1]:
+            go.wait(5)
+        return found
+
+    def end_reading() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "kodo-ui-status":
+                thread.join(5)
+
+    recent = application._RecentStatus(read)  # the pages show its times only
+    assert [recent(), recent(), recent()] == [readings[0]] * 3
+    go.set()
+    end_reading()
+    assert recent() is readings[1]
+    recent._until = 0.0
+    recent()
+    end_reading()  # which fails, because there is no third
+    with pytest.raises(StopIteration):
+        recent()
