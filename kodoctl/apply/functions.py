@@ -41,9 +41,9 @@ def update_function(
     admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None, hidden: str = ""
 ) -> None:
     """Updates a function, which restarts its instances, sets its marker to `owner`, and waits until the worker shows
-    it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked. Raises
-    WriteFailedError if the function changed since then, if another owner than `planned` and `owner` has marked it
-    since, or if the worker refuses the update or does not show it as written.
+    it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked.
+    Raises WriteFailedError if the function changed since then, if another owner than `planned` and `owner` has marked
+    it since, or if the worker refuses the update or does not show it as written.
     """
     found = _read_planned(admin, before, owner, planned)
     if found.resource != before or found.hidden != hidden:

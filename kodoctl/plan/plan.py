@@ -132,21 +132,12 @@ def make_plan(  # the parts of a plan are what they are
         owners=owners,
         findings=(
             *difference.conflicts,
-            *_absent_tenants(part, live),
             *renamed_in_part(owners, desired),
             *ledgers_fit(part, owners, live),
             *blast_radius(desired, live, changes, allowances.share),
             *(unedited_warning(changes, against) if against is not None else ()),
-            *delayed_delivery_findings(part, live, changes),
-            *forbidden_types(part, live, changes),
-            *bundle_findings(part, live),
-            *broker_config_findings(part, live, changes),
-            *unmet_needs(live, changes),
-            *stopped_clients(live, changes),
+            *_cluster_findings(desired, part, live, changes),
             *active_override_notes(live, now),
-            *change_data_findings(part, live, changes),
-            *function_findings(desired, part, live, changes),
-            *unread_platform(part, live),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
@@ -161,6 +152,20 @@ def make_plan(  # the parts of a plan are what they are
         unseen=tuple(sorted(live.unseen)),
         reading=live,
     )
+
+
+def _cluster_findings(desired: Desired, part: Desired, live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
+    """Yields findings about the changes on this cluster. `part`: the selected part of `desired`."""
+    yield from _absent_tenants(part, live)
+    yield from delayed_delivery_findings(part, live, changes)
+    yield from forbidden_types(part, live, changes)
+    yield from bundle_findings(part, live)
+    yield from broker_config_findings(part, live, changes)
+    yield from unmet_needs(live, changes)
+    yield from stopped_clients(live, changes)
+    yield from change_data_findings(part, live, changes)
+    yield from function_findings(desired, part, live, changes)
+    yield from unread_platform(part, live)
 
 
 def plan_without_files(

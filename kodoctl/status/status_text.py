@@ -59,9 +59,9 @@ def status_lines(
 ) -> Iterator[Line]:
     """Yields the text of a status: for each topology a table and notes of each subscription, then other readers,
     replication and missing lanes; then the topics that could not be read; at last a line that says whether backlogs
-    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: see Earlier. Of a topology
-    with more than MAX_SHOWN subscriptions only as many have a table, and a line counts the others, unless `everything`
-    is true.
+    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: see Earlier. Of a
+    topology with more than MAX_SHOWN subscriptions only as many have a table, and a line counts the others, unless
+    `everything` is true.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
