@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, many
+from kodoctl.text.formatting import age_text, lane_meaning, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def status_lines(
             advice = "`kodoctl plan` shows what apply would create."
             yield Line(f"{many(topology.missing, 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
+    yield from _meanings(reading)
     yield from _unread_lines(reading.unread)
     counted = (
         "messages; of a batch that is partly acknowledged, all"
@@ -95,6 +96,20 @@ def status_lines(
     yield Line(f"backlog counts {counted}.", "dim")
     if any(lane.messages_at_least for topology in reading.topologies for lane in topology.lanes):
         yield Line("≥: at least as many; the broker stopped counting at its limit of entries or time.", "dim")
+
+
+def _meanings(reading: StatusReading) -> Iterator[Line]:
+    """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
+    lanes = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
+    meanings = {
+        lane.state if lane.state in ("retrying", "pending", "blocking") else _name(lane): lane_meaning(
+            lane.level, lane.state
+        )
+        for lane in lanes
+        if lane.state != "ready" or lane.level.startswith("B")
+    }
+    for name, meaning in meanings.items():
+        yield Line(f"{name}: {meaning}.", "dim", hang=2)
 
 
 def _unread_lines(unread: Iterable[UnreadTopic]) -> Iterator[Line]:

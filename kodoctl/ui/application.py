@@ -19,11 +19,12 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
 from kodoctl.render.recall import recall_counts
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import age_text, many, time_text
+from kodoctl.text.formatting import age_text, lane_meaning, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, ScreenFacts, answers, first_screen
+from kodoctl.ui.letter_causes import cause_text
 from kodoctl.ui.message_search import SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -54,6 +55,18 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "kodoctl.ui"
 FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+LEGEND: Final = tuple(
+    (name, lane_meaning(level, state))
+    for name, level, state in (
+        ("L1, L2 … ready", "L1", "ready"),
+        ("retrying", None, "retrying"),
+        ("pending", None, "pending"),
+        ("blocking", None, "blocking"),
+        ("B1, B2 … ready", "B1", "ready"),
+        ("dead letters", None, "dead"),
+    )
+)
+"""(name, meaning) of the lanes."""
 _SLOW_S: Final = 5.0  # a reading that takes longer is made while pages show the one before
 _STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
@@ -164,12 +177,13 @@ class _Pages:
             "acting": self._acting,
             "clock": _clock,
             "many": many,
+            "over_limit": cause_text,
         }
         return HTMLResponse(self._templates.get_template(template).render({**frame, **values}), status)
 
     def home(self, _: Request) -> Response:
         """First screen."""
-        return self.show("home.html.j2", self._screen())
+        return self.show("home.html.j2", {**self._screen(), "legend": LEGEND})
 
     def lanes(self, _: Request) -> Response:
         """Part of the first screen that is read again and again."""
@@ -187,11 +201,15 @@ class _Pages:
         title = question.topic
         with suppress(UsageError):
             title = self._data.messages.lane_title(question)
-        views = [message_view(one, _now(), found.longest_wait) for one in found.document["messages"]] if found else []
+        views = (
+            [message_view(one, _now(), found.longest_wait, found) for one in found.document["messages"]]
+            if found
+            else []
+        )
         commands = lane_commands(self._data.words, question, found) if found else []
         values = {
             "question": question, "found": found, "views": views, "problems": problems,
-            "commands": commands, "title": title,
+            "commands": commands, "title": title, "facts": found.facts(_now()) if found else "",
             "groups": cause_groups(question, found.document) if found else [],
             "export": export_command(self._data.words, question, found) if found else "",
         }  # fmt: skip

@@ -12,8 +12,23 @@ from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
-from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text
-from kodoctl.ui.letter_causes import LetterCauses, cause_lines, exact_count, failing_tenant, failing_tenants, wait_text
+from kodoctl.text.formatting import (
+    age_text,
+    duration_text,
+    entries_text,
+    lane_meaning,
+    lane_text,
+    many,
+    time_text,
+)
+from kodoctl.ui.letter_causes import (
+    LetterCauses,
+    cause_lines,
+    exact_count,
+    failing_tenants,
+    tenant_share,
+    wait_text,
+)
 from kodoctl.ui.order_badges import is_paused, order_badges
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
@@ -81,16 +96,17 @@ class DriftNews:
 
 @dataclass(frozen=True, slots=True)
 class ScreenFacts:
-    """Facts beside the lanes' figures, each as it was read last. `causes`: causes of the messages in a lane of dead
-    letters or of a waiting state; `stopped`: applies that did not complete; `drift`: None if nobody asked for it;
-    `limits`: words for the limits of the file by (topology, ground topic, subscription, state), for the states in which
-    messages wait because of limits.
+    """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters or of messages that
+    wait; `stopped`: applies; `drift`: None if nobody asked for it; `limits`: words for the limits of the file by
+    (topology, ground topic, subscription, state), of the states whose messages they hold back; `tenants`: property by
+    which the file tells tenants apart, by (topology, ground topic).
     """
 
     causes: Mapping[LaneKey, LetterCauses] = field(default_factory=dict)
     stopped: tuple[StoppedApply, ...] = ()
     drift: DriftNews | None = None
     limits: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
+    tenants: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 NO_FACTS: Final = ScreenFacts()
@@ -99,10 +115,11 @@ NO_FACTS: Final = ScreenFacts()
 @dataclass(frozen=True, slots=True)
 class LaneCell:
     """A lane in the row of its subscription. `name`: its name for people; `entries`: number of entries in its backlog;
-    `oldest`: age of its oldest message in words, "" if unknown or empty; `note`: text about a fault of the lane, "" for
-    none; `link`: query of its page; `cause`: the most frequent cause of dead letters, or the reason why its messages
-    wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in the entries, None if it
-    is unknown.
+    `oldest`: words about the age of its oldest message, "" if unknown or empty; `note`: text about a fault of the lane,
+    "" for none; `link`: query of its page; `cause`: the most frequent cause of dead letters, or the reason why its
+    messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in the entries,
+    None if it is unknown; `meaning`: why messages are there, "" if the cause says it, or for a lane that workers read
+    first.
     """
 
     name: str
@@ -113,12 +130,12 @@ class LaneCell:
     cause: str = ""
     is_late: bool = False
     messages: int | None = None
+    meaning: str = ""
 
     @property
     def title(self) -> str:
-        """Numbers of messages and entries in the lane, with their nouns."""
-        entries = many(self.entries, "entry (batch)", "entries (batches)")
-        return entries if self.messages is None else f"{many(self.messages, 'message')} in {entries}"
+        """Number of messages in the lane, or of messages and batches, with the noun."""
+        return entries_text(self.entries) if self.messages is None else many(self.messages, "message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +168,8 @@ class SubscriptionRow:
         return not (self.lanes or self.badges or self.pace or has_letters)
 
 
+_NOBODY_TRIES: Final = "No worker tries them again by itself: a recall sends them again or discards them."
+_RECALLED: Final = "{} had been sent again by a recall and failed again. "
 MAX_ROWS: Final = 200  # of a topology: a browser cannot show 20,000 every few seconds
 MAX_NEEDS: Final = 100
 
@@ -317,23 +336,37 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         note = "no worker reads it"
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
-    oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
     found, cause = facts.causes.get(lane_key(topology.name, lane)), ""
+    meaning = lane_meaning(lane.level, lane.state) if has_causes(lane) and lane.is_read else ""
+    limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
     if found is not None and lane.entries:
-        limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
         dead = one_line(found.causes[0].cause, 80) if found.causes else ""
-        cause = wait_text(found, now, limit) if lane.is_read else dead
+        current = found.is_of(lane.entries, lane.oldest)
+        cause = wait_text(found, now, limit, is_current=current) if lane.is_read else dead
     is_late = found is None and lane.entries > 0 and has_causes(lane)
     return LaneCell(
         lane_text(lane.level, lane.state),
         lane.entries,
-        oldest,
+        _oldest(lane, found, now),
         note,
         _link(topology, lane),
         cause,
         is_late,
         exact_count(found, lane.entries),
+        "" if limit and cause.startswith(limit) else meaning,
     )
+
+
+def _oldest(lane: LaneStatus, found: LetterCauses | None, now: int) -> str:
+    """Words about the age of the oldest message in a lane; "" if it is unknown. `found`: causes, None if not read. A
+    message that was moved to the lane is older than its time there.
+    """
+    if not lane.oldest or not lane.entries:
+        return ""
+    if found is not None and found.since is not None:
+        return f"sent {age_text(max(0, now - min(found.since, lane.oldest)))} ago"
+    age = age_text(max(0, now - lane.oldest))
+    return f"here for {age}" if has_causes(lane) else f"sent {age} ago"
 
 
 def has_causes(lane: LaneStatus) -> bool:
@@ -397,14 +430,18 @@ def _failing(
     ]
     if is_paused(lanes, now):
         return
-    for one in failing_tenants((found for _, found in read), now):
+    by = facts.tenants.get((topology.name, lanes[0].ground), "")
+    current = ((found, found.is_of(lane.entries, lane.oldest)) for lane, found in read)
+    for one in failing_tenants(current, now, by):
         lane, tenant = read[one.place][0], one.tenant
         text, link = f"{name}: {one.text}", _link(topology, lane)
-        means = "They failed twice or more; those that have no attempts left become dead letters."
+        means = f"{one.since}. Each {'; '.join(filter(None, (one.tries, one.due)))}."
         if tenant == NOBODY:
             yield Need("bad", text, means, "", link)
             continue
-        means = f"{means} A pause keeps the tenant's messages until the cause is repaired."
+        means += (
+            f" A pause holds back all messages of this {one_line(by, 40) or 'tenant'}, good ones too, until it ends."
+        )
         pause = line("kodo-consumer pause", "--tenant", tenant, "--for", "1h")
         where = {**link, "where": f"tenant = {literal(tenant)}"}
         yield Need("bad", text, means, pause, where, orders=_pause(topology, lane, tenant))
@@ -421,36 +458,20 @@ def _letters(
     for lane in lanes:
         if lane.state != "dead" or not lane.entries:
             continue
-        oldest = f", the oldest here for {age_text(max(0, now - lane.oldest))}" if lane.oldest else ""
-        means = "No worker takes them again by itself: a recall sends them again or discards them."
-        command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
         link, found = _link(topology, lane), facts.causes.get(lane_key(topology.name, lane))
+        age = _oldest(lane, found, now)
         exact = exact_count(found, lane.entries)
-        entries = f"{many(lane.entries, 'entry (batch)', 'entries (batches)')} of dead letters"
-        text = f"{name}: {entries if exact is None else many(exact, 'dead letter')}{oldest}"
+        letters = "dead letters, not counted yet" if exact is None else many(exact, "dead letter")
+        if found is not None and exact is None:
+            letters = f"{entries_text(lane.entries)} in the dead letters"
         groups = [] if found is None else cause_lines(found)
+        if found is not None and (share := tenant_share(found, facts.tenants.get((topology.name, lane.ground), ""))):
+            groups.append(share)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)
-        yield Need("bad", text, means, command, link, lines)
-        if found is not None and (tenant := failing_tenant(found)) is not None:
-            who, count = tenant
-            of = (
-                f"all {count:,} dead letters"
-                if found.complete and count == found.read
-                else f"{count:,} of {many(found.read, 'dead letter')}"
-            )
-            text = f"{name}: {of} are of tenant {one_line(who, 80)}"
-            alone = "No other tenant has any" if found.complete else "No letter that was read is of another tenant"
-            share = alone if len(found.tenants) == 1 else "It has as many as all other tenants together, or more"
-            means = f"{share}. A pause keeps its messages until its cause is repaired."
-            pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
-            yield Need(
-                "open",
-                text,
-                means,
-                pause,
-                {**link, "where": f"tenant = {literal(who)}"},
-                orders=_pause(topology, lane, who),
-            )
+        again = "" if found is None or not found.recalled else _RECALLED.format(many(found.recalled, "letter"))
+        command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
+        text = f"{name}: {letters}{f', the oldest {age}' if age else ''}"
+        yield Need("bad", text, f"{again}{_NOBODY_TRIES}", command, link, lines)
 
 
 def _pause(topology: TopologyStatus, lane: LaneStatus, tenant: str) -> dict[str, str]:
@@ -470,7 +491,9 @@ def _changes(
     for lane in lanes:
         entries, span = history.growth(topology.name, lane)
         if entries and lane.state != "ready":
-            text = f"{name}: {lane_text(lane.level, lane.state)} grew by {entries:,} entries (batches) in {duration_text(span)}"
+            text = (
+                f"{name}: {lane_text(lane.level, lane.state)} grew by {entries_text(entries)} in {duration_text(span)}"
+            )
             means = "More messages come here than leave: look at their causes."
             yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
     still = history.standstill(topology.name, lanes[0].reader)
@@ -485,7 +508,7 @@ def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line:
     read = [lane for lane in lanes if lane.is_read and lane.there]
     waiting = sum(lane.entries for lane in read)
     if waiting and not any(lane.consumers for lane in read):
-        text = f"{name}: {many(waiting, 'entry (batch)', 'entries (batches)')} and no worker"
+        text = f"{name}: {entries_text(waiting)} and no worker"
         yield Need("bad", text, "They wait until a worker starts.", line(*run), urgent=True)
     for lane in read:
         if topology.is_unread(lane):

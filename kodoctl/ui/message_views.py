@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
-from kodoctl.text.formatting import age_text, time_text
+from kodoctl.text.formatting import age_text, lane_meaning, many, time_text
 from kodoctl.topology.names import State
+from kodoctl.ui.letter_causes import cause_text, failures_of, failures_text, wait_text
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
     from kodoctl.ui.first_screen import CommandWords
+    from kodoctl.ui.letter_causes import LetterCauses, Tries
     from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult
 
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
@@ -54,7 +56,10 @@ class MessageQuestion:
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
     `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
-    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares.
+    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares; `whole`: causes of
+    the lane, None if a condition chose some of its messages; `limit`: words for the limit of the file that holds them
+    back, "" for none; `tenant_by`: property of the tenants, "" for none; `tries`: those in the lane, None if failures
+    do not move messages on.
     """
 
     topic: str
@@ -65,16 +70,37 @@ class LaneMessages:
     document: PeekDocument
     ended: bool
     longest_wait: int
+    whole: LetterCauses | None = None
+    limit: str = ""
+    tenant_by: str = ""
+    tries: Tries | None = None
+
+    @property
+    def meaning(self) -> str:
+        """Meaning of the lane, as in `lane_meaning`."""
+        return lane_meaning(self.level, self.state)
+
+    def facts(self, now: int) -> str:
+        """Words about the causes, the tries and the age of its messages at `now` (ms since the epoch); "" if they are
+        unknown, or a condition chose some of them.
+        """
+        if self.whole is None:
+            return ""
+        parts = [wait_text(self.whole, now, self.limit)] if self.state != State.DEAD else []
+        if self.whole.since is not None:
+            parts.append(f"the oldest was sent {age_text(max(0, now - self.whole.since))} ago")
+        if self.whole.recalled:
+            parts.append(f"{many(self.whole.recalled, 'message')} sent again by a recall before")
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A stored message for a page. `name`: its identity over all hops; `published`: its publish time in ms since the
-    epoch; `age`: time in words since it was first sent; `here`: time since it came to this topic, "" if that is the
-    same; `due`: sentence about its next attempt, `moment`: words with the time of that, both "" for none; `reason`,
-    `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the
-    application first; `payload`: lines of the payload, cut after 10,000 characters; `kind`, `note`: as in
-    PayloadContent; `size`: bytes of the payload, None for a tombstone; `broken`: as in PeekedMessage.
+    """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
+    since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, and `moment`: the time
+    of it, "" for none; `reason`, `error`: of its last failure, "" for none; `tries`: words about its failures, "" for
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
+    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str
@@ -88,6 +114,7 @@ class MessageView:
     key: str
     reason: str
     error: str
+    tries: str
     facts: tuple[tuple[str, str, str], ...]
     payload: tuple[str, ...]
     kind: str
@@ -96,9 +123,9 @@ class MessageView:
     broken: str
 
 
-def message_view(message: PeekedMessage, now: int, longest_wait: int) -> MessageView:
-    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file
-    declares.
+def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: LaneMessages | None = None) -> MessageView:
+    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file declares;
+    `lane`: in which it is, None if its limits and tries are not to be named.
     """
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]
@@ -114,8 +141,9 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
         due,
         moment,
         message["key"],
-        control.get(properties.REASON, ""),
+        cause_text(control.get(properties.REASON, ""), "" if lane is None else lane.limit),
         control.get(properties.ERROR, ""),
+        _tries_text(control, lane),
         (
             *((name, value, "") for name, value in message["properties"].items()),
             *((one["name"], one["value"], one["means"]) for one in message["control"]),
@@ -126,6 +154,17 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
         message["size"],
         message["broken"],
     )
+
+
+def _tries_text(control: Mapping[str, str], lane: LaneMessages | None) -> str:
+    """Words about the failures of a message by its headers, and the tries that are left in its lane; "" for none."""
+    failures = failures_of(control)
+    tries = None if lane is None else lane.tries
+    if not failures:
+        return ""
+    if tries is None:
+        return failures_text(failures, None, "")
+    return failures_text(failures, tries.left(failures_of(control, tries.counter)), tries.then)
 
 
 def _due_text(due: str, now: int, latest: int) -> tuple[str, str]:

@@ -39,6 +39,7 @@ class BackgroundFacts:
         read_stopped: reads the journals of all topologies.
         drift: returns the drift that somebody requested last.
         limits: as in ScreenFacts.
+        tenants: as in ScreenFacts.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class BackgroundFacts:
         read_stopped: Callable[[], tuple[StoppedApply, ...]],
         drift: Callable[[], DriftNews | None],
         limits: Mapping[tuple[str, str, str, str], str] = MappingProxyType({}),
+        tenants: Mapping[tuple[str, str], str] = MappingProxyType({}),
     ) -> None:
         self._read_causes, self._read_stopped, self._drift = read_causes, read_stopped, drift
-        self._limits, self._last_at = limits, 0
+        self._limits, self._tenants, self._last_at = limits, tenants, 0
         self._thread: threading.Thread | None = None
         self._begin = threading.Lock()
         self._causes: dict[LaneKey, LetterCauses] = {}
@@ -67,7 +69,7 @@ class BackgroundFacts:
                 if due or time.monotonic() > self._stopped_due:
                     self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
                     self._thread.start()
-        return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits)
+        return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits, self._tenants)
 
     def _due(self, reading: StatusReading) -> Iterator[tuple[TopologyStatus, LaneStatus]]:
         """Yields the lanes to read now, with about as many requests as `reading` has topics: dead letters first, then
@@ -98,7 +100,7 @@ class BackgroundFacts:
             key, figures = lane_key(topology.name, lane), (lane.entries, lane.oldest)
             try:
                 found = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
-                self._causes[key] = replace(found, entries=lane.entries)
+                self._causes[key] = replace(found, entries=lane.entries, oldest=lane.oldest)
             except KodoctlError:
                 self._causes.pop(key, None)
                 figures = _UNKNOWN  # it is tried again

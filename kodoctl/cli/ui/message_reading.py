@@ -15,6 +15,7 @@ from kodoctl.cli.letters.payload_forms import payload_form
 from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
 from kodoctl.cli.ui.page_names import lane_reader, lane_topic, of_topology
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.protocol import properties
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.binary.message_reader import (
@@ -35,7 +36,7 @@ from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import State
-from kodoctl.ui.letter_causes import LetterCauses, WaitCount, letter_causes
+from kodoctl.ui.letter_causes import LetterCauses, LetterCount, Tries, letter_causes
 from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -51,9 +52,10 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.recall.message.payload_view import PayloadForm
     from kodoctl.topology.expand import Expansion, FamilyTopic
-    from kodoctl.topology.model.topology import GroundTopic
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 T = TypeVar("T")
+_LIMITS: Final[Mapping[State | None, str]] = {State.PENDING: "rate", State.BLOCKING: "quota"}
 _SHOWN: Final = 50
 _MOST: Final = 50_000  # messages that one page reads
 _SECONDS: Final = 20.0  # that one page reads them for
@@ -181,6 +183,26 @@ def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
     return max((int(defaults.horizon(topic, one)) for one in declared), default=0)
 
 
+def limit_text(subscription: Subscription, state: State | None) -> str:
+    """Words for the limits of the file that hold messages back in a lane of a state, "" for none."""
+    kind = _LIMITS.get(state)
+    limits = [f"{one.limit}{f' by {one.by}' if one.by else ''}" for one in subscription.limits if one.kind == kind]
+    return f"over its {kind} {' or '.join(limits)}" if limits else ""
+
+
+def lane_tries(spec: GroundTopic, topic: FamilyTopic, subscription: str) -> Tries | None:
+    """Tries that a message has in a lane; None where failures do not use them up."""
+    if topic.level is None or subscription not in spec.subscriptions:
+        return None
+    declared = spec.subscriptions[subscription]
+    if topic.level.startswith("B"):
+        return Tries(properties.ATTEMPTS_BACKUP, defaults.waits(declared, None).attempts, "dead letters")
+    if topic.state is not State.RETRYING:
+        return None
+    then = "the backup level" if spec.backup else "dead letters"
+    return Tries(properties.ATTEMPTS_RETRYING, defaults.waits(declared, State.RETRYING).attempts, then)
+
+
 class MessageReading:
     """Reader of messages of the topologies of the command. Its methods block.
 
@@ -200,15 +222,27 @@ class MessageReading:
         """
         expansion, topic = self._lane(question)
         condition, budget = parse(question.where, _now()), _Budget()
-        form = payload_form(self._admin, expansion, topic)
+        form, spec = payload_form(self._admin, expansion, topic), expansion.topology.spec.topics[topic.ground]
+        count, declared = self._count(expansion, topic, question.subscription), spec.subscriptions
         with self._reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
-            looked = look(budget.take(letters), condition, _SHOWN, _MOST, {topic.name.full: form})
+            taken = count.take(budget.take(letters))
+            looked = look(taken, condition, _SHOWN, _MOST, {topic.name.full: form})
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         kept = lane_reader(topic, question.subscription)
+        whole = letter_causes(document, ended=budget.ended, count=count) if question.where == "true" else None
+        limit = limit_text(declared[question.subscription], topic.state) if question.subscription in declared else ""
         return LaneMessages(
             str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended,
-            longest_wait(expansion, topic.ground, question.subscription),
+            longest_wait(expansion, topic.ground, question.subscription), whole, limit, spec.fair_by or "",
+            lane_tries(spec, topic, question.subscription),
         )  # fmt: skip
+
+    @staticmethod
+    def _count(expansion: Expansion, topic: FamilyTopic, subscription: str) -> LetterCount:
+        if topic.state is State.DEAD:
+            return LetterCount(None)
+        spec, wait = expansion.topology.spec.topics[topic.ground], longest_wait(expansion, topic.ground, subscription)
+        return LetterCount(subscription, wait, lane_tries(spec, topic, subscription))
 
     def lane_title(self, question: LaneQuestion) -> str:
         """Names a lane by its file: `orders / billing: L1 retrying`. Raises UsageError for an unknown lane."""
@@ -221,15 +255,12 @@ class MessageReading:
         """
         expansion, topic = self._lane(question)
         form, reader_name = payload_form(self._admin, expansion, topic), question.subscription
-        waits = None
-        if topic.state is not State.DEAD:
-            waits = WaitCount(reader_name, longest_wait(expansion, topic.ground, reader_name))
-        budget = _Budget(_MOST_WAITING if waits else _MOST_COUNTED)
+        count = self._count(expansion, topic, reader_name)
+        budget = _Budget(_MOST_COUNTED if topic.state is State.DEAD else _MOST_WAITING)
         with self._new_reader() as reader, closing(reader.waiting(topic, reader_name, form)) as letters:
-            taken = budget.take(letters)
-            looked = look(waits.take(taken) if waits else taken, parse("true", _now()), 0, _MOST_COUNTED)
+            looked = look(count.take(budget.take(letters)), parse("true", _now()), 0, _MOST_COUNTED)
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
-        return letter_causes(document, ended=budget.ended, waits=waits)
+        return letter_causes(document, ended=budget.ended, count=count)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
         """Returns an iterator over the bytes of a file with the messages that `lane` counts, as `peek --out` writes it.
