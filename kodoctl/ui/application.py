@@ -130,30 +130,33 @@ class _RecentStatus:
 
     def __call__(self) -> StatusReading:
         if (last := self._last) is not None and self._took > _SLOW_S:
-            if time.monotonic() > self._until and not self._lock.locked():
+            if time.monotonic() > self._until and self._lock.acquire(blocking=False):
                 threading.Thread(target=self._read_ahead, name="kodo-ui-status", daemon=True).start()
             return last
-        return self._read_again()
+        with self._lock:
+            return self._make() if self._last is None or time.monotonic() > self._until else self._last
 
     def _read_ahead(self) -> None:
-        with suppress(Exception):  # the next page reads it itself, and shows the problem
-            self._read_again()
+        """Makes the next reading, and releases the lock, which the caller has."""
+        try:
+            with suppress(Exception):  # the next page reads it itself, and shows the problem
+                self._make()
+        finally:
+            self._lock.release()
 
-    def _read_again(self) -> StatusReading:
-        """Returns the last reading, which is made now if it is old."""
-        with self._lock:
-            if self._last is None or time.monotonic() > self._until:
-                began = time.monotonic()
-                try:
-                    self._last = self._read()
-                except Exception:
-                    self._took = 0.0
-                    raise
-                self._took = time.monotonic() - began
-                self.history.add(self._last)
-                self.known = self._last if answers(self._last) else self.known
-                self._until = time.monotonic() + max(FRESH_S, self._took)
-            return self._last
+    def _make(self) -> StatusReading:
+        """Makes and returns the next reading. The caller has the lock."""
+        began = time.monotonic()
+        try:
+            made = self._last = self._read()
+        except Exception:
+            self._took = 0.0
+            raise
+        self._took = time.monotonic() - began
+        self.history.add(made)
+        self.known = made if answers(made) else self.known
+        self._until = time.monotonic() + max(FRESH_S, self._took)
+        return made
 
 
 class _Pages:

@@ -65,7 +65,7 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
 
 
 def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "FRESH_S", -1.0)
+    monkeypatch.setattr(application, "FRESH_S", 1000.0)
     monkeypatch.setattr(application, "_SLOW_S", 0.0)
     readings, go = [reading(lane(entries=number)) for number in (1, 2)], threading.Event()
     made = iter(readings)
@@ -82,6 +82,8 @@ def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monke
                 thread.join(5)
 
     recent = application._RecentStatus(read)  # the pages show its times only
+    assert recent() is readings[0]
+    recent._until = 0.0
     assert [recent(), recent(), recent()] == [readings[0]] * 3
     go.set()
     end_reading()
