@@ -275,10 +275,11 @@ def main() -> None:
     started = time.monotonic()
     with workplace() as folder, broker() as admin_url:
         show(folder, admin_url)
+        seconds = time.monotonic() - started
         if "--keep" in sys.argv[1:]:
             audit()
-            keep(folder)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. Next: docs/tutorial.md builds this step by step.")
+            keep(folder, time.monotonic() - started)
+    print(f"\nDone in {seconds:.0f} s. Next: docs/tutorial.md builds this step by step.")
 
 
 def show(folder: Path, admin_url: str) -> None:
@@ -326,16 +327,20 @@ def audit() -> None:
     run("kodoctl pipeline audit shop.yaml --format json", into=AUDIT)
 
 
-def keep(folder: Path) -> None:
-    """Keeps broker, folder and a worker until it is asked to end, so that the console can be opened on them."""
-    title("It stays, with a worker: look at it in the console")
+def keep(folder: Path, seconds: float) -> None:
+    """Keeps broker, folder and a worker until it is asked to end, so that the console can be opened on them. `seconds`:
+    duration of the demo so far.
+    """
+    title(f"It stays, with a worker, after {seconds:.0f} s: look at it in the console")
     with worker(folder / "billed.txt"):
         tell("In another terminal, this prints an address to open:")
         print(
             f"\n{shlex.join(['cd', str(folder)])} && {shlex.join([str(BIN / 'kodoctl'), 'ui', 'shop.yaml'])}\n",
             flush=True,
         )
-        tell("Search it for 4711, an order of acme. Ctrl-C here ends worker and broker, and removes the folder.")
+        tell(
+            "Search it for order 4711, which is of acme. Ctrl-C or SIGTERM here ends worker and broker, and removes the folder."
+        )
         ENDING.wait()
         print("\nEnds: the worker first, then the broker.", flush=True)
 

@@ -151,13 +151,11 @@ class PlannedAction:
             return "planned, not carried out" if self.plan.verb else "planned: there is nothing to do"
         if self.result is None:
             return f"ended by an error: {self.problems[0].summary}"
-        return f"{'done' if self.result.complete else 'ended, not complete'}{self._outcome_text}"
-
-    @property
-    def _outcome_text(self) -> str:
-        if self.result is None or self.result.outcome is None:
-            return ""
-        return f"; {self.result.known.text}" if self.result.known else "; nobody has looked yet what became of the messages"
+        if self.result.outcome is None:
+            return "done" if self.result.complete else "ended, not complete"
+        known = self.result.known
+        text = known.text if known is not None else "sent; nobody has looked yet what became of the messages"
+        return text if self.result.complete else f"ended, not complete; {text}"
 
     @property
     def is_busy(self) -> bool:

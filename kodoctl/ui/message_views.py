@@ -242,8 +242,8 @@ def history_sentence(document: Mapping[str, Any], subscription: str) -> str:
         return "It is a dead letter: nothing tries it again by itself." if dead else f"It is now in {', '.join(here)}."
     last = hops[-1]
     end = "Handled" if last["ended"] in _HANDLED else "It waits nowhere"
-    at = f", {time_text(last['ended_at'], seconds=True)}" if last["ended"] else ""
-    return f"{end}: {last['left']}, for {subscription}{at}."
+    at = f" at {time_text(last['ended_at'], seconds=True)}" if last["ended"] else ""
+    return f"{end}, says the history for {subscription}: {last['left']}{at}."
 
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:

@@ -117,7 +117,7 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     page.keyboard.press("Enter")
     page.wait_for_url("**/message?*")
     assert "is here now" in page.inner_text(".hops li:last-child")
-    assert "died by rule dead: ValueError" in page.inner_text(".hops li:first-child")
+    assert "died: ValueError" in page.inner_text(".hops li:first-child")
     press_until(page, "kodoctl ui")
     page.keyboard.press("Enter")
     page.wait_for_selector("#live")

@@ -148,7 +148,7 @@ class SampleMessages:
             "error": "", "error_stack": "", "attempts": {}, "postponed": 0, "due": None, "recall": "",
             "ended": "dead", "rule": "dead", "ended_at": NOW, "ended_reason": "ValueError", "ended_error": "",
             "target": "dead letters", "run": "", "stored": False, "acknowledged": True,
-            "left": "died by rule dead: ValueError", "waits": "",
+            "left": "died: ValueError", "waits": "",
         }  # fmt: skip
         here = {
             **hop,

@@ -157,9 +157,7 @@ class Search:
         hops.sort(key=lambda hop: (began[lives[hop.topic, hop.id]], hop.hop, hop.at))
         return [replace(hop, left=self._left(hop, hops[number:], lives)) for number, hop in enumerate(hops, 1)]
 
-    def _left(
-        self, hop: Hop, later: Iterable[Hop], lives: Mapping[tuple[str, str], tuple[str, ...]]
-    ) -> str:
+    def _left(self, hop: Hop, later: Iterable[Hop], lives: Mapping[tuple[str, str], tuple[str, ...]]) -> str:
         """Words for the end of a stay. A record says how it ended; without one, a stored later copy shows that the
         message went on.
         """
@@ -171,7 +169,7 @@ class Search:
         for one in later:
             other = lives[one.topic, one.id]
             if other == life and one.hop > hop.hop:
-                return f"put back into {one.place}" if one.place == hop.place else f"moved on to {one.place}"
+                return _moved(hop, one.place)
             if other != life and (one.topic, one.id) in self._found:
                 return f"{'released' if other[0] == life[0] else 'sent again'} to {one.place}"
         ends = "sent again or discarded" if hop.place == DEAD_LETTERS else "done, skipped or discarded"
@@ -273,9 +271,18 @@ _ATTEMPTS: Final = {
 
 def _recorded_end(hop: Hop) -> str:
     """Words for the end of a stay by its audit record."""
-    end = "died" if hop.ended == Event.DEAD else "moved on" if hop.ended == Event.MOVED else hop.ended
-    target = f" to {hop.target}" if hop.target and hop.ended != Event.DEAD else ""
-    return f"{end}{target} by rule {hop.rule}{f': {hop.ended_reason}' if hop.ended_reason else ''}"
+    if hop.ended == Event.MOVED:
+        end = _moved(hop, hop.target)
+    elif hop.ended == Event.DEAD:
+        end = "died"
+    else:
+        end = f"{hop.ended}{f' to {hop.target}' if hop.target else ''}"
+    rule = "" if hop.rule == hop.ended else f" by rule {hop.rule}"
+    return f"{end}{rule}{f': {hop.ended_reason}' if hop.ended_reason else ''}"
+
+
+def _moved(hop: Hop, place: str) -> str:
+    return f"put back into {place}" if place == hop.place else f"moved on to {place}"
 
 
 def _times(count: int) -> str:

@@ -301,7 +301,8 @@ class MessageReading:
             unread = tuple(reader.unread.lines())
         missing = tuple(place.topic.name.local for place, letters in found if letters is None)
         by_text = [
-            _hits((place, letters[number]) for place, letters in found if letters) for number in range(len(wanted.texts))
+            _hits((place, letters[number]) for place, letters in found if letters)
+            for number in range(len(wanted.texts))
         ]
         counted, hits = wanted.best(by_text)
         recorded = frozenset(

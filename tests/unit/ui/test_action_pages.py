@@ -84,13 +84,13 @@ def test_the_page_of_an_action_leads_to_what_became_of_its_messages() -> None:
         page_text = it.console.ask(page).text
         assert "Sent; waiting for what becomes of the messages" in page_text
         assert "sentence good" not in page_text, "nothing is good before it is known"
-        assert "done; nobody has looked yet what became of the messages, " in words(it.console.ask("/acts").text)
+        assert "sent; nobody has looked yet what became of the messages, " in words(it.console.ask("/acts").text)
         text = it.console.ask(part).text
         assert "3 sent: 3 dead again" in text
         assert "Handled: " not in text, "nothing was"
-        assert "done; 3 sent: 3 dead again, " in words(it.console.ask("/acts").text)
+        assert "3 sent: 3 dead again, " in words(it.console.ask("/acts").text)
         history = it.console.ask("/plans?topology=trade").text
-        assert f'href="{page[1:]}">done; 3 sent: 3 dead again</a>' in html.unescape(history)
+        assert f'href="{page[1:]}">3 sent: 3 dead again</a>' in html.unescape(history)
         assert "sentence bad" in it.console.ask(page).text
         assert "data-done" in text
         place = urlencode({"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"})

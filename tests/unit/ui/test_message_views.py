@@ -63,8 +63,10 @@ def test_a_hit_leads_with_the_lanes_in_which_it_waits() -> None:
     view = hit_view(hit, NOW, SearchResult((hit,), 2, True, (), (), recorded))
     assert view.places == ((hit.copies[-1], "here now, due 2026-01-01 11:56:00 UTC, ConnectionError"),)
     assert view.ended == (
-        "Not waiting for mailing any more: done, skipped or discarded, of which nothing is recorded"
-        " (audit: true in the file records it).",
+        (
+            "Not waiting for mailing any more: done, skipped or discarded, of which nothing is recorded"
+            " (audit: true in the file records it)."
+        ),
         "Not waiting for audited any more: its history says what was done with it.",
     )
     assert (view.topics, view.message.reason) == (2, "ConnectionError")
@@ -114,10 +116,10 @@ def hop(place: str, *, here: bool = False, ended: str = "", left: str = "") -> d
         ([hop("L1/ready"), hop("B1/ready", here=True)], "It is now in B1/ready."),
         ([hop("dead letters", here=True)], "It is a dead letter: nothing tries it again by itself."),
         (
-            [hop("L1/ready", ended="done", left="done by rule ok")],
-            "Handled: done by rule ok, for billing, 2026-01-01 11:55:00 UTC.",
+            [hop("L1/ready", ended="done", left="done")],
+            "Handled, says the history for billing: done at 2026-01-01 11:55:00 UTC.",
         ),
-        ([hop("L1/ready", left="acknowledged")], "It waits nowhere: acknowledged, for billing."),
+        ([hop("L1/ready", left="acknowledged")], "It waits nowhere, says the history for billing: acknowledged."),
     ],
 )
 def test_a_history_begins_with_where_the_message_is(hops: list[dict[str, Any]], sentence: str) -> None:

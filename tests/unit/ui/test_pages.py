@@ -203,7 +203,7 @@ def test_a_history_shows_hops_and_where_the_message_is() -> None:
     text = words(found.text)
     assert "L1/ready no longer stored" in text
     assert "It is a dead letter: nothing tries it again by itself." in text
-    assert "died by rule dead: ValueError" in text
+    assert "died: ValueError" in text
     assert "put back to wait twice in retrying" in text
     assert "dead letters is here now" in text
     assert '{ "n": 4711 }' in text

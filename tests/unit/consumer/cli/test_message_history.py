@@ -109,7 +109,7 @@ def test_records_tell_what_is_no_longer_stored(tmp_path: Path) -> None:
     text = "\n".join(lines(document, str))
     assert "L1/ready  1:5:-1:-1 (no longer stored)" in text
     assert "moved on to L1/retrying by rule retrying: ValueError" in text
-    assert "died by rule dead: ValueError" in text
+    assert "died: ValueError" in text
     assert text.startswith("also known as 1:5:-1:-1, 2:0:-1:-1")
 
 
