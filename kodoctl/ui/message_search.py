@@ -146,11 +146,12 @@ class SearchText:
 
     def best(self, hits: Sequence[Sequence[SearchHit]]) -> tuple[str, tuple[SearchHit, ...]]:
         """The text that counts, and its messages. `hits`: those of each of the texts. Of the last word's messages those
-        count in which it is the value of the name before it, if there are any.
+        count in which it is the value of the name before it, if there are any; no others if the text looks like a
+        condition, as `kye = 1` does.
         """
         for text, found in zip(self.texts, hits, strict=True):
             named = [one for one in found if self.name and text == self.value and one.has_fact(self.name)]
-            if chosen := named or found:
+            if chosen := named or (found if text == self.text or not self.problems else ()):
                 return text, tuple(chosen)
         return self.text, ()
 
@@ -164,7 +165,7 @@ class SearchText:
         if self.condition is not None:
             return f"{number} {'meets' if len(every) < 2 else 'meet'} {self.text}"
         if not every:
-            values = '" or "'.join(self.texts)
+            values = '" or "'.join(self.texts[:1] if self.problems else self.texts)
             return f'{number} has the value "{values}"'
         facts = dict.fromkeys(fact for hit in every for fact in hit.facts)
         return f"{number} with {' or '.join(facts)} {counted}"

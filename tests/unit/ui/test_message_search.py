@@ -112,6 +112,10 @@ def test_what_is_equal_as_a_whole_counts_before_the_last_word_and_a_named_value_
     assert wanted.best([[], [*other, *order, *member]]) == ("4711", (*order, *member))
     assert wanted.best([[], other]) == ("4711", tuple(other))
     assert wanted.best([[], []]) == ("Order 4711", ())
+    asked = SearchText.of("order = 4711", NOW)
+    assert asked.best([[], [*other, *order]]) == ("4711", tuple(order))
+    assert asked.best([[], other]) == ("order = 4711", ()), "a misspelt condition is no search for its last word"
+    assert asked.title((), "order = 4711") == 'No stored message has the value "order = 4711"'
 
 
 def test_a_hit_shows_its_newest_copy_and_where_it_waits() -> None:
