@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _RATE: Final = "200/s"
 _WAIT: Final = "1m"
 _LANE: Final = re.compile(r'^ "lane": ', re.MULTILINE)  # a key of plans of waiting messages alone
-_PAGE_WORDS: Final = {
+PAGE_WORDS: Final = {
     "again": "“Also letters that a recall sent before” in the form",
     "limit": "“At most”",
     "patch": "`kodoctl recall plan --patch` changes the payloads",
@@ -76,7 +76,7 @@ class LetterActions:
         asked = short if discards and not made.empty else ""
         file = PLANS / f"{made.run}.json"
         return ActionPlan(
-            lines=tuple(recall_plan_lines(form, shown_target(connection), names=_PAGE_WORDS)),
+            lines=tuple(recall_plan_lines(form, shown_target(connection), names=PAGE_WORDS)),
             digest=form.get("seal", ""),
             commands=tuple(request.commands(self._words, lane, self._ledger_words)),
             continuing=self._continuing(file, waiting=bool(made.lane)),
@@ -151,7 +151,7 @@ class LetterActions:
         complete = report.complete and not stays
         if complete:
             forget_plan(file)
-        lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun, _PAGE_WORDS))
+        lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun, PAGE_WORDS))
         sent = report.sent + report.had_already
         outcome = OutcomeReading(self._target, expansion, made, sent, since) if sent else None
         return ActionResult(lines, complete, () if complete else (continuing,), outcome)
