@@ -91,7 +91,8 @@ class ActionPlan:
     """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
     does; `commands`: command lines that make and carry out the same plan anew; `continuing`: command line that goes on
     with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out;
-    `hash`: that the user has to type, "" if none; `run`: its name in history, "" for none; `findings`: warnings and refusals; `choices`: parts of it.
+    `hash`: that the user has to type, "" if none; `run`: its name in history, "" for none; `findings`: warnings and
+    refusals; `choices`: parts of it.
 
     `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
     meanwhile; raises KodoctlError.
@@ -136,7 +137,7 @@ class PlannedAction:
 
     @property
     def state_text(self) -> str:
-        """Words for where it stands, with the outcome of what it sent as it was read last."""
+        """Words for its stage, with the outcome of its messages as it was read last."""
         match self.stage:
             case ActionStage.PLANNING:
                 return "is being planned"

@@ -133,7 +133,8 @@ class SearchText:
     @staticmethod
     def fact_of(text: str, letter: DeadLetter, names: Iterable[str], fair_by: str | None) -> str:
         """Name of the fact of a message that is equal to `text`: its position, identity, key, or one of the properties
-        `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None: there are none.
+        `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None: there are
+        none.
         """
         given: Mapping[str, str | None] = {
             "key": letter.key,
