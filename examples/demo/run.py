@@ -1,4 +1,4 @@
-"""kodoctl in about a minute, on a real broker: from one YAML file to a live, consumed topology.
+"""kodoctl in one to two minutes, on a real broker: from one YAML file to a live, consumed topology.
 
 Every command shown is really run, and what the texts say of it is checked: the demo fails where it is not so. The broker is started for the
 demo and removed at its end, also by a signal; with `--keep` it is audited, and stays with a worker until Ctrl-C, to be looked at in `kodoctl ui`.
