@@ -89,6 +89,7 @@ test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage
 
 $(PARTS:%=test-full-%): test-full-%: $(READY) ## One part of it: unit, broker, spark, clusters, outages, deaths, faults, docs
 	@mkdir -p $(COSTS); rm -f .coverage.$*.*
+	@if [ -f requirements/full-$*.txt ]; then $(INSTALL) --require-hashes --no-deps -r requirements/full-$*.txt; fi
 	KODO_FAST_CORE=false KODOCTL_TEST_PROFILE=full KODOCTL_TEST_SPARK=full COVERAGE_FILE=.coverage.$* $(PYTEST) --durations=20 -m "full or not full" -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/full-$*.xml $(FULL_$*) $(WITHOUT_$*)
 
 coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths of the whole, every branch of pure code
@@ -191,7 +192,7 @@ lock: ## Resolve dependencies anew, with hashes and no index address; UPGRADE= k
 	$(COMPILE) pyproject.toml $(UPGRADE) -o requirements/runtime.txt
 	$(COMPILE) pyproject.toml $(UPGRADE) -c requirements/spark.txt --group dev $(EXTRAS:%=--extra %) --no-emit-package pyspark -o requirements/dev.txt
 	$(call NEEDS,fastavro) | $(COMPILE) - --no-deps -c requirements/dev.txt $(UPGRADE) -o requirements/avro.txt
-	set -e; for group in build audit release site; do $(COMPILE) --group $$group -c requirements/dev.txt -o requirements/$$group.txt; done
+	set -e; for group in build audit release site full-unit; do $(COMPILE) --group $$group -c requirements/dev.txt -o requirements/$$group.txt; done
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) $(VENV)-spark .venv-site site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

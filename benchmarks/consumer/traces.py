@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import opentelemetry.trace
 from kodo_consumer.adapters.tracing.setup import runs_of, sends_of
-from kodo_consumer.core.checks.message_validation import NewMessage
+from kodo_consumer.core.checks.message_validation import CheckedMessage, MessageValidator, NewMessage
 from kodo_consumer.core.values.broker import Confirmed
 from kodo_consumer.core.values.policy import Policy
 from kodo_consumer.message import parts_of
@@ -66,11 +66,11 @@ def handler_cost(count: int, ratio: float | None, *, later: bool, flags: str | N
 def send_cost(count: int, ratio: float | None) -> float:
     """µs a send."""
     provided(ratio)
-    begin = sends_of("auto")
+    begin, form = sends_of("auto"), MessageValidator()
     messages = [NewMessage("id", b"x", {}) for _ in range(count)]
     began = time.thread_time()
     for one in messages:
-        on_sent = None if begin is None else begin(one, "persistent://p/n/t")
+        on_sent = None if begin is None else begin(CheckedMessage(one, "persistent://p/n/t", form))
         if on_sent is not None:
             on_sent(Confirmed("(1,2,-1,-1)"))
     return (time.thread_time() - began) / count * 1e6
@@ -92,12 +92,13 @@ class Instantly:
     def close(self) -> None: ...
 
 
-def post_cost(count: int, *, hooks: bool) -> float:
-    """µs a post; `hooks`: with an interceptor of each kind that does nothing."""
-    provided(None)
+def post_cost(count: int, *, hooks: bool, ratio: float | None = None) -> float:
+    """µs a post; `hooks`: with an interceptor of each kind that does nothing; `ratio`: as of `provided`."""
+    provided(ratio)
     with Producer("persistent://p/n/t", cast("Any", Instantly())) as producer:
         if hooks:
             producer.interceptor("send")(_plain)
+            producer.interceptor("publish")(_plain)
             producer.interceptor("sent")(_plain)
             producer.interceptor("failed")(lambda _, problem: None)  # noqa: ARG005  # called with both
         began = time.thread_time()
@@ -140,6 +141,8 @@ ARMS: dict[str, Callable[[int], float]] = {
     "send, all": lambda count: send_cost(count, 1.0),
     "post, no interceptor": lambda count: post_cost(count, hooks=False),
     "post, an interceptor each": lambda count: post_cost(count, hooks=True),
+    "post, spans, none sampled": lambda count: post_cost(count, hooks=False, ratio=0.0),
+    "post, spans, all sampled": lambda count: post_cost(count, hooks=False, ratio=1.0),
 }
 
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
+    from kodo_consumer.core.checks.message_validation import CheckedMessage
+    from kodo_consumer.core.values.broker import Confirmed, Rejected, Unconfirmed
     from kodo_consumer.core.values.deferral import Deferral
     from kodo_consumer.core.values.exceptions import (
         Blocking,
@@ -47,10 +49,11 @@ _HOMES = {
     "MoveTo": "core.values.exceptions", "Postpone": "core.values.exceptions", "Transfer": "core.values.exceptions", "Unavailable": "core.values.exceptions", "Repeat": "core.values.exceptions",
     "HandlerFailedError": "core.values.exceptions", "run_all": "running.multi_run", "Depends": "runtime.dependencies",
     "Handle": "runtime.middleware", "AsyncHandle": "runtime.middleware", "Draft": "sending.send_hooks", "SentMessage": "sending.send_hooks", "Veto": "sending.send_hooks", "SendManyError": "sending.many_sends",
+    "CheckedMessage": "core.checks.message_validation", "Confirmed": "core.values.broker", "Rejected": "core.values.broker", "Unconfirmed": "core.values.broker",
 }  # fmt: skip
 __all__ = [
-    "AsyncHandle", "Blocking", "Consumer", "Dead", "Deferral", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
-    "MoveTo", "Pending", "Postpone", "Producer", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Veto", "run_all",
+    "AsyncHandle", "Blocking", "CheckedMessage", "Confirmed", "Consumer", "Dead", "Deferral", "Depends", "Discard", "Draft", "Handle", "HandlerFailedError", "Message",
+    "MoveTo", "Pending", "Postpone", "Producer", "Rejected", "Repeat", "Retry", "SendManyError", "SentMessage", "Transfer", "Unavailable", "Unconfirmed", "Veto", "run_all",
 ]  # fmt: skip
 _MODULES = ("dedup", "errors", "inbox", "outbox", "testing")
 

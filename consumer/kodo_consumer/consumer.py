@@ -5,7 +5,7 @@ stopped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -57,13 +57,26 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.policy import Policy
     from kodo_consumer.message import Check, Message
     from kodo_consumer.runtime.lifespans import Lifespans
+    from kodo_consumer.runtime.middleware import AsyncHandle, Handle
+
+    _Around = (
+        Callable[[Message[Any], Handle], object]
+        | Callable[[list[Message[Any]], Handle], object]
+        | Callable[[Message[Any], AsyncHandle], Awaitable[object]]
+        | Callable[[list[Message[Any]], AsyncHandle], Awaitable[object]]
+    )
+    _Decide = (
+        Callable[[Message[Any], BaseException | None], object]
+        | Callable[[list[Message[Any]], BaseException | None], object]
+    )
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound="Callable[Concatenate[Message[Any], ...], Any]")
 BatchH = TypeVar("BatchH", bound="Callable[Concatenate[list[Message[Any]], ...], Any]")
 LifespanH = TypeVar("LifespanH", bound=Callable[[], Any])
 Hook = TypeVar("Hook", bound=Callable[..., Any])
-AroundHook = TypeVar("AroundHook", bound=Callable[[Any, Any], Any])
+AroundHook = TypeVar("AroundHook", bound="_Around")
+DecideHook = TypeVar("DecideHook", bound="_Decide")
 ReceiveHook = TypeVar("ReceiveHook", bound="Callable[[Message[Any]], object]")
 AcknowledgedHook = TypeVar("AcknowledgedHook", bound="Callable[[Message[Any], str], object]")
 RedactHook = TypeVar("RedactHook", bound=Callable[[str], str])
@@ -222,7 +235,10 @@ class Consumer:
     def middleware(self, around: AroundHook, /) -> AroundHook: ...
 
     @overload
-    def middleware(self, around: Literal["handle", "decide"], /) -> Callable[[AroundHook], AroundHook]: ...
+    def middleware(self, around: Literal["handle"], /) -> Callable[[AroundHook], AroundHook]: ...
+
+    @overload
+    def middleware(self, around: Literal["decide"], /) -> Callable[[DecideHook], DecideHook]: ...
 
     @overload
     def middleware(self, around: Literal["receive"], /) -> Callable[[ReceiveHook], ReceiveHook]: ...

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from functools import partial, reduce
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from kodo_consumer.adapters.tracing.setup import sends_of
 from kodo_consumer.core.checks.message_validation import MessageValidator, SendOptions, check_option_names
@@ -31,7 +31,7 @@ from kodo_consumer.sending.many_sends import ManySends, SendManyError
 from kodo_consumer.sending.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.sending.pending_messages import OnStored, UnclaimedReceipts, not_stored
 from kodo_consumer.sending.route_reload import GroundLevels, level_reloader
-from kodo_consumer.sending.send_hooks import Draft, Moment, SendHooks
+from kodo_consumer.sending.send_hooks import Draft, FailedHook, Moment, PublishHook, SendHook, SendHooks, SentHook
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Backpressure", "Draft", "Producer", "SendManyError", "SendOptions"]
 _T = TypeVar("_T")
-H = TypeVar("H", bound=Callable[..., Any])
 _DEFAULTS = Settings()
 
 
@@ -78,7 +77,9 @@ class Producer:
         self._use = ObjectUse("producer")
         self._form = form or MessageValidator()
         self._unclaimed = UnclaimedReceipts(topic)
-        self._hooks = SendHooks(sends_of(traces))
+        self._hooks = SendHooks()
+        if (trace := sends_of(traces)) is not None:
+            self._hooks.add("publish", trace)
         self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered)
 
     @classmethod
@@ -175,22 +176,39 @@ class Producer:
     ) -> None:
         self.close()
 
-    def interceptor(self, moment: Moment, /) -> Callable[[H], H]:
-        """Adds a hook, given as a decorator: before a message is sent ("send"), when its receipt has come ("sent"), or
-        when it was sent and has none ("failed"; a message that is refused before has no such call). Hooks of a moment
-        are called in the order in which they were added. Raises UsageError for another moment, and for a hook that
-        cannot be called so.
+    @overload
+    def interceptor(self, moment: Literal["send"], /) -> Callable[[SendHook], SendHook]: ...
+
+    @overload
+    def interceptor(self, moment: Literal["publish"], /) -> Callable[[PublishHook], PublishHook]: ...
+
+    @overload
+    def interceptor(self, moment: Literal["sent"], /) -> Callable[[SentHook], SentHook]: ...
+
+    @overload
+    def interceptor(self, moment: Literal["failed"], /) -> Callable[[FailedHook], FailedHook]: ...
+
+    def interceptor(self, moment: Moment, /) -> Callable[[Any], Any]:
+        """Adds a hook, given as a decorator: before a message is checked ("send"), after that, before it is published
+        ("publish"), when its receipt has come ("sent"), or when it was published and has none ("failed"; a message that
+        is refused before has no such call). Hooks of a moment are called in the order in which they were added. Raises
+        UsageError for another moment, and for a hook that cannot be called so.
 
         send: `hook(draft)` gets the Draft before it is checked, in the thread or task of the caller. Only `send_async`
         takes async hooks; the other calls raise UsageError for one. A hook may change payload and options, or return
         another Draft; None: the draft goes on as it is. To send nothing, raise Veto with a reason: the caller gets
         UsageError (K734). Other exceptions of a hook reach the caller, and nothing is sent.
 
-        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both are
-        called on a thread that delivers receipts, so they must be quick; their exceptions are logged.
+        publish: `hook(message)` gets the CheckedMessage, whose identity and topic are known; it may add properties, and
+        raise as above. It may return a function, which is called once with the outcome: Confirmed, Unconfirmed,
+        Rejected, or the exception that kept the message from being published. Spans are such a hook.
+
+        sent: `hook(sent)` gets a SentMessage; failed: `hook(sent, error)` also the error that the caller gets. Both,
+        and the functions of "publish", are called on a thread that delivers receipts, so they must be quick; their
+        exceptions are logged.
         """
 
-        def take(hook: H) -> H:
+        def take(hook: Any) -> Any:
             self._hooks.add(moment, hook)
             return hook
 
@@ -237,7 +255,7 @@ class Producer:
                 with suppress(RuntimeError):  # the loop has ended meanwhile
                     loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-            draft = None if self._hooks.is_empty else await self._hooks.before_async(Draft(payload, **options))
+            draft = await self._hooks.before_async(Draft(payload, **options)) if self._hooks.needs_drafts else None
             if draft is not None:
                 payload, options = draft.payload, draft.options
             check_option_names("send_async", options)
@@ -246,7 +264,7 @@ class Producer:
                 other: LevelSender | None = await loop.run_in_executor(None, self._routes.choose, message)
                 by = other or by
             partition = await by.await_room(message)
-            posted = self._hooks.publish(by, message, draft, on_receipt, partition)
+            posted = self._hooks.publish(by, self._form, message, draft, on_receipt, partition)
             try:
                 receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
             except TimeoutError:
@@ -333,13 +351,13 @@ class Producer:
         self._use.check(call)
         if not callable(on_receipt):
             raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
-        draft = None if self._hooks.is_empty else self._hooks.before(Draft(payload, **options))
+        draft = self._hooks.before(Draft(payload, **options)) if self._hooks.needs_drafts else None
         if draft is not None:
             payload, options = draft.payload, draft.options
         check_option_names(call, options)
         message = self._form.accept(payload, _wall, **options)
         by = (None if self._routes is None else self._routes.choose(message)) or self._sender
-        return self._hooks.publish(by, message, draft, on_receipt)
+        return self._hooks.publish(by, self._form, message, draft, on_receipt)
 
 
 def _wall() -> int:

@@ -24,13 +24,17 @@ class BarrierParty(Protocol):
     """
 
     def wait_to_begin(self) -> None:
-        """Blocks until all applies are ready to write. Raises RefusedError (K549) if one of them refused."""
+        """Blocks until every other apply is ready to write or has ended. Raises RefusedError (K549) if one of them
+        refused.
+        """
 
     def report_built(self, *, done: bool) -> None:
         """Reports that this apply has ended its creates and updates. `done`: all of them succeeded."""
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason why no apply may delete, "" if deletes may begin."""
+        """Blocks until every apply has reported its creates and updates, or has ended. Returns the reason why no apply
+        may delete; "" if deletes may begin.
+        """
 
 
 class NoBarrier:
@@ -63,8 +67,8 @@ class ClusterBarrier:
         return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
-        """Records that the cluster `name` reached a stage. `well`: it succeeded. A second record of the same stage is
-        ignored.
+        """Records that the cluster `name` reached a stage, or ended before it. `well`: it succeeded so far. A second
+        record of the same stage is ignored.
         """
         with self._changed:
             if name in self._missing[stage]:
@@ -87,7 +91,9 @@ class Participant:
         self._barrier, self._name = barrier, name
 
     def wait_to_begin(self) -> None:
-        """Blocks until all applies are ready to write. Raises RefusedError (K549) if one of them refused."""
+        """Blocks until every other apply is ready to write or has ended. Raises RefusedError (K549) if one of them
+        refused.
+        """
         self._barrier.arrive(_BEGIN, self._name, well=True)
         if refusing := self._barrier.wait(_BEGIN):
             detail = f"{', '.join(refusing)} did; nothing was written to any cluster"
@@ -98,7 +104,9 @@ class Participant:
         self._barrier.arrive(_DELETE, self._name, well=done)
 
     def wait_to_delete(self) -> str:
-        """Blocks until all applies have reported. Returns the reason why no apply may delete, "" if deletes may begin."""
+        """Blocks until every apply has reported its creates and updates, or has ended. Returns the reason why no apply
+        may delete; "" if deletes may begin.
+        """
         behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 

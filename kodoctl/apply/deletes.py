@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path, subscription_path, topic_path
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until
 from kodoctl.pulsar.admin.topic_stats import SubscriptionReading, TopicReading, read_same_kind, read_topic
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.values.live_objects import NO_WORKER
@@ -125,16 +125,42 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
             raise WriteFailedError(f"it holds {entries} that nobody allowed to destroy: plan again")
         return {"force": "true"} if now.facts.consumers else {}
 
-    reply = delete(admin, subscription_path(subscription.topic, subscription.name), look, final=_REFUSED)
-    if reply is not None and not reply.ok and not poll_until(lambda: find_subscription() is None):
-        raise WriteFailedError(f"the broker refused: {reply.reason}")
+    path = subscription_path(subscription.topic, subscription.name)
+    with admin.waits.during(f"{subscription.address} is still on a partition") as wait:
+        while True:
+            reply = delete(admin, path, look, final=_REFUSED)
+            if reply is None or reply.ok or poll_until(lambda: is_done(lambda: find_subscription() is None)):
+                return
+            # 404: an earlier try took it from one partition, and another had no broker: whichever answered first
+            if not reply.missing or not wait.again(f"{reply}"):
+                raise WriteFailedError(f"the broker refused: {reply.reason}; {_where_left(find_subscription())}")
 
 
-def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
-    """Deletes an empty namespace; one that no longer exists is no error. Raises WriteFailedError if it is not empty
-    (`force` is never sent), if it has functions or connectors, which Pulsar would leave without their namespace, or if
-    that is not known, and unless it has ownership ledgers and all of them are of `topologies`: a new namespace of other
-    owners may have the same name by now.
+def _where_left(subscription: SubscriptionReading | None) -> str:
+    """Text for an error: the partitions that still have a subscription that should be deleted."""
+    if subscription is None:
+        return "the subscription is gone"
+    gone = ", ".join(map(str, subscription.missing_on))
+    return f"it is gone from partitions {gone}, the others have it" if gone else "all partitions have it"
+
+
+def why_still_there(reading: TopicReading | None, subscription: SubscriptionResource, owner: str) -> str:
+    """Text for an error about a subscription that was deleted and is there; "": it is gone, or clients that were cut off
+    made it again: theirs has consumers, and no marker. `owner`: owner of the deleted one.
+    """
+    found = next((one for one in reading.subscriptions if one.name == subscription.name), None) if reading else None
+    if found is None or (found.marker != owner and (found.marker is not None or found.facts.consumers)):
+        return ""
+    return f"the broker did not delete it; {_where_left(found)}"
+
+
+def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str], *, allowed: bool) -> None:
+    """Deletes an empty namespace; one that no longer exists is no error.
+
+    Raises WriteFailedError if the namespace is not empty (`force` is never sent); if it has functions or connectors,
+    which Pulsar would leave without their namespace, or if that is not known and a user did not allow it (`allowed`);
+    and unless it has ownership ledgers, and all of them are of `topologies`: other owners may have made a new namespace
+    of the same name.
     """
     path = namespace_path(name)
 
@@ -151,10 +177,12 @@ def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[st
         for kind, key in FUNCTION_KINDS.items():
             found, unread = read_functions(admin, kind, name)
             why = unread.pop(f"{kind}.{name}", NO_WORKER)
-            if why != NO_WORKER:
+            if why != NO_WORKER and not allowed:
                 raise WriteFailedError(f"whether {key} live there is not known: {why}")
             if left := ", ".join(sorted({*unread, *(one.resource.address for one in found)})):
                 raise WriteFailedError(f"{key} live there, and would lose their namespace: {left}")
         return {}
 
     delete(admin, path, look, final=frozenset({404}))
+    if not poll_until(lambda: is_done(lambda: admin.call("GET", path).missing)):
+        raise WriteFailedError("the broker confirmed the request, and still shows it: apply again")

@@ -1,4 +1,6 @@
-"""Executor of a plan: runs its levels one after the other, the changes of a level in parallel, and confirms each write."""
+"""Executor of a plan: runs its levels one after the other, the changes of a level in parallel, and
+confirms each write.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ _UNSURE: Final = "lease lost before the write could be confirmed: whether it was
 
 
 class Executor:
-    """Executor of one apply. `stop`: an event after which no further change begins; the report lists these changes.
-    `listen`: called from several threads.
+    """Executor of one apply. `live`: the live inventory that the plan was checked with; `stop`: event after which no
+    further change begins; the report lists these changes as not started. `listen`: takes the events, from several
+    threads.
     """
 
     def __init__(  # what an apply needs
@@ -66,8 +69,8 @@ class Executor:
 
     @property
     def ledgers_before(self) -> Mapping[str, str | None]:
-        """`namespace/name of topology` -> text of each ownership ledger that this apply writes, as it was before; None
-        if there was none.
+        """Ownership ledgers that this apply writes, as they were before it: `TENANT/NAMESPACE/NAME of the topology` ->
+        text; None if there was no ledger.
         """
         return self._ledgers.found
 
@@ -206,7 +209,9 @@ class Executor:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 
     def _note(self, tell: Callable[[], None]) -> bool:
-        """Calls `tell`, which writes to the journal. Returns False if the lease is lost: then nothing more is written."""
+        """Calls `tell`, which writes to the journal. Returns False if the lease is lost: then nothing
+        more is written.
+        """
         try:
             tell()
         except LockedError as lost:

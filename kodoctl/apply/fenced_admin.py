@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 class FencedAdmin:
     """Wrapper of an Admin that checks the lease immediately before each request but a GET: after any waiting, and
-    before every redirect and retry. All of these count as writing, also the POSTs that only ask.
+    before every redirect and retry. Every method but GET counts as writing, also a POST that changes nothing.
 
-    `check` raises LockedError if the lease is lost; it asks the broker at most every few seconds
+    `check` raises LockedError if the lease is lost; it reads the lease from the broker at most every few seconds
     (kodoctl.pulsar.control.lease).
     """
 

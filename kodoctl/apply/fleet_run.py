@@ -52,11 +52,14 @@ def run_fleet(
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[ClusterResult, ...]:
     """Applies each cluster's plan, and blocks until all have ended. Returns the results in the order of `tasks`. If the
-    command has one cluster, its errors are raised in the calling thread.
+    command has one cluster, its errors are raised in the calling thread; with several, they are in the results.
 
-    `absent`: clusters that could not be planned; because their creates and updates are missing, nothing is deleted in
-    any cluster. `listen`: returns the listener for a context; `stop`: ends all applies after their running calls;
-    `tell`: receives lines about the progress.
+    Args:
+        absent: clusters that could not be planned. Their creates and updates are missing, so nothing is deleted
+            anywhere.
+        listen: returns the function that takes the events of a context.
+        stop: event that ends all applies after their running calls.
+        tell: takes lines about the progress.
     """
     if tasks[0].context == ONLY:
         report = run(tasks[0].session, tasks[0].plan, options, listen=listen(ONLY), stop=stop, tell=tell)

@@ -1,5 +1,5 @@
-"""Writes to functions and connectors: create, update, mark and delete one. Each reads it first, and again until it shows
-the effect.
+"""Writes to functions and connectors: create, update, mark and delete one. Each function reads the object first, and
+again until the object shows the effect.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
-    """Creates a function with the marker `owner`. Raises WriteFailedError if the worker refuses it, or if somebody
-    created it since the plan.
+    """Creates a function with the marker `owner`, and waits until the worker shows it. Raises WriteFailedError if the
+    worker refuses it or does not show it as written, if its package is not known, or if somebody created it since the
+    plan.
     """
     if _read(admin, function) is not None:
         raise WriteFailedError("somebody created it since the plan: plan again")
@@ -37,14 +38,15 @@ def create_function(admin: Admin, function: FunctionResource, owner: str) -> Non
 
 
 def update_function(
-    admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None
+    admin: Admin, before: FunctionResource, after: FunctionResource, owner: str, planned: str | None, hidden: str = ""
 ) -> None:
-    """Updates a function, which restarts its instances, and sets its marker to `owner`. `planned`: the marker that the
-    plan saw. Raises WriteFailedError if it changed since the plan, if another owner than `planned` and `owner` has
-    marked it since, or if the worker refuses the update.
+    """Updates a function, which restarts its instances, sets its marker to `owner`, and waits until the worker shows
+    it. `planned`, `hidden`: its marker, and the digest of settings that are not shown, when the plan was checked.
+    Raises WriteFailedError if the function changed since then, if another owner than `planned` and `owner` has marked
+    it since, or if the worker refuses the update or does not show it as written.
     """
     found = _read_planned(admin, before, owner, planned)
-    if found.resource != before:
+    if found.resource != before or found.hidden != hidden:
         raise WriteFailedError("somebody changed it since the plan: plan again")
     options = _options(admin, before, owner, planned)
     _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
@@ -67,9 +69,10 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
 
 
 def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Deletes a function, and with it its subscription if Pulsar does that for this one; a function that no longer exists
-    is no error. `marker`: owner when the plan was checked, None: nobody; `allowed`: a user allowed the loss. Raises
-    WriteFailedError if it has another owner, or instances or unread messages that were not allowed.
+    """Deletes a function, and waits until it is gone; one that no longer exists is no error. If Pulsar deletes its
+    subscription as well, waits for that, too. `marker`: owner when the plan was checked, None: nobody; `allowed`: a
+    user allowed the loss. Raises WriteFailedError if the function has another owner, has instances or unread messages
+    that were not allowed, or is not deleted.
     """
     function = change.before
     assert isinstance(function, FunctionResource)
@@ -93,8 +96,8 @@ def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed
 
 
 def _takes_effect(admin: Admin, function: FunctionResource, done: Callable[[], bool]) -> bool:
-    """Calls `done` for 10 s until it returns true, and as long as `admin.waits` allows if the function cannot be read.
-    Raises WriteFailedError if that stays so.
+    """Calls `done` again and again for 10 s, and returns True as soon as it does, else False. If the function cannot be
+    read meanwhile, waits as long as `admin.waits` allows, and then raises WriteFailedError.
     """
     with admin.waits.during(f"{function.address}: not known yet whether the request took effect") as wait:
         while True:
@@ -131,8 +134,8 @@ def _write(
     *,
     before: FunctionResource | None = None,
 ) -> None:
-    """Creates or updates (`before`) a function. `read` reads it before a try is repeated, and raises WriteFailedError if
-    it must not be.
+    """Creates a function, or updates it if `before` is given, and waits until the worker shows it. `read` is called
+    before a try is repeated, and raises WriteFailedError if it must not be repeated.
     """
     body, kind = request_form(function, owner, options, before)
 
@@ -149,7 +152,9 @@ def _write(
 
 
 def _options(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> dict[str, object]:
-    """The runtime options of a function. Raises WriteFailedError if another owner than these has marked it meanwhile."""
+    """The runtime options of a function. Raises WriteFailedError if another owner than these has
+    marked it meanwhile.
+    """
     reply = admin.call("GET", _path(function))
     found = options_of(must(reply, f"reading {function.address}"))
     if found is None:
@@ -176,7 +181,7 @@ def _refuse_other(marker: str | None, owner: str, planned: str | None) -> None:
 
 
 def _read(admin: Admin, function: FunctionResource) -> LiveObject | None:
-    return read_function(admin, function.kind, function.namespace, function.name)
+    return read_function(admin, function.kind, function.namespace, function.name, function)
 
 
 def _path(function: FunctionResource) -> str:

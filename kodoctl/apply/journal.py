@@ -1,5 +1,4 @@
-"""Journal of an apply, written into the lease topic of each namespace during the apply, so that it can be continued and
-undone.
+"""Journal of an apply: entries in the lease topic of each namespace, so that an apply can be continued and undone.
 
 Each write has one entry before it and one after it. The write is sent when the entry before it is stored. The entry
 after it is sent while other writes begin, but stored before the ledger records the write (`settle`). Entries keep their
@@ -28,8 +27,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Content of the first entry of an apply. `commit`: commit of the files, None if unknown; `plan`: first digits of
-    the digest of the declared objects; `changes`: number of changes; `document`: JSON of the whole plan.
+    """Content of the first entry of an apply.
+
+    Args:
+        verb: command that applies, such as `apply` or `undo`.
+        who: the user, as text.
+        commit: commit of the files; None: not known.
+        plan: first digits of the digest of the declared objects.
+        changes: number of changes.
+        document: JSON of the whole plan.
     """
 
     verb: str
@@ -41,8 +47,11 @@ class Heading:
 
 
 class Journal:
-    """Writer of the journal entries of one apply. Methods that wait raise LockedError if the lease is lost; for `along`
-    and `after` the next of these does. Without the binary port there is no journal: then entries are dropped.
+    """Writer of the journal entries of one apply. Without the binary port there is no journal: then entries are
+    dropped.
+
+    Methods that wait for the broker (`begin`, `before`, `settle`, `end`) raise LockedError if the lease is lost.
+    `along` and `after` do not wait: if their entry cannot be stored, the next call of a method that waits raises.
     """
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
@@ -71,7 +80,9 @@ class Journal:
         self.lease.write(self._place(change), self._before(change, part))
 
     def along(self, change: Change, part: str) -> None:
-        """Records a change that is made by the write of another change, without waiting until the entry is stored."""
+        """Records, before its write, a change that is made by the write of another change; does not wait until the
+        entry is stored.
+        """
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
@@ -90,8 +101,7 @@ class Journal:
         self._everywhere("end", {"complete": complete})
 
     def _everywhere(self, kind: str, entry: Json) -> None:
-        for namespace in self.namespaces:
-            self.lease.write(namespace, {**self._entry(kind), **entry})
+        self.lease.write_everywhere({**self._entry(kind), **entry})
 
     def _before(self, change: Change, part: str) -> Json:
         from kodoctl.plan import serialization

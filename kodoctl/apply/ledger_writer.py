@@ -6,6 +6,7 @@ All changed ledgers of a namespace are written in one PUT; unchanged ones are no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.ledger_plan import LedgerPlan, entries_written, is_held
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind
@@ -27,7 +29,9 @@ Key = tuple[NamespaceName, str]
 
 
 class LedgerWriter:
-    """The ownership ledgers that one apply writes, as they are on the cluster and as they are to become."""
+    """Writer of the ownership ledgers of one apply: keeps each ledger as it is on the cluster and as it is to become.
+    Not for several threads.
+    """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
         self._admin = admin
@@ -72,7 +76,9 @@ class LedgerWriter:
         }
 
     def namespace_created(self, namespace: NamespaceName, properties: Mapping[str, str]) -> None:
-        """Records that a namespace was created with these properties; writes nothing."""
+        """Records that a namespace was created with these properties, so that later ledgers are compared with them;
+        writes nothing.
+        """
         self._there.add(namespace)
         for key, text in properties.items():
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
@@ -180,10 +186,18 @@ class LedgerWriter:
                 changed[key] = text
         if final:
             changed |= dict.fromkeys(self._replaced)
-        for namespace in sorted({key[0] for key in changed}):
-            here = {key: text for key, text in changed.items() if key[0] == namespace}
+        by_namespace: dict[NamespaceName, dict[Key, str | None]] = {}
+        for key, text in changed.items():
+            by_namespace.setdefault(key[0], {})[key] = text
+
+        def write(namespace: NamespaceName) -> None:
+            here = by_namespace[namespace]
             self._put(namespace, {f"{LEDGER_PREFIX}{name}": text for (_, name), text in here.items()})
             self._written |= here
+
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="ledgers") as pool:
+            for _ in pool.map(write, sorted(by_namespace)):
+                pass
 
     def _put(self, namespace: NamespaceName, properties: dict[str, Any]) -> None:
         path = namespace_path(namespace)

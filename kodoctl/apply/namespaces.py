@@ -28,8 +28,9 @@ _FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
-    """Creates a Pulsar tenant; one that exists stays as it is. Raises WriteFailedError, also if a tenant that a topology is
-    to own exists: somebody else created it.
+    """Creates a Pulsar tenant. One that exists stays as it is, unless a topology is to own the tenant (`tenant.home`):
+    then somebody else created it, and WriteFailedError is raised. Raises WriteFailedError, too, if the broker refuses
+    it.
     """
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
@@ -101,8 +102,8 @@ def _write(admin: Admin, name: NamespaceName, step: PolicyWrite, cluster: str) -
 
 
 class GrantGuard:
-    """Check, right before a grant is changed, that nobody else changed it since the plan. Grants of a namespace are
-    read at most once a second.
+    """Guard that checks, right before a grant is changed, that nobody else changed it since the plan. The grants of a
+    namespace are read at most once a second.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -134,7 +135,7 @@ def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozens
 
 
 def actions_text(actions: frozenset[str]) -> str:
-    """Text of a role's actions, for messages."""
+    """Text of a role's actions for messages, such as `consume, produce`; `nothing` if there are none."""
     return ", ".join(sorted(actions)) or "nothing"
 
 
@@ -165,8 +166,8 @@ def _target(grant: GrantResource) -> str:
 
 
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
-    """Reads the actions of a role on exactly this namespace or topic. The topic's own request would include those of
-    the namespace, so the namespace is read.
+    """Reads the actions that a role was granted on exactly this namespace or topic; an empty set if none. The namespace
+    is read in any case, because the request for a topic's grants would include those of its namespace.
     """
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
     return read_grants(admin, namespace).get(grant.address, frozenset())

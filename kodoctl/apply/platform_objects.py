@@ -1,5 +1,5 @@
-"""Writes to objects of the whole cluster: create, update and delete one. Each reads the object first, and again until it
-shows the effect.
+"""Writes to objects of the whole cluster: create, update and delete one. Each function reads the object first, and
+again until the object shows the effect.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.plan.danger.platform_objects import lost_clusters_text, users_text
-from kodoctl.plan.field_diff import platform_fields
+from kodoctl.plan.field_diff import platform_fields, platform_value
 from kodoctl.pulsar.admin.confirmed_write import CONFLICT, WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.platform_objects import (
     parse,
@@ -38,9 +38,9 @@ _CREATED_SINCE = "somebody created it since the plan: plan again"
 
 
 def create_platform_object(admin: Admin, cluster: str, resource: PlatformResource, *, is_prepared: bool) -> None:
-    """Creates an object of the whole cluster. Raises WriteFailedError if somebody created it since the plan, even an equal
-    one, or if the broker does not show it as written. `is_prepared`: this apply created it before its lease, so that an
-    equal one is its own.
+    """Creates an object of the whole cluster. `is_prepared`: this apply created the object already, before it took the
+    lease, so that an equal object is its own. Raises WriteFailedError if somebody else created it since the plan, even
+    an equal one, or if the broker does not show it as written.
     """
     document = read_document(admin, cluster, resource.address)
     if document is None:
@@ -61,7 +61,7 @@ def update_platform_object(admin: Admin, cluster: str, change: Update) -> None:
     if document is None:
         raise WriteFailedError("it is gone since the plan: plan again")
     now = parse(planned.address, planned.home, document)
-    if moved := [one.name for one in fields if getattr(now, one.name) not in (one.before, one.after)]:
+    if moved := [one.name for one in fields if platform_value(now, one.name, one.after) not in (one.before, one.after)]:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     values: dict[str, Any] = {one.name: one.after for one in fields}
     after = replace(now, **values)
@@ -103,8 +103,9 @@ def _text(value: object) -> str:
 
 
 def delete_platform_object(admin: Admin, cluster: str, change: Delete, *, allowed: bool) -> None:
-    """Deletes an object of the whole cluster; one that no longer exists is no error. `allowed`: a user allowed that brokers
-    or namespaces lose their isolation. Raises WriteFailedError if it changed since the plan, or if something uses it.
+    """Deletes an object of the whole cluster; one that no longer exists is no error. `allowed`: a user allowed that
+    brokers or namespaces lose their isolation, so that a failure domain or an isolation policy is deleted even if it is
+    used. Raises WriteFailedError if the object changed since the plan, is in use, or is not deleted.
     """
     resource = change.before
     assert isinstance(resource, PlatformResource)

@@ -82,9 +82,15 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """Outcomes of all changes of an apply. `notes`: problems that concern no single change, such as a ledger that was
-    not written; `writes`: number of writing requests; `interrupted`: a user stopped the apply. The same command, run
-    again, makes the changes that are left.
+    """Outcomes of all changes of an apply.
+
+    Args:
+        outcomes: one for each change, in the order of the plan.
+        notes: problems that concern no single change, such as a ledger that was not written.
+        writes: number of writing requests.
+        seconds: duration.
+        interrupted: a user stopped the apply. The same command, run again, makes the changes that are left.
+        id: name of the apply in the journal, for history and undo.
     """
 
     outcomes: tuple[ChangeOutcome, ...]

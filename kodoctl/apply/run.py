@@ -19,7 +19,7 @@ from kodoctl.apply.journal import Heading, Journal
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
-from kodoctl.plan.live.planner import rejudge, scope_of_plan
+from kodoctl.plan.live.planner import just_read, rejudge, scope_of_plan, with_known
 from kodoctl.plan.live.source_objects import with_objects
 from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.staleness import looked_at, of_others, other_cluster, staleness, unknown_objects
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.admin.admin import Admin
     from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.values.live_objects import Live
-    from kodoctl.topology.names import NamespaceName
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,18 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     party: BarrierParty = ALONE,
 ) -> ApplyReport:
-    """Carries out a plan, and blocks until the apply has ended. Failures after the first write are in the report.
-
-    `listen`: receives events, `tell` lines about the progress; `stop`: event that ends the apply after its running
-    calls; `party`: the barrier at which this apply waits for those of other clusters.
+    """Carries out a plan, and blocks until the apply has ended. Failures of changes are in the report.
 
     Raises RefusedError if the plan may not be carried out, such as on a cluster that changed since; LockedError if
     another apply runs; StoppedError if this one is interrupted while it waits for the other; ClusterError if something
     cannot be read, or the Pulsar tenant or the control namespace cannot be created. Then nothing was written but these
-    two, which come before the lease.
+    two, which come before the lease, and entries of the index in the control namespace.
+
+    Args:
+        listen: takes the events of the apply.
+        stop: event that ends the apply after its running calls.
+        tell: takes lines about the progress.
+        party: the barrier at which this apply waits for those of other clusters.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
@@ -88,10 +91,11 @@ def run(
         stop=stop,
     ) as lease:
         tell("holding the lease, reading the cluster again")
-        live = read_live(session.admin, session.client, scope_of_plan(plan))
+        known = just_read(plan, time.monotonic())
+        live = with_known(read_live(session.admin, session.client, scope_of_plan(plan, known)), plan, known)
         live = with_objects(live, looked_at(plan.changes), session.variables)
         with _naming_earlier_apply(session, plan, spaces):
-            checked = _recheck_plan(session, plan, live)
+            checked = _recheck_plan(session, plan, live, known)
         party.wait_to_begin()
         fenced = FencedAdmin(session.admin, lease.check)
         _index(fenced, plan, before=True)
@@ -103,7 +107,7 @@ def run(
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
-    text = plan_file.dumps(plan)
+    text = plan_file.dumps(plan, indent=None)
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 
@@ -178,8 +182,8 @@ def _check_identity(session: Session, plan: Plan) -> None:
 
 
 def _groundwork(session: Session, plan: Plan) -> None:
-    """Creates the Pulsar tenants that the plan creates and has namespaces in, and the control namespaces with their UUID,
-    where they are absent: the lease needs them.
+    """Creates the Pulsar tenants that the plan creates and has namespaces in, and the control namespaces with their
+    UUID, where they are absent: the lease needs them.
     """
     needed = _tenants(plan)
     for change in plan.changes:
@@ -199,14 +203,14 @@ def _tenants(plan: Plan) -> list[str]:
     return sorted({namespace.tenant for namespace in plan.namespaces})
 
 
-def _recheck_plan(session: Session, plan: Plan, live: Live) -> Plan:
-    """Returns the plan with its dangers judged again on the live cluster. Raises RefusedError if the plan is stale, if
-    an object has another owner, or if a danger refuses it.
+def _recheck_plan(session: Session, plan: Plan, live: Live, known: frozenset[TopicName]) -> Plan:
+    """Returns the plan with its dangers judged again on the live cluster, but for those of the topics in `known`. Raises
+    RefusedError if the plan is stale, if an object has another owner, or if a danger refuses it.
     """
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live), *unknown_objects(plan, live)]
     if findings:
         raise RefusedError(*findings)
-    judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000))
+    judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000), known=known)
     new = [danger for change in judged.changes for danger in change.about.dangers if danger.severity is Severity.ERROR]
     if new:
         raise RefusedError(*new)
@@ -218,10 +222,8 @@ def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
     objects that it left there. With `before` (the apply begins) namespaces are only added; without, those that are no
     longer used are removed as well.
     """
-    living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
-    ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
+    living = {(owner.name, owner.namespace) for owner in plan.owners if not owner.ends and not plan.destroying}
+    ending = {(name, owner.namespace) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
-        for name in sorted({name for namespace, name in living | ending if namespace.tenant == tenant}):
-            more = [namespace for namespace, other in living if other == name and namespace.tenant == tenant]
-            less = [namespace for namespace, other in ending if other == name and namespace.tenant == tenant]
-            write_index(admin, tenant, name, more=more, less=[] if before else less)
+        more, less = ({one for one in places if one[1].tenant == tenant} for places in (living, ending))
+        write_index(admin, tenant, more=more, less=set() if before else less)

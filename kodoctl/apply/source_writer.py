@@ -1,4 +1,6 @@
-"""Writes of publications and replication slots. Each compares with the plan right before it writes."""
+"""Writer of publications and replication slots in the databases of sources. Each write compares the database with the
+plan right before it.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,20 @@ SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_
 
 
 class SourceWriter:
-    """Writer of the databases whose URLs are in `variables`, by name of the variable. Connects for each write, and
-    refuses another database than the one that `live` has, and publications of other owners.
+    """Writer of publications and replication slots. `variables`: variables of the environment, which have the URLs of
+    databases; `live`: the live inventory that the plan was checked with.
+
+    Each method connects anew, and raises WriteFailedError if the database fails, is another one than in `live`, or has
+    a publication of another owner there.
     """
 
     def __init__(self, variables: Mapping[str, str], live: Live) -> None:
         self._variables, self._live = variables, live
 
     def create_publication(self, wanted: PublicationResource, owner: str) -> None:
-        """Creates a publication, with its owner's marker, in one transaction. Raises WriteFailedError if the database
-        fails, if a publication of that name exists, or if a slot of that name does: older than its publication, it
-        could not be read.
+        """Creates a publication, with its owner's marker, in one transaction. Raises WriteFailedError if a publication
+        of that name exists, or a slot of that name: PostgreSQL cannot read a slot by a publication that is younger than
+        it.
         """
         with self._locked(wanted) as connection:
             if self._read(connection, wanted) is not None:
@@ -48,15 +53,17 @@ class SourceWriter:
             self._mark(connection, wanted, owner)
 
     def update_publication(self, before: PublicationResource, after: PublicationResource, owner: str) -> None:
-        """Changes tables and operations in one transaction. Raises WriteFailedError if it is not as planned."""
+        """Changes tables and operations of a publication in one transaction. Raises WriteFailedError if the publication
+        is gone or differs from `before`.
+        """
         with self._locked(after) as connection:
             self._refuse_other(self._read(connection, after), before, owner)
             connection.execute(_statement("ALTER PUBLICATION {name} SET TABLE {tables}", after))
             connection.execute(_statement("ALTER PUBLICATION {name} SET ({options})", after))
 
     def delete_publication(self, before: PublicationResource, owner: str) -> None:
-        """Drops a publication, and the slot by which it was verified; one that is gone is no error. Raises
-        WriteFailedError if it is not as planned, or if its slot is still there.
+        """Drops a publication, and the slot by which the publication was verified; a publication that is gone is no
+        error. Raises WriteFailedError if it differs from `before`, or if its slot still exists.
         """
         with self._locked(before) as connection:
             if (now := self._read(connection, before)) is not None:
@@ -66,9 +73,9 @@ class SourceWriter:
                 connection.execute(_DROP_VERIFICATION, [verification_slot(before.name)])
 
     def mark_publication(self, publication: PublicationResource, owner: str | None) -> None:
-        """Sets the marker of a publication to `owner`, or removes ours (None). A publication that our role may not
-        comment on, because an administrator made it, stays without a marker. Raises WriteFailedError if it is gone or
-        somebody else's.
+        """Sets the marker of a publication to `owner`, or removes kodoctl's marker (None). A publication that the role
+        of the URL may not comment on, because an administrator made it, stays without a marker. Raises WriteFailedError
+        if the publication is gone or belongs to somebody else.
         """
         with self._locked(publication) as connection:
             now = self._read(connection, publication)
@@ -81,9 +88,9 @@ class SourceWriter:
                 self._mark(connection, publication, owner)
 
     def delete_slot(self, before: SlotResource, owner: str, *, allowed: bool) -> None:
-        """Drops a slot, and the one by which it was verified; one that is gone is no error. Raises WriteFailedError if
-        nobody allowed its loss (`allowed`), if it has a reader, or if the publication of its name belongs to somebody
-        else.
+        """Drops a replication slot, and the slot by which it was verified; a slot that is gone is no error. `allowed`:
+        a user allowed the loss of its position. Raises WriteFailedError without that, if the slot has a reader, or if
+        the publication of its name belongs to somebody else.
         """
         with self._locked(before) as connection:
             facts = read_slot(connection, before)
@@ -100,8 +107,8 @@ class SourceWriter:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [before.name])
 
     def problem_of(self, change: Change) -> str:
-        """Difference of the database from a written change; "" if there is none, or if the change is of no database.
-        Raises WriteFailedError if the database cannot be read.
+        """Reads the object of a written change, and returns a text about its difference from the change; "" if there is
+        none, or if the change is not about a database.
         """
         match change:
             case Create(after=PublicationResource() as after) | Update(after=PublicationResource() as after):

@@ -1,5 +1,5 @@
-"""Writer of the steps of an apply: sends the requests for each kind of change and resource, and holds a lock of the
-namespace if parallel writes would be lost.
+"""Writer of the steps of an apply: sends the requests for each kind of change and resource. Writes of which Pulsar
+would lose one if they were parallel are made one at a time in a namespace.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from kodoctl.apply import deletes, functions, namespaces, platform_objects, subscriptions, topics
+from kodoctl.apply import deletes, functions, namespaces, packages, platform_objects, subscriptions, topics
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
@@ -17,6 +17,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 
 class StepWriter:
-    """Carries out single steps of a plan, from several threads. `ledgers`: provides the ownership ledgers with which a
-    namespace is created; `databases`: writes publications and slots.
+    """Writer of single steps of a plan, which several threads may call. `ledgers`: provides the ownership ledgers with
+    which a namespace is created; `databases`: writes publications and slots.
     """
 
     def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter, databases: SourceWriter) -> None:
@@ -113,6 +114,8 @@ class StepWriter:
                 raise WriteFailedError("the first run of its source makes it")
             case FunctionResource():
                 functions.create_function(self._admin, resource, change.about.owner)
+            case PackageResource():
+                packages.upload_package(self._admin, resource, change.about.owner)
             case _ if isinstance(resource, PlatformResource):
                 cluster, tenants = self._plan.identity.cluster, {one.tenant for one in self._plan.namespaces}
                 is_prepared = isinstance(resource, TenantResource) and resource.name in tenants
@@ -143,8 +146,8 @@ class StepWriter:
                 self._databases.update_publication(before, after, change.about.owner)
             case FunctionResource() as before, FunctionResource() as after:
                 found = self._live.objects.get(change.address)
-                planned = found.marker if found else None
-                functions.update_function(self._admin, before, after, change.about.owner, planned)
+                planned, hidden = (found.marker, found.hidden) if found else (None, "")
+                functions.update_function(self._admin, before, after, change.about.owner, planned, hidden)
             case _ if isinstance(change.after, PlatformResource) and change.after.home is not None:
                 platform_objects.update_platform_object(self._admin, self._plan.identity.cluster, change)
             case _:
@@ -170,12 +173,15 @@ class StepWriter:
                 self._databases.delete_slot(slot, change.about.owner, allowed=allowed)
             case FunctionResource():
                 functions.delete_function(self._admin, change, marker=marker, allowed=allowed)
+            case PackageResource():
+                packages.delete_package(self._admin, change, marker=marker, allowed=allowed)
             case _ if isinstance(change.before, PlatformResource) and change.before.home is not None:
                 cluster = self._plan.identity.cluster
                 platform_objects.delete_platform_object(self._admin, cluster, change, allowed=allowed)
             case NamespaceResource(name=name):
                 with self._namespace_lock(name):
-                    deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
+                    topologies = self._topologies | {change.about.owner}
+                    deletes.delete_namespace(self._admin, name, topologies, allowed=allowed)
             case _:
                 raise WriteFailedError("this kind of object is never deleted")
 
@@ -192,6 +198,8 @@ class StepWriter:
                 self._databases.mark_publication(resource, owner)
             case FunctionResource() if owner is not None and planned not in (None, owner):
                 functions.mark_function(self._admin, resource, owner, planned)
+            case PackageResource() if owner is not None and planned != owner:
+                packages.mark_package(self._admin, resource, owner, planned)
             case _:
                 pass  # namespaces, grants and most adopted functions are held in the ledger alone
 

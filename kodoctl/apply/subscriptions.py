@@ -26,8 +26,8 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
     """Creates a subscription with the marker `owner` on every partition, at `subscription.start` (earliest or latest
-    message). Raises WriteFailedError if another client created the subscription since the plan, or if its position is
-    unknown.
+    message). Raises WriteFailedError if another client created the subscription since the plan, or if it is not known
+    whether the subscription is at its start.
     """
     if _put(admin, subscription, owner):
         return
@@ -114,10 +114,11 @@ def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> Sub
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
-    """Sets the marker of a subscription to `owner`, or removes it (None); does nothing if the subscription does not
-    exist or a partition lacks it. The request replaces all properties, so the others (live orders to workers) are sent
-    again. `planned`: the marker that the plan saw. Raises WriteFailedError if another owner than `planned` and `owner`
-    has marked the subscription since.
+    """Sets the marker of a subscription to `owner`, or removes the marker (None). Does nothing if the subscription does
+    not exist or a partition lacks it: the change that creates it there sets the marker. `planned`: the marker that the
+    plan saw. Raises WriteFailedError if another owner than `planned` and `owner` has marked the subscription since.
+
+    The request replaces all properties, so the others, such as live orders, are sent again.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
     reply = admin.call("GET", path)

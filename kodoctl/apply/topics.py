@@ -18,9 +18,9 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import JSON, PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.admin.topic_stats import read_topic
-from kodoctl.pulsar.inventory.live_inventory import read_schema
 from kodoctl.pulsar.inventory.policy_json import is_set
 from kodoctl.pulsar.inventory.policy_requests import BY_NAME, BY_SUBSCRIPTION, DELAYED_DELIVERY, topic_writes
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.topic_policy_reader import read_subscription_rates
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
@@ -104,7 +104,7 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
     """Writes policies of one topic, one after the other, in an order that the broker accepts. `changed`: policy ->
-    (value before, value after); `levels`: policies from which the topic inherits.
+    (value before, value after; None: unset); `levels`: policies from which the topic inherits.
     """
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
@@ -120,8 +120,9 @@ def _map(value: PolicyValue | None) -> Mapping[str, PolicyValue]:
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str, subscriptions: Iterable[str] = ()) -> PolicyValue | None:
-    """Reads one policy that is set on the topic itself; None if it is unset there. `subscriptions`: those whose rates
-    are read beside those of the topic's subscriptions.
+    """Reads one policy that is set on the topic itself; None if it is unset there. `subscriptions`: names of
+    subscriptions that the topic may not have, whose rates are read as well (only for the policy of rates by
+    subscription).
     """
     codec = BY_NAME[name]
     if codec is BY_SUBSCRIPTION:

@@ -1,5 +1,5 @@
-"""Verification of the writes of a level: reads policies in bulk, subscriptions by one GET per topic, grants by one GET
-per namespace, and deleted topics by the topic lists of the namespace.
+"""Verification of the writes of a level: reads policies in bulk, subscriptions (also deleted ones) by one GET per
+topic, grants by one GET per namespace, and deleted topics by the topic lists of the namespace.
 
 Pulsar answers 204 even to many wrong bodies, and parallel writers can undo each other: so a change counts as made only
 when the broker shows it.
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from kodoctl.apply.deletes import what_is_left
+from kodoctl.apply.deletes import what_is_left, why_still_there
 from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
-from kodoctl.plan.changes import Create, Delete, Update
+from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.plan.field_diff import is_equal
-from kodoctl.plan.schedule import Step
+from kodoctl.plan.schedule import Step, resource_of
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, poll_until
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_same_kind, read_topic
 from kodoctl.pulsar.inventory.live_inventory import list_topics
-from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.values.live_objects import validates
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
@@ -38,7 +38,9 @@ Problem = tuple[Step, str]
 
 
 class Verifier:
-    """Compares the live cluster with the writes of one level of a plan."""
+    """Comparison of the live cluster with the writes of one level of a plan: a broker's success is not believed until a
+    read shows the change.
+    """
 
     def __init__(
         self,
@@ -50,10 +52,12 @@ class Verifier:
         self._admin, self._client, self._levels, self._databases = admin, client, levels, databases
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
-        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Polls
-        for values that appear late, and blocks meanwhile. Not checked are adoptions, forgets, deletes of subscriptions,
-        and objects that their writer confirms itself (tenants, namespaces, schemas). If the cluster cannot be read, all
-        creates, updates and deletes are returned.
+        """Returns the steps that the broker does not show as carried out, each with a text about the difference. Waits
+        up to 10 s for a value that appears late.
+
+        Not checked are adoptions, forgets, and objects that their writers confirm themselves (tenants, namespaces,
+        schemas, functions, objects of the whole cluster). If the cluster cannot be read, all creates, updates and
+        deletes are returned.
         """
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
@@ -62,7 +66,7 @@ class Verifier:
                     *self._policies(written, pool),
                     *self._subscriptions(written, pool),
                     *self._grants(written),
-                    *self._deletions(written),
+                    *self._deletions(written, pool),
                     *self._in_databases(written),
                 ]
         except ClusterError as problem:
@@ -74,10 +78,12 @@ class Verifier:
         for _, topic, _ in wanted:
             by_namespace.setdefault(topic.namespace, []).append(topic)
         reader = PolicyReader(self._admin, self._client, pool)
-        readings = {
-            namespace: reader.read(namespace, topics, validates=self._validates(namespace))
-            for namespace, topics in by_namespace.items()
-        }
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as spaces:  # the reader's own reads topics
+
+            def read(namespace: NamespaceName) -> TopicPolicyReading:
+                return reader.read(namespace, by_namespace[namespace], validates=self._validates(namespace))
+
+            readings = dict(zip(by_namespace, spaces.map(read, by_namespace), strict=True))
         for step, topic, changed in wanted:
             shown = readings[topic.namespace].of(topic)
             late = [name for name, value in changed.items() if not is_equal(name, shown.get(name), value)]
@@ -95,19 +101,18 @@ class Verifier:
         return poll_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
 
     def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
-        found = [
-            (step, step.change.after)
-            for step in steps
-            if isinstance(step.change, Create | Update) and isinstance(step.change.after, SubscriptionResource)
-        ]
+        found = [(step, one) for step in steps if isinstance(one := resource_of(step.change), SubscriptionResource)]
         names = sorted({subscription.topic for _, subscription in found})
         readings = dict(zip(names, pool.map(lambda topic: read_topic(self._admin, topic), names), strict=True))
         for step, subscription in found:
-            if not _everywhere(readings[subscription.topic], subscription) and not self._comes(subscription):
-                yield step, "written, but not on every partition"
+            problem = _subscription_problem(step.change, subscription, readings[subscription.topic])
+            if problem and not self._comes(step.change, subscription):
+                yield step, problem
 
-    def _comes(self, subscription: SubscriptionResource) -> bool:
-        return poll_until(lambda: _everywhere(read_topic(self._admin, subscription.topic), subscription))
+    def _comes(self, change: Change, subscription: SubscriptionResource) -> bool:
+        return poll_until(
+            lambda: not _subscription_problem(change, subscription, read_topic(self._admin, subscription.topic))
+        )
 
     def _grants(self, steps: Sequence[Step]) -> Iterator[Problem]:
         shown: dict[NamespaceName, dict[Address, frozenset[str]]] = {}
@@ -131,15 +136,15 @@ class Verifier:
     def _is_granted(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
         return poll_until(lambda: read_grant(self._admin, grant) == wanted)
 
-    def _deletions(self, steps: Sequence[Step]) -> Iterator[Problem]:
+    def _deletions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         doomed = {
             step.change.before.name: (step, step.change.before)
             for step in steps
             if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
         }
-        for namespace in sorted({topic.namespace for topic in doomed}):
-            listed = {topic for topics in list_topics(self._admin, namespace) for topic in topics}
-            for topic in sorted(listed & doomed.keys()):
+        namespaces = sorted({topic.namespace for topic in doomed})
+        for found in pool.map(lambda namespace: list_topics(self._admin, namespace), namespaces):
+            for topic in sorted({topic for topics in found for topic in topics} & doomed.keys()):
                 step, before = doomed[topic]
                 if not self._goes(before):
                     yield step, f"the broker did not delete it; {what_is_left(self._admin, before)}"
@@ -173,5 +178,11 @@ def _written_policies(step: Step) -> Policies:
             return {}
 
 
-def _everywhere(reading: TopicReading | None, subscription: SubscriptionResource) -> bool:
-    return reading is not None and any(s.name == subscription.name and not s.missing_on for s in reading.subscriptions)
+def _subscription_problem(change: Change, subscription: SubscriptionResource, reading: TopicReading | None) -> str:
+    """Text about the difference of a live subscription from a change that made or deleted it; "": there is none."""
+    if isinstance(change, Delete):
+        return why_still_there(reading, subscription, change.about.owner)
+    everywhere = reading is not None and any(
+        one.name == subscription.name and not one.missing_on for one in reading.subscriptions
+    )
+    return "" if everywhere else "written, but not on every partition"

@@ -19,8 +19,8 @@ from kodoctl.cli.common.extension_points import load
 
 
 class LazyCommand(TyperCommand):
-    """Entry of a command in lists. `target`: the command's function, as MODULE:NAME; `summary`: the first sentence of
-    its docstring.
+    """Command of which only name and summary are known until it runs. `target`: the command's function, as MODULE:NAME;
+    `summary`: the first sentence of its docstring.
     """
 
     def __init__(self, name: str, target: str, summary: str) -> None:
@@ -70,9 +70,9 @@ class LazyGroup(TyperGroup):
                 )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Returns name and command that the arguments name, and the rest of the arguments. Imports the command, to run
-        it or to complete its options. Another tool's name for a command runs ours if that does the same (`validate`),
-        else it fails with the name of ours (`diff`).
+        """Returns (name, command, remaining arguments) for the arguments, and imports the command. A command name of
+        another tool stands for the command of kodoctl that does the same (`validate` for `lint`); if that does only
+        something similar, fails with its name as advice (`plan` for `diff`).
         """
         if args[0] not in self.commands and _ALIASES.get(args[0]) in self.commands:
             args = [_ALIASES[args[0]], *args[1:]]
@@ -83,8 +83,8 @@ class LazyGroup(TyperGroup):
         return name, _load_command(command), rest
 
     def load_all(self) -> Mapping[str, Any]:
-        """Imports the commands of this group, and returns them by name, with its groups as they are, for reference
-        pages and tests.
+        """Imports the commands of this group, and returns them by name, for reference pages and tests. A group within
+        this group is returned as it is: its commands are not imported.
         """
         return {name: _load_command(command) for name, command in self.commands.items()}
 

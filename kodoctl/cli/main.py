@@ -7,10 +7,11 @@ import gc
 
 
 def main() -> None:
-    """Runs the command line and ends the process with its exit code. The application is imported after the collector of
-    garbage is set, because an import builds many objects.
+    """Runs the command line and ends the process with its exit code. The garbage collector is set before the
+    application is imported, because an import builds many objects.
 
-    A process that lives longer, such as a worker of `kodo-consumer`, needs the collector as it is.
+    Only for commands that end soon: a process that lives longer, such as a worker of `kodo-consumer`, needs the
+    collector as it is.
     """
     # A command builds many objects, drops few and ends: collecting early is waste, …
     gc.set_threshold(200_000, 20, 100)

@@ -8,7 +8,7 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.tokens import token_file
-from kodoctl.pulsar.connection.addresses import split
+from kodoctl.pulsar.connection.addresses import NO_WORKERS, split
 from kodoctl.pulsar.connection.connection import Context, in_file, remove_context, use_context, write_context
 
 TOKEN_ROLE = "applier"  # noqa: S105
@@ -32,7 +32,7 @@ def check_usable(file: Path, name: str) -> None:
 
 def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
     """Adds or replaces the instance's context in the file. `use`: also makes it the current one."""
-    values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url}
+    values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url, "function_worker": NO_WORKERS}
     if instance.auth is Auth.TOKEN:
         values["token_file"] = str(token_file(folder, TOKEN_ROLE))
     write_context(file, instance.name, values)

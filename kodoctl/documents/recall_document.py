@@ -241,8 +241,7 @@ class RecallRunRow(TypedDict):
 class PeekedMessage(TypedDict):
     """A stored message. `published`, `event_time`: ms since the epoch, `event_time` 0: none; `properties`: those that
     are not in `control`; `size`: bytes of the payload, null if there is no payload; `broken`: reason why the payload
-    cannot be read, else ""; `preview`: beginning of the payload; `content`: the
-    whole payload, only with --topology.
+    cannot be read, else ""; `preview`: beginning of the payload; `content`: the whole payload, only with --topology.
     """
 
     topic: str

@@ -28,6 +28,18 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
+class _Session(requests.Session):
+    """Session that knows the proxies and the authorities of the environment, and sends no password of a `.netrc`: neither
+    to where it is redirected nor, by `_as_it_is`, with a request that has no authorization.
+    """
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Takes the token off a request that is redirected to another host."""
+        goes_on = not self.should_strip_auth(response.request.url, prepared_request.url)  # type: ignore[no-untyped-call]
+        if "Authorization" in prepared_request.headers and not goes_on:
+            del prepared_request.headers["Authorization"]
+
+
 class RestClient:
     """Client of an API below `root`, for one project or repository. Requests send `token` as a bearer token, and
     nowhere else than to `root`. They fail after 30 s without data, and are tried up to 4 times with pauses if the
@@ -58,7 +70,7 @@ class RestClient:
     ) -> None:
         self._root, self._prefix, self._name, self._token = root, prefix, name, token
         self._pause, self._ca_file = pause, ca_file
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.headers.update({"User-Agent": f"kodoctl/{__version__}", "Accept": accept})
 
     def read(
@@ -194,7 +206,15 @@ class RestClient:
 
     def _get_without_token(self, url: str) -> requests.Response:
         """Reads a place that the forge redirects to. Its authority may be one of the forge's, or one of the system's."""
-        get = partial(requests.get, url, timeout=TIMEOUT, allow_redirects=False, stream=True)
+        get = partial(
+            self._session.get,
+            url,
+            headers={"Accept": "*/*"},
+            auth=_as_it_is,
+            timeout=TIMEOUT,
+            allow_redirects=False,
+            stream=True,
+        )
         try:
             try:
                 answer = get(verify=self._ca_file)
@@ -241,6 +261,11 @@ class RestClient:
 
     def _masked(self, text: str) -> str:
         return text.replace(self._token.reveal(), "***")
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Authorization of a request that has none. Without it requests looks for a password in a `.netrc`."""
+    return request
 
 
 def _has_next(answer: requests.Response, rows: int) -> bool:

@@ -1,3 +1,3 @@
-"""Facts about the machine and the user that a command runs on, private files, programs to start, and the server of
-metrics.
+"""Facts about the machine and the user of a command, signals, private files, programs to start, optional libraries, and
+the HTTP server of metrics.
 """

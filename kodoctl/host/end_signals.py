@@ -1,4 +1,4 @@
-"""Signals that end a program: they are answered on a thread of their own.
+"""Signals that end a program, answered on a thread of their own.
 
 A handler of `signal.signal` runs in the main thread alone, and only between two steps of Python: a signal that another
 thread gets, or that comes just before the main thread begins to wait, would be answered when that wait ends, which may
@@ -27,12 +27,13 @@ _entered: Final[list[socket.socket]] = []  # to which signals are written, by ne
 def signals_to(
     handler: Callable[[], object], numbers: Sequence[signal.Signals], *, noted: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Context in which each of the signals calls `handler`, one call at a time, on a thread of its own, whatever the
-    main thread waits for. A call that raises is reported as an error of that thread, and the next signal calls again.
-    Each signal also calls `noted` in the main thread, before its next step of Python: it must not wait or raise.
-    Its end restores the earlier handlers, and waits for calls that are due. For main threads: raises ValueError
-    elsewhere. Contexts may be nested if the inner one has all signals of the outer one. A child by `fork` calls
-    `noted` alone.
+    """Context in which each of the signals `numbers` calls `handler`, one call at a time, on a thread of its own,
+    whatever the main thread waits for. The main thread has to enter the context: raises ValueError elsewhere.
+
+    A call that raises is reported as an error of that thread, and the next signal calls again. The end of the context
+    restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner one has
+    all signals of the outer one. `noted`: is also called for each signal, in the main thread and before its next step
+    of Python, so it must not wait or raise; a child process made by `fork` calls only this function.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -60,8 +61,8 @@ def signals_to(
 
 @contextmanager
 def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
-    """Context with an event that SIGTERM and SIGINT set. A second signal ends the process at once (exit 130), unless
-    `at_once` is false. For main threads.
+    """Context with an event that SIGTERM and SIGINT set, so that the program can end in order. A second signal ends the
+    process at once (exit code 130), unless `at_once` is false. The main thread has to enter the context.
 
     Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
     process and its group.

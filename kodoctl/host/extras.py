@@ -27,7 +27,9 @@ def install_command(extra: Extra) -> str:
 
 @contextmanager
 def needs_extra(extra: Literal["database", "recall", "spark", "sql", "ui"]) -> Iterator[None]:
-    """Context in which libraries of an extra are imported. Raises UsageError if one of them is missing."""
+    """Context for imports of the libraries of an extra. Raises UsageError, with the command that installs the extra, if
+    one of them is missing.
+    """
     try:
         yield
     except ImportError as problem:

@@ -37,8 +37,8 @@ def expand_home(path: str | Path) -> Path:
 
 
 def absolute_uri(place: str) -> str:
-    """A place as storage libraries need it: a URI without its last slash, or the absolute path of a folder with `~`
-    expanded.
+    """A location in the form that storage libraries require: a URI without its last slash, or the absolute path of a
+    folder, with `~` expanded.
     """
     return place.rstrip("/") if "://" in place else str(expand_home(place).absolute())
 

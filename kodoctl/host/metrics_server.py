@@ -99,7 +99,9 @@ class _Server(ThreadingMixIn, WSGIServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores errors of connections (OSError), which load balancers cause all day with their probes; prints others."""
+        """Ignores errors of connections (OSError), which load balancers cause all day with their
+        probes; prints others.
+        """
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -116,10 +118,15 @@ def _thread(serve: Callable[[], object]) -> threading.Thread:
 
 
 class MetricsServer:
-    """Serves a WSGI application from its construction until `close`, on 32 connections at a time (MAX_CONNECTIONS); a
-    further one closes the oldest. `port` 0: any free one; the attribute `address` is the HOST:PORT in use; `begin`:
-    starts a thread that runs the function it is passed; `deadline`: seconds that a connection may last. Raises
-    UsageError (K760) if the address is invalid or taken.
+    """HTTP server of a WSGI application, from its construction until `close`. The attribute `address` is the HOST:PORT
+    in use. Raises UsageError (K760) if the address is invalid or taken.
+
+    It serves at most 32 connections at a time (MAX_CONNECTIONS); for a further one, the oldest is closed.
+
+    Args:
+        port: 0: any free port.
+        begin: starts a thread that runs the function it is passed, and returns the thread.
+        deadline: seconds that a connection may last.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from typing import Final
 OWN: Final = ".kodoctl"
 """Name of the folder in a working folder for the files of kodoctl, unless the user names another place."""
 LANDING: Final = f"{OWN}/landing"
+"""Default folder of the landing, in the working folder."""
 LEDGER: Final = f"{OWN}/recall"
 """Folder of the recall ledger if no landing is named."""
 

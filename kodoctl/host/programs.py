@@ -22,12 +22,16 @@ _changes: Final = threading.Lock()
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of PATH are ignored."""
+    """Path of the program in the absolute folders of PATH; None if there is none. Relative entries of
+    PATH are ignored.
+    """
     return shutil.which(name, path=absolute_path(environ))
 
 
 def absolute_path(environ: Mapping[str, str]) -> str:
-    """PATH of `environ` without its relative entries; "" if none is left, which a shell takes for the working folder."""
+    """PATH of `environ` without its relative entries; "" if none is left, which a shell takes for the
+    working folder.
+    """
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if Path(folder).is_absolute()]
     return os.pathsep.join(folders)
 

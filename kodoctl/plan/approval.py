@@ -46,8 +46,9 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
 
 
 def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
-    """Returns `fresh` with the evidence of `approved` at each change; each change must be in both. An apply disconnects
-    clients only if this evidence names some.
+    """Returns `fresh` with the evidence of `approved` at each change, because an apply disconnects clients only if the
+    evidence that was reviewed names some. Raises KeyError if `approved` lacks a change of `fresh`: to be called after
+    `unapproved_changes` found nothing.
     """
     known = {_key(change): change.about.evidence for change in approved.changes}
     changes = tuple(with_context(change, evidence=known[_key(change)]) for change in fresh.changes)

@@ -37,7 +37,7 @@ class FindingRow(TypedDict):
 
 
 EffectiveValue = TypedDict("EffectiveValue", {"value": Any, "from": str})
-"""The value that counts where a policy is unset, and the level that it comes from."""
+"""The value of a policy that applies to an object, and `from`, the level that sets it, as in `changes.Effective`."""
 
 
 class FieldRow(TypedDict):
@@ -84,8 +84,8 @@ class SlotEvidence(TypedDict):
 
 
 class FunctionUse(TypedDict):
-    """Use of a function when the plan was made. `instances`, `running`: their numbers, null if the worker did not answer;
-    `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
+    """Use of a function when the plan was made. `instances`, `running`: their numbers, null if the worker did not
+    answer; `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
     `has_foreign_options`: its runtime options leave no room for a marker. A deletion also has the `EvidenceRow` of its
     subscription.
     """

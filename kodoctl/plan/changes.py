@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Origin(StrEnum):
-    """Origin of a change, seen from a git revision: the edits since, drift of the cluster, or both."""
+    """Origin of a change, against a git revision: edits of the files since then, drift of the cluster, or both."""
 
     EDIT = "edit"
     DRIFT = "drift"
@@ -38,7 +38,7 @@ class Effective:
 
 FieldName = Literal[
     "partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery", "tables",
-    "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "cpu", "memory", "disk",
+    "operations", "via_root", "package", "class", "output", "parallelism", "config", "secrets", "settings", "cpu", "memory", "disk",
     "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
     "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
     "usage_threshold",
@@ -101,8 +101,10 @@ FieldUpdate = FieldChange | PolicyChange
 
 @dataclass(frozen=True, slots=True)
 class ChangeContext:
-    """Context that each change has as `about`. `owner`: name of the topology; `reason`: text for people; `evidence`: an
-    `EvidenceRow` as JSON, or a `SlotEvidence` for a replication slot; {} if nothing was read.
+    """Context that each change has as `about`. `owner`: name of the topology; `reason`: text for people; `where`: place
+    of the object in its file, None for an object without one; `dangers`: findings about this change alone, of which an
+    error refuses the plan; `evidence`: an `EvidenceRow` as JSON, a `SlotEvidence` for a replication slot, or a
+    `FunctionUse` for a function; {} if nothing was read.
     """
 
     owner: str
@@ -116,7 +118,7 @@ class ChangeContext:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The object does not exist, and is declared or restored by an undo."""
+    """Change that creates an object which does not exist: it is declared, or restored by an undo."""
 
     after: Resource
     about: ChangeContext
@@ -135,8 +137,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The object exists and differs in `fields`. `unload`: a field takes effect only after the broker unloads the
-    topic.
+    """Change of an object that exists and differs in `fields`. `unload`: a field takes effect only after the broker
+    unloads the topic.
     """
 
     before: Resource
@@ -165,8 +167,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The object is ours: created by us, or named in allow_destroy. No file declares it any more, or an undo removes
-    it.
+    """Change that deletes an object of ours, with its data: created by us, or named in allow_destroy. No file declares
+    the object any more, or an undo removes it.
     """
 
     before: Resource
@@ -185,8 +187,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A live object without an owner, or of the topology `taken_from`, becomes ours: an apply writes only its marker
-    and the ledgers.
+    """Change by which a live object becomes ours: an apply writes only its marker and the ledgers. `taken_from`:
+    topology that owned the object; None: nobody did.
     """
 
     before: Resource
@@ -201,8 +203,8 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The object is no longer ours, and stays as it is. `before` None: it does not exist any more, or another topology
-    owns it by now.
+    """Change by which an object is no longer ours, and stays as it is: an apply removes only its marker and its ledger
+    entry. `before` None: the object does not exist any more, or another topology owns it by now.
     """
 
     address: Address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from kodoctl.plan.changes import (
     Forget,
     Update,
 )
+from kodoctl.plan.danger.functions import kept_namespace
 from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsupported_changes
 from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
@@ -51,14 +52,16 @@ from kodoctl.topology.resources import (
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired, DesiredObject
     from kodoctl.plan.targeting import TargetedObjects
+    from kodoctl.topology.names import NamespaceName
 
 HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Permissions for refused changes, from flags and from lists in the files: the addresses that may be adopted,
-    destroyed or forgotten. `take_over`: objects of other topologies may be taken over.
+    """Permissions for changes that are refused without them, from flags and from lists in the files. `adopt`,
+    `destroy`, `forget`: addresses of objects that may be adopted with changes, destroyed, or given up; `take_over`:
+    objects of other topologies may be taken over.
     """
 
     adopt: TextSet = frozenset()
@@ -70,9 +73,9 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Result of a comparison. An object with a change may also have a conflict. `unchanged`: number of objects.
-    `unmanaged`: sorted addresses of live topics and functions, and of live subscriptions on declared topics, that
-    nobody owns, or that have our marker and no ledger entry.
+    """Result of a comparison. An object with a change may also have a conflict. `conflicts`: errors and warnings.
+    `unchanged`: number of objects that are as declared. `unmanaged`: sorted addresses of live topics and functions, and
+    of live subscriptions on declared topics, that nobody owns, or that have our marker and no ledger entry.
     """
 
     changes: tuple[Change, ...]
@@ -87,7 +90,8 @@ def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
     """Compares declared with live objects, and returns the changes that make the live ones equal, with conflicts and
-    unmanaged objects. `allowances`: None: none; `chosen`: the part to compare; None: everything.
+    unmanaged objects. Changes have no dangers yet. `allowances`: None: none; `chosen`: the part to compare; None:
+    everything. Objects whose live state is unknown are left out.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -189,8 +193,8 @@ class _Diff:
             self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
     def _diff_unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
-        """Schemas and tenants of `create_tenant` have no owner: a schema gets a new version, a tenant that exists is left
-        alone.
+        """Schemas and tenants of `create_tenant` have no owner: a schema gets a new version, a tenant that exists is
+        left alone.
         """
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
@@ -220,11 +224,18 @@ class _Diff:
                     found = self._live.objects.get(address)
                     about = ChangeContext(ledger.name, "nothing of ours is left in it")
                     self._changes.append(Forget(address, found.resource if found else None, about))
+            elif owner is not None and self._stays(address):
+                continue
             elif address not in self._desired.objects and self._includes(address):
                 self._delete_or_forget(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
             if address not in self._desired.objects and self._includes(address):
                 self._revoke(address, actions, owner or ledger.name)
+
+    def _stays(self, address: Address) -> bool:
+        """True for a package, unless it is named: an earlier version stays ours, because it may be needed again."""
+        named = self._allowances.destroy | self._allowances.forget
+        return address.startswith("package.") and address in self._live.objects and address not in named
 
     def _delete_or_forget(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
         found = self._live.objects.get(address)
@@ -350,24 +361,38 @@ def _conflict(ours: str, owner: str | None, objects: list[DesiredObject]) -> Dia
     )
 
 
-def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
+def with_namespaces(
+    difference: Difference, names: frozenset[str], live: Live, allowed: frozenset[Address] = frozenset()
+) -> Difference:
     """Returns the difference of a destroy together with the deletion of each namespace that one of the topologies
-    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Pulsar tenants
-    are never deleted.
+    `names` created, if no other topology uses the namespace and no topic, function or connector is left. Whether any
+    function is left has to be known, or the namespace is one of `allowed`; else a warning says that it stays. Pulsar
+    tenants are never deleted.
     """
-    kept = list(difference.changes)
-    gone = {change.address for change in difference.changes if isinstance(change, Delete)}
+    changes, findings = list(difference.changes), list(difference.conflicts)
+    for namespace, creator in _emptied_namespaces(difference.changes, names, live):
+        address, unknown = f"namespace.{namespace}", live.unknown_functions_in(namespace)
+        if unknown and address not in allowed:
+            findings.append(kept_namespace(namespace, unknown))
+            continue
+        changes = [change for change in changes if change.address != address]
+        about = ChangeContext(creator, "created by us, nobody else lives there")
+        changes.append(Delete(live.objects[address].resource, about))
+    return replace(difference, changes=tuple(changes), conflicts=tuple(findings))
+
+
+def _emptied_namespaces(
+    changes: Iterable[Change], names: frozenset[str], live: Live
+) -> Iterator[tuple[NamespaceName, str]]:
+    """Yields (namespace, creator) for each namespace that one of the topologies `names` created and no other uses, and
+    in which these changes leave no topic, function or connector that was read.
+    """
+    gone = {change.address for change in changes if isinstance(change, Delete)}
+    functions = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
-        holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
+        creators = [one.name for one in ledgers.values() if one.owned.get(address) is OwnershipKind.CREATED]
         left = {topic for topic, _ in live.topics_in(namespace)}
-        functions = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
         left |= {one.address for one in functions if one.namespace == namespace}
-        left |= live.unread_functions_in(namespace).keys()
-        found = live.objects.get(address)
-        if holders and found and not set(ledgers) - names and left <= gone:
-            kept = [change for change in kept if change.address != address]
-            kept.append(
-                Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))
-            )
-    return replace(difference, changes=tuple(kept))
+        if creators and address in live.objects and not set(ledgers) - names and left <= gone:
+            yield namespace, creators[0]

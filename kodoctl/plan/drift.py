@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in the place of a
 # partitioned one or the reverse. Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
-_BEYOND_REPAIR = frozenset({"K411", "K412", "K437"})
+# And topics that somebody terminated: no apply opens them again.
+_BEYOND_REPAIR = frozenset({"K411", "K412", "K437", "K442"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Drift:
     @property
     def refused(self) -> bool:
         """True if something could not be compared: the plan has an error among its findings, or a database or functions
-        were not read.
+        were not read. No finding is about a topic that may be readable in a minute: its plan fails
+        (kodoctl.pulsar.admin.omitted_partitions.may_be_left_out).
         """
         return any(finding.severity is Severity.ERROR or finding.code in UNREAD_CODES for finding in self.conflicts)
 
@@ -103,7 +105,7 @@ FORMAT_VERSION: Final = 1
 
 
 def to_json(drift: Drift, returning: Mapping[str, int | None]) -> DriftDocument:
-    """The drift as JSON, from which the text is rendered. `returning`: see DriftDocument."""
+    """The drift as JSON, from which the text is rendered. `returning`: as the field of DriftDocument."""
 
     def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]

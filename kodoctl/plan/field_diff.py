@@ -12,7 +12,8 @@ from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldName, FieldUpdate, PolicyChange
 from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.pulsar.values.live_objects import FunctionFacts
-from kodoctl.text.formatting import many
+from kodoctl.text.formatting import many, value_text
+from kodoctl.topology.function_settings import PULSAR_SETTINGS, settings_text, shown_settings
 from kodoctl.topology.model.policies import (
     AT_CREATION,
     OFFLOAD_DEFAULTS,
@@ -30,6 +31,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
     from kodoctl.topology.names import NamespaceName
 
-_JSON_TEXTS: Final = frozenset({"config", "secrets"})  # fields of a function that are texts of JSON
+_JSON_TEXTS: Final = frozenset({"config", "secrets", "settings"})  # fields of a function that are texts of JSON
 _MOVE: Final = """:
   1. declare a topic with another name and the same subscriptions, and apply
   2. deploy consumers that read both topics
@@ -62,8 +64,9 @@ ALWAYS_SET = {
 
 
 class FieldDiff:
-    """Compares the fields of live with those of declared objects. `set_by_us`: returns the names of a namespace's
-    policies that an earlier apply of these topologies set; `includes`: true for the addresses that are compared.
+    """Comparison of the fields of live objects with those of declared ones. `set_by_us`: returns the names of a
+    namespace's policies that an earlier apply of these topologies set; `includes`: returns True for the addresses that
+    are compared.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class FieldDiff:
                 return publication_fields(after, before)
             case FunctionResource() as after, FunctionResource() as before:
                 return function_fields(after, before)
+            case PackageResource(), PackageResource():
+                return ()  # another content is refused
             case after, before if isinstance(after, PlatformResource):
                 return platform_fields(after, before)
             case _:
@@ -153,7 +158,8 @@ def topic_fields(
         fields.append(FieldChange("missing_partitions", before.missing, ()))
     for name in TOPIC_POLICY_NAMES:
         old, new = before.policies.get(name), after.policies.get(name)
-        if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
+        is_free = new is None and name in ONLY_WHERE_NAMED and name not in wanted.unset
+        if name in wanted.ignore or name in unsupported or is_free:
             continue
         if not is_equal(name, old, new):
             fields.append(
@@ -180,6 +186,8 @@ def unsupported_changes(
     after, before = wanted.resource, found.resource
     if isinstance(after, FunctionResource) and isinstance(before, FunctionResource):
         yield from _unchangeable(wanted, after, before, found)
+    if isinstance(after, PackageResource) and isinstance(before, PackageResource) and after.digest != before.digest:
+        yield _other_content(wanted, before.digest)
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
     steps = _MOVE if known.isdisjoint({"K412", "K437"}) else ""
@@ -214,6 +222,9 @@ def _unchangeable(
         ("redelivery_delay", _delay(before), _delay(after)),
     )
     values += [(name, "none" if old is None else old, new) for name, old, new in kept if new is not None]
+    settings, known = json.loads(after.settings), PULSAR_SETTINGS[after.kind]
+    shown = json.loads(_shown_settings(before, after))
+    values += [(name, value_text(shown[name]), value_text(new)) for name, new in settings.items() if not known[name]]
     if before.output and not after.output:
         values.append(("output", before.output, "none"))
     builtin = [one.package.startswith(BUILTIN) for one in (before, after)]
@@ -228,6 +239,18 @@ def _unchangeable(
         yield error("K450", "a change that no function or connector can take", detail, wanted.where)
 
 
+def _other_content(wanted: DesiredObject, digest: str) -> Diagnostic:
+    """An error (K458) for a package whose version has other content on the cluster, or content that is not known."""
+    assert isinstance(wanted.resource, PackageResource)
+    there = (
+        f"the cluster has other content under this version (SHA-256 {digest[:12]}, the file has {wanted.resource.digest[:12]})"
+        if digest
+        else "no apply uploaded it whole, so that its content on the cluster is not known"
+    )
+    way = "a version never changes: declare the file under a new one, and name that in `functions`, `sinks` or `io_sources`"
+    return error("K458", "a package that stays as it is", f"{wanted.resource.address}: {there}; {way}", wanted.where)
+
+
 def _delay(sink: FunctionResource) -> Duration | None:
     return None if sink.redelivery_delay is None else Duration(sink.redelivery_delay)
 
@@ -235,8 +258,9 @@ def _delay(sink: FunctionResource) -> Duration | None:
 def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
 ) -> tuple[PolicyChange, ...]:
-    """Changes of a namespace's policies: those that the file names, and those that an earlier apply set and the
-    file no longer names.
+    """Returns the changed policies of a namespace, sorted by name: those that the file names, and those that an earlier
+    apply set (`set_by_us`) and the file no longer names; () if it is as declared. `broker`: the broker's values for
+    unset policies.
     """
     fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
@@ -272,8 +296,8 @@ def publication_fields(after: PublicationResource, before: PublicationResource) 
 
 
 def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. What the file leaves out
-    stays as it is: the worker has filled it in.
+    """Returns the changed fields of a function that Pulsar can change; () if it is as declared. A setting that the file
+    leaves out stays as it is, because the worker has filled it in.
     """
     values: tuple[tuple[FieldName, Any, Any], ...] = (
         ("package", before.package, after.package),
@@ -282,6 +306,7 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
         ("parallelism", before.parallelism, after.parallelism),
         ("config", before.config, after.config),
         ("secrets", before.secrets, before.secrets if after.secrets is None else after.secrets),
+        ("settings", _shown_settings(before, after), after.settings),
         ("cpu", before.cpu, before.cpu if after.cpu is None else after.cpu),
         ("memory", before.memory, before.memory if after.memory is None else after.memory),
         ("disk", before.disk, before.disk if after.disk is None else after.disk),
@@ -293,25 +318,37 @@ def function_fields(after: FunctionResource, before: FunctionResource) -> tuple[
     )
 
 
+def _shown_settings(live: FunctionResource, declared: FunctionResource) -> str:
+    """The live settings by Pulsar's names, as far as they are declared: what the file leaves out stays as it is."""
+    return settings_text(shown_settings(json.loads(live.settings), json.loads(declared.settings)))
+
+
 def function_value(function: FunctionResource, name: str) -> Any:
-    """The value of a field of `function_fields`."""
+    """The present value of a function's field, by its name in `FieldChange`; parsed JSON of `config` and `secrets`."""
     value = getattr(function, "class_name" if name == "class" else name)
     return json.loads(value or "{}") if name in _JSON_TEXTS else value
 
 
 PLATFORM_FIELDS: Final[tuple[FieldName, ...]] = (
-    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls",
+    "clusters", "admin_roles", "service_url", "service_url_tls", "broker_service_url", "broker_service_url_tls", "settings",
     "publish_rate", "dispatch_rate", "brokers", "namespaces", "primary", "secondary", "min_available",
     "usage_threshold",
 )  # fmt: skip
 
 
 def platform_fields(after: PlatformResource, before: Resource) -> tuple[FieldChange, ...]:
-    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster that
-    the file leaves out stays as it is.
+    """Returns the changed fields of an object of the whole cluster; () if it is as declared. An address of a cluster
+    that the file leaves out stays as it is.
     """
-    values = ((name, getattr(before, name), getattr(after, name)) for name in PLATFORM_FIELDS if hasattr(after, name))
+    wanted = {name: getattr(after, name) for name in PLATFORM_FIELDS if hasattr(after, name)}
+    values = ((name, platform_value(before, name, new), new) for name, new in wanted.items())
     return tuple(FieldChange(name, old, new) for name, old, new in values if new not in ("", old))
+
+
+def platform_value(resource: Resource, name: str, like: Any) -> Any:
+    """The value of a field of `platform_fields`; of the settings of a cluster only those that `like` has."""
+    value = getattr(resource, name)
+    return shown_settings(value, like) if name == "settings" else value
 
 
 def grant_fields(

@@ -55,7 +55,7 @@ class FleetPlan:
 
     @property
     def unreached(self) -> tuple[Member, ...]:
-        """Clusters without a plan."""
+        """Members without a plan: their clusters could not be planned."""
         return tuple(member for member in self.members if member.plan is None)
 
     @property
@@ -96,7 +96,9 @@ def alone(plan: Plan) -> FleetPlan:
 
 
 def dumps(fleet: FleetPlan) -> str:
-    """Text of the plan file: of the only plan, or of the plans of several clusters."""
+    """Text of the plan file: the one of a single plan (`plan_file.dumps`) if there is one cluster that has a plan, else
+    the JSON of the fleet.
+    """
     return plan_file.dumps(fleet.only) if fleet.only is not None else json.dumps(to_json(fleet), indent=1)
 
 
@@ -133,8 +135,8 @@ def _from_json(document: Json) -> FleetPlan:
 
 
 def differences(plans: Mapping[str, Plan]) -> Iterator[FleetDifference]:
-    """Yields each object that does not have the same changes in all clusters, with its changes by context ([]: none
-    there).
+    """Yields each object that does not have the same changes in all clusters, sorted by address, with its changes by
+    context ([]: none there). Reasons, dangers and evidence of changes are not compared.
     """
     found = {context: _by_address(plan) for context, plan in plans.items()}
     addresses = sorted({address for changes in found.values() for address in changes})

@@ -23,7 +23,9 @@ class FleetMember(TypedDict):
 
 
 class DifferingChange(TypedDict):
-    """A change that not all clusters have. `after`: of creates."""
+    """A change that not all clusters have. `fields`: the changed fields of an update, [] for other actions; `after`:
+    the created object, null for other actions.
+    """
 
     action: Literal["create", "update", "delete", "adopt", "forget"]
     fields: list[FieldRow]
@@ -31,17 +33,17 @@ class DifferingChange(TypedDict):
 
 
 class FleetDifference(TypedDict):
-    """An object with which not all clusters do the same. `clusters`: context -> its changes, none where it is as declared."""
+    """An object whose changes differ between the clusters. `clusters`: context -> its changes, [] if it has none."""
 
     address: str
     clusters: dict[str, list[DifferingChange]]
 
 
 class FleetDocument(TypedDict):
-    """The plans that `kodoctl plan --context A --context B --out FILE` writes, `--format json` prints and `kodoctl apply
-    FILE` carries out, in the order in which the clusters were named. `refused`: one plan is refused, so that none can
-    be applied; `deletes`: a cluster deletes something, which waits for everything else everywhere; `seal`: SHA-256 of
-    everything else.
+    """The plans that `kodoctl plan --context A --context B --out FILE` writes, `--format json` prints and `kodoctl
+    apply FILE` carries out, in the order in which the clusters were named. `refused`: one plan is refused, so that none
+    can be applied; `deletes`: a cluster deletes something, which waits for everything else everywhere; `seal`: SHA-256
+    of everything else.
     """
 
     format_version: Literal[1]

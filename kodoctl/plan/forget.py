@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
-    """Returns a plan that forgets the objects `addresses` and all objects of the topologies `names`. An address or name
-    that no ledger entry has is an error of the plan (K419).
+    """Returns a plan that forgets the objects `addresses` and all objects of the topologies `names`, so that nobody
+    owns them. An object with the marker of another topology gets a change without `before`: only the ledger entry goes.
+    An address or name that no ledger entry has is an error of the plan (K419).
     """
     wanted = frozenset(addresses)
     entries = list(live.entries)

@@ -23,7 +23,7 @@ from kodoctl.plan.changes import (
     Update,
     with_context,
 )
-from kodoctl.plan.field_diff import function_value, normalize
+from kodoctl.plan.field_diff import ALWAYS_SET, NEVER_UNSET, function_value, normalize
 from kodoctl.text.formatting import many
 from kodoctl.topology.resources import (
     FunctionResource,
@@ -44,7 +44,7 @@ _SHOWN = 3  # addresses named, the plan shows all
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A revision of the files: `ref` as typed, its commit, and the declared objects at that commit."""
+    """A git revision of the files. `ref`: as typed; `commit`: its hash; `then`: the declared objects at that commit."""
 
     ref: str
     commit: str
@@ -118,7 +118,16 @@ def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject
         return Origin.DRIFT
     if isinstance(field.before, frozenset):  # a role may have more from others
         return Origin.EDIT if (before or frozenset()) <= field.before else Origin.BOTH
-    return Origin.EDIT if before == normalize(field.before) else Origin.BOTH
+    return Origin.EDIT if before == normalize(field.before) or _is_unset(field, before, now) else Origin.BOTH
+
+
+def _is_unset(field: FieldUpdate, before: Any, now: DesiredObject | None) -> bool:
+    """True if the file had no value of a policy, and the cluster shows the value that an unset one has there."""
+    if not isinstance(field, PolicyChange) or before is not None:
+        return False
+    of_namespace = now is not None and isinstance(now.resource, NamespaceResource)
+    shown = (ALWAYS_SET if of_namespace else NEVER_UNSET).get(field.policy)
+    return shown is not None and field.before == shown
 
 
 def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:

@@ -32,9 +32,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply from a journal; times are ms since the epoch. `done` are its changes that were carried out, in the
-    order in which they began; `broken` are changes that failed or have no end in the journal, each with the reason:
-    they may have happened.
+    """One apply (or destroy, undo, forget) from a journal. `verb`: the command; `who`: the user as the command named
+    them; `began`, `ended`: ms since the epoch, `ended` None if it was cut off; `commit`: git commit of the files;
+    `digest`: that of the plan; `complete`: all changes were carried out; `total`: number of changes in the plan;
+    `done`: changes that were carried out, in the order in which they began; `broken`: changes that failed or have no
+    end in the journal, each with the reason: they may have happened.
     """
 
     id: str
@@ -53,7 +55,7 @@ class Applied:
 
     @property
     def state(self) -> str:
-        """`complete`, `incomplete`, or `cut off` when its end was never written."""
+        """`complete`; `incomplete` if a part was not done; `cut off` if its end was never written."""
         return "cut off" if self.ended is None else "complete" if self.complete else "incomplete"
 
 
@@ -126,9 +128,10 @@ class _Open:
 
 
 def read_history(entries: Iterable[Json]) -> History:
-    """Every apply in the journal's entries. Entries of several namespaces about the same apply are put
-    together. The result keeps the order of the journal, which the lease makes the true one: the clocks of the
-    users who applied may differ. An entry whose apply has no `begin` before it is ignored, and not `foreign`.
+    """Every apply in the journal's entries, in the order in which they began there: the lease makes that order the true
+    one, while the clocks of the users who applied may differ. Entries of several namespaces about the same apply are
+    put together. An entry whose apply has no `begin` before it is ignored, and not `foreign`. Raises nothing for an
+    invalid entry: it becomes a text of `foreign`.
     """
     found: dict[str, _Open] = {}
     foreign = []
@@ -194,8 +197,9 @@ def _build_applied(name: str, one: _Open) -> Applied:
 
 
 def find_apply(found: Iterable[Applied], name: str, namespace: str) -> Applied:
-    """The apply with the id `name`, else the only one whose id begins with it; for `last` the latest. `namespace`: its
-    name, for the error. Raises UsageError (K424) if no apply fits, or several.
+    """The apply with the id `name`, else the only one whose id begins with `name`; the latest if `name` is `last`.
+    `found`: applies, oldest first; `namespace`: its name, for the error. Raises UsageError (K424) if no apply fits, or
+    several.
     """
     known = list(found)
     fitting = known[-1:] if name == "last" else [one for one in known if one.id == name]
@@ -263,7 +267,7 @@ def to_json(one: Applied) -> ApplyRow:
 
 
 def parse(data: bytes) -> Json:
-    """One entry; {} for data that is no JSON object."""
+    """One entry of the journal as a dict; {} for data that is no JSON object."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
     """A declared object: the topology `owner` that declares it, the place in its file, and `ignore`, the policies that
-    the topology neither compares nor writes.
+    the topology neither compares nor writes. `unset`: those that it unsets, and would leave alone without a value.
     """
 
     resource: Resource
     owner: str
     where: Where | None = None
     ignore: frozenset[str] = frozenset()
+    unset: frozenset[str] = frozenset()
     ordered: bool = False  # a subscription that keeps order reads it (K405)
 
 
 @dataclass(frozen=True)
 class Desired:
-    """All declarations of the files of a command: the expansion of each topology, and all objects by address."""
+    """Desired inventory: all declarations of the files of a command. `expansions`: one for each topology;
+    `environment`: name of the overlay, None for the base; `objects`: all declared objects by address.
+    """
 
     expansions: tuple[Expansion, ...] = field(repr=False)
     environment: str | None
@@ -86,7 +89,7 @@ def desired_inventory(
     all_expansions = tuple(expansions)
     objects: dict[Address, DesiredObject] = {}
     for expansion in all_expansions:
-        ignores = {topic.resource.address: topic.ignore for topic in expansion.topics}
+        topics = {topic.resource.address: (topic.ignore, topic.unset) for topic in expansion.topics}
         ordered = _ordered_topics(expansion)
         for address, resource in expansion.resources.items():
             if (before := objects.get(address)) is not None and _is_owned_tenant(before.resource):
@@ -95,7 +98,7 @@ def desired_inventory(
                 _together(resource, before),
                 expansion.name,
                 expansion.places.get(address),
-                ignores.get(address, frozenset()),
+                *topics.get(address, (frozenset(), frozenset())),
                 ordered=address in ordered,
             )
     for expansion in all_expansions:

@@ -42,8 +42,8 @@ SettingChanges = Annotated[
 
 
 def is_held(resource: Resource) -> bool:
-    """True for an object that the ledger of its owner lists as owned. Grants have a list of their own; schemas and Pulsar
-    tenants without a home have no owner; a slot goes with its publication.
+    """True for an object that the ledger of its owner lists as owned. Grants have a list of their own; schemas and
+    Pulsar tenants without a home have no owner; a slot goes with its publication.
     """
     return (
         not isinstance(resource, GrantResource | SchemaResource | SlotResource) and namespace_of(resource) is not None
@@ -66,8 +66,9 @@ class LedgerPlan(Ledger):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChange:
-    """Changed settings of one subscription (`topic/subscription`) that only consumers read: no object changes, and a
-    deployment of the consumers applies them.
+    """Changed settings of one subscription that only consumers read: no object changes, and a deployment of the
+    consumers applies them. `subscription`: `topic/subscription`; `settings`: (name, before, after), None for the
+    default.
     """
 
     subscription: str
@@ -99,7 +100,7 @@ def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change],
 
 
 def ledger_document(ledger: Ledger) -> dict[str, Any]:
-    """A ledger as JSON, for digests."""
+    """The content of a ledger entry as JSON, without its name and namespace, for digests."""
     return {
         "source": [ledger.source.origin, ledger.source.path],
         "environment": ledger.environment,
@@ -143,8 +144,8 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
 
 
 def _databases(expansion: Expansion, live: Live) -> dict[str, str]:
-    """Variable -> identity of the database, for the sources of a topology. One that could not be read keeps the identity
-    that the ledger has.
+    """Variable -> identity of the database, for the sources of a topology. One that could not be read keeps the
+    identity that the ledger has.
     """
     entry = live.entry(expansion.namespace, expansion.name)
     known = dict(entry.databases) if entry else {}
@@ -332,5 +333,5 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
 
 
 def ledger_after(owner: LedgerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
-    """The ledger entry after a complete apply, with these objects."""
+    """The ledger entry after a complete apply, with the owned objects `owned` (address -> kind of ownership)."""
     return Ledger(**{**{one.name: getattr(owner, one.name) for one in fields(Ledger)}, "owned": owned})

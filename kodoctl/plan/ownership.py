@@ -17,6 +17,7 @@ from kodoctl.topology.resources import (
     GrantResource,
     IsolationPolicyResource,
     NamespaceResource,
+    PackageResource,
     PublicationResource,
     Resource,
     ResourceGroupResource,
@@ -43,8 +44,8 @@ class Claim:
 
 
 def namespace_of(resource: Resource) -> NamespaceName | None:
-    """Returns the namespace whose ledger has the object's entry: its own, or the home of an object of the whole cluster;
-    None for a Pulsar tenant without a home.
+    """Returns the namespace whose ledger has the object's entry: its own, or the home of an object of the whole
+    cluster; None for a Pulsar tenant without a home.
     """
     match resource:
         case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
@@ -57,6 +58,7 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             PublicationResource(namespace=namespace)
             | SlotResource(namespace=namespace)
             | FunctionResource(namespace=namespace)
+            | PackageResource(namespace=namespace)
         ):
             return namespace
         case (
@@ -75,10 +77,11 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
     """Returns the owner of a live object.
 
     The marker decides for topics, because the request that creates a topic sets it atomically. A topic with a ledger
-    entry but without that owner's marker was created anew by somebody else. So it is for publications, but one without
-    a marker may be an administrator's: then the ledger decides. A function that the ledger lists as created needs the
-    marker, too, while an adopted one has none. The ledger decides for other objects; an intent counts only with a
-    marker. `asking`: the topology that declares a namespace, preferred if several hold it.
+    entry but without that owner's marker was created anew by somebody else. The marker of a publication decides as
+    well; a publication without one may be an administrator's, so that the ledger decides. A function or
+    package that the ledger lists as created needs the marker, too, while an adopted one has none. The ledger decides
+    for other objects; an intent counts only with a marker. `asking`: the topology that declares a namespace, preferred
+    if several hold it.
     """
     namespace = namespace_of(found.resource)
     ledgers = live.ledgers.get(namespace, {}) if namespace else {}
@@ -88,7 +91,7 @@ def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None
             return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
         case PublicationResource() if found.marker:
             return Claim(found.marker, holders.get(found.marker))
-        case FunctionResource():
+        case FunctionResource() | PackageResource():
             of_ours = {name for name, how in holders.items() if how is OwnershipKind.ADOPTED or name == found.marker}
             return next((Claim(name, holders[name]) for name in sorted(of_ours)), Claim(None))
         case NamespaceResource():

@@ -12,7 +12,11 @@ from kodoctl.pulsar.values.ledger import OwnershipKind
 
 
 class OwnershipAction(Enum):
-    """Action on an object. `FORGET_LOST`: it is absent, or another topology owns it by now."""
+    """Action on an object, as ownership alone decides. CREATE makes an absent object; KEEP compares one that is ours;
+    ADOPT makes it ours; REFUSE leaves one of another topology alone, with an error; FORGET gives up one that stays;
+    FORGET_LOST removes the ledger entry of one that is absent, or that another topology owns by now; DELETE deletes it;
+    IGNORE does nothing.
+    """
 
     CREATE = auto()
     KEEP = auto()
@@ -26,7 +30,9 @@ class OwnershipAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
-    """An action, its reason as a plan shows it, and the topology that owned the object so far."""
+    """Result of a decision. `action`: action on the object; `reason`: text that the plan shows, "" for none;
+    `owned_by`: the other topology that owns the object so far, None for none.
+    """
 
     action: OwnershipAction
     reason: str = ""
@@ -34,8 +40,9 @@ class OwnershipDecision:
 
 
 def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str], take_over: bool) -> OwnershipDecision:
-    """The decision about an object that the topology `owner` declares. `live`: its present owner, None if the object is
-    absent; `formerly`: earlier names of the topology; `take_over`: it may take objects of other topologies.
+    """Decides on an object that the topology `owner` declares: CREATE, KEEP, ADOPT or REFUSE. `live`: its present
+    owner, None if the object is absent; `formerly`: earlier names of the topology; `take_over`: it may take objects of
+    other topologies.
     """
     match live:
         case None:
@@ -57,8 +64,10 @@ def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str],
 def decide_undeclared(
     owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
 ) -> OwnershipDecision:
-    """The decision about an object that the ledger entry of `owner` lists as `holding`, and that no file declares.
-    `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is named for that.
+    """Decides on an object that the ledger entry of `owner` lists as `holding`, and that no file declares: DELETE if an
+    apply created it, or if `destroy`; FORGET if it was adopted, or if `forget`; FORGET_LOST or IGNORE if it is absent
+    or another topology's. `live`: its present owner, None if the object is absent; `forget`, `destroy`: its address is
+    named for that by a flag or in the file.
     """
     match live, holding:
         case None, OwnershipKind.INTENT:

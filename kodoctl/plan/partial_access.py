@@ -26,8 +26,9 @@ K429: Final = "not all could be seen"
 
 
 def drop_unseen(desired: Desired, live: Live) -> tuple[Desired, Live]:
-    """Removes the parts that could not be read in the namespaces `live.unseen`, from both the declared and the
-    live side. The markers of topics replace the ledgers there.
+    """Returns (declared side, live side) without the parts that could not be read in the namespaces `live.unseen`:
+    grants, policies of the namespaces, their tenants, and objects of the whole cluster. Ledger entries there are made
+    from the markers of topics, as if an apply had created all objects with a marker.
     """
     bare = {namespace: NamespaceResource(namespace, {}, managed=None) for namespace in live.unseen}
     objects = {

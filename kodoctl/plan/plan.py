@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan: made once, then shown, stored and carried out as it is. `elsewhere`: other topologies in its namespaces
-    -> number of their objects; `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries
-    that it changes.
+    """A plan: made once, then shown, stored and carried out as it is. `identity`: the cluster; `environment`: name of
+    the overlay, None for the base; `digest`: that of the files; `owners`: future ledger entries; `unchanged`: number of
+    objects that are as declared; `elsewhere`: other topologies in its namespaces -> number of their objects;
+    `fingerprints`, `ledger_fingerprints`: digests of the live objects and ledger entries that it changes, by which an
+    apply sees that the cluster changed since; `destroying`: the plan of a destroy.
     """
 
     identity: ClusterIdentity
@@ -75,6 +77,7 @@ class Plan:
     unseen: tuple[
         NamespaceName, ...
     ] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.partial_access
+    reading: Live | None = field(default=None, repr=False, compare=False)  # it was made of; None: of a plan file
 
     @property
     def refused(self) -> bool:
@@ -87,7 +90,7 @@ class Plan:
         return not self.changes
 
     def all_findings(self) -> Iterator[Diagnostic]:
-        """Yields the conflicts and notes of the plan, then the dangers of its changes."""
+        """Yields the findings of the plan as a whole, then the dangers of its changes."""
         yield from self.findings
         for change in self.changes:
             yield from change.about.dangers
@@ -107,8 +110,10 @@ def make_plan(  # the parts of a plan are what they are
     now: int,
     against: Baseline | None = None,
 ) -> Plan:
-    """Returns the plan of a comparison, with the dangers of its changes. `now`: ms since the epoch; `against`: objects
-    that the files declared at an earlier revision; None: no comparison with a revision.
+    """Returns the plan of a comparison, with the dangers of its changes; changes are in the order in which people read
+    them. `difference`: result of `diff` for the same two sides; `evidence`: figures that were read, by address; `now`:
+    ms since the epoch; `against`: objects that the files declared at an earlier revision; None: no comparison with a
+    revision.
     """
     judged = DangerRules(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)
@@ -127,21 +132,12 @@ def make_plan(  # the parts of a plan are what they are
         owners=owners,
         findings=(
             *difference.conflicts,
-            *_absent_tenants(part, live),
             *renamed_in_part(owners, desired),
             *ledgers_fit(part, owners, live),
             *blast_radius(desired, live, changes, allowances.share),
             *(unedited_warning(changes, against) if against is not None else ()),
-            *delayed_delivery_findings(part, live, changes),
-            *forbidden_types(part, live, changes),
-            *bundle_findings(part, live),
-            *broker_config_findings(part, live, changes),
-            *unmet_needs(live, changes),
-            *stopped_clients(live, changes),
+            *_cluster_findings(desired, part, live, changes),
             *active_override_notes(live, now),
-            *change_data_findings(part, live, changes),
-            *function_findings(desired, part, live, changes),
-            *unread_platform(part, live),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
@@ -154,7 +150,22 @@ def make_plan(  # the parts of a plan are what they are
         against=(against.ref, against.commit) if against is not None else None,
         portion=chosen.portion if chosen is not None else None,
         unseen=tuple(sorted(live.unseen)),
+        reading=live,
     )
+
+
+def _cluster_findings(desired: Desired, part: Desired, live: Live, changes: tuple[Change, ...]) -> Iterator[Diagnostic]:
+    """Yields findings about the changes on this cluster. `part`: the selected part of `desired`."""
+    yield from _absent_tenants(part, live)
+    yield from delayed_delivery_findings(part, live, changes)
+    yield from forbidden_types(part, live, changes)
+    yield from bundle_findings(part, live)
+    yield from broker_config_findings(part, live, changes)
+    yield from unmet_needs(live, changes)
+    yield from stopped_clients(live, changes)
+    yield from change_data_findings(part, live, changes)
+    yield from function_findings(desired, part, live, changes)
+    yield from unread_platform(part, live)
 
 
 def plan_without_files(
@@ -185,6 +196,7 @@ def desired_digest(desired: Desired) -> str:
     """SHA-256 of the declared objects with their owners and ignored policies, and of the lists of allowances in the
     files. Comments, order and consumer settings do not matter.
     """
+    unset = {address: sorted(wanted.unset) for address, wanted in desired.objects.items() if wanted.unset}
     return digest(
         {
             "environment": desired.environment,
@@ -194,6 +206,7 @@ def desired_digest(desired: Desired) -> str:
                 for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
+            **({"unset": unset} if unset else {}),
             "allow_destroy": sorted({address for e in desired.expansions for address in e.topology.spec.allow_destroy}),
             "forget": sorted({address for e in desired.expansions for address in e.topology.spec.forget}),
         }
@@ -209,6 +222,7 @@ def fingerprint(address: Address, live: Live) -> str:
         "resource": resource_to_json(found.resource),
         "marker": found.marker,
         "stalls": found.stalls_delivery,
+        **({"hidden": found.hidden} if found.hidden else {}),
     }
     return digest(document)
 
@@ -228,7 +242,9 @@ _RANK = {Action.DELETE: 0, Action.UPDATE: 1, Action.FORGET: 2, Action.ADOPT: 3, 
 
 
 def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
-    """Yields a note (K784) for each subscription with live orders to its workers; `now` is ms since the epoch."""
+    """Yields a note (K784) for each subscription on whose topic live orders to its workers stand, sorted by address.
+    `now`: ms since the epoch.
+    """
     for _, found in sorted(live.objects.items()):
         facts, resource = found.facts, found.resource
         if not isinstance(facts, SubscriptionFacts) or not isinstance(resource, SubscriptionResource):
@@ -239,5 +255,7 @@ def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
 
 
 def reading_order(change: Change) -> tuple[bool, int, Address]:
-    """Sort key of changes for people: changes with dangers first, then by verb and address."""
+    """Sort key of changes for people: changes with dangers first; then deletes, updates, forgets, adopts and creates;
+    then by address.
+    """
     return (not change.about.dangers, _RANK[action_of(change)], change.address)

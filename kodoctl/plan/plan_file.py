@@ -59,9 +59,11 @@ def summary(plan: Plan) -> PlanSummary:
     return cast("PlanSummary", counts | {"unchanged": plan.unchanged})
 
 
-def dumps(plan: Plan) -> str:
-    """The plan as the JSON text of its file, with its seal; `loads` reads the text."""
-    return json.dumps(to_json(plan), indent=1)
+def dumps(plan: Plan, *, indent: int | None = 1) -> str:
+    """The plan as the JSON text of its file, with its seal; `loads` reads the text. `indent`: of each level, None for one
+    line, which takes much less time.
+    """
+    return json.dumps(to_json(plan), indent=indent)
 
 
 def loads(text: str, file: str) -> Plan:
@@ -102,7 +104,9 @@ def open_document(text: str, file: str) -> Json:
 
 
 def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
-    """The result of `read` on a document. Raises InvalidFileError if `read` fails."""
+    """Returns the result of `read` on a document. Raises InvalidFileError (K530) if `read` fails by the document's
+    content. `file`: its path, for the error.
+    """
     try:
         return read(document)
     except (
@@ -120,8 +124,8 @@ def parse_document(document: Json, file: str, read: Callable[[Json], T]) -> T:
 
 
 def from_json(document: Json) -> Plan:
-    """The inverse of `to_json`. Raises the errors of its parts for an invalid document, and ValueError if the JSON of
-    the plan differs from the document, such as in further keys.
+    """The inverse of `to_json`. Raises, for an invalid document, any of the errors that `parse_document` turns into an
+    InvalidFileError; ValueError if the JSON of the plan differs from the document, such as in further keys.
     """
     values = form(PlanDocument).validate_python(document)
     same: Json = {name: tuple(found) if isinstance(found := values[name], list) else found for name in _SAME_NAME}

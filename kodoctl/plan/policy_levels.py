@@ -40,7 +40,7 @@ class PolicyLevels:
 
 
 def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
-    """Namespace -> the policies that the changes set on it."""
+    """Returns the policies that the changes set on namespaces that they create or update, by namespace."""
     return {
         change.after.name: change.policy_changes
         for change in changes
@@ -49,7 +49,9 @@ def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
 
 
 def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> PolicyLevels:
-    """The policies of a namespace's levels above its topics, before and after these changes."""
+    """Returns the policies of the levels above the topics of a namespace (namespace and broker), before and after the
+    changes, which are by namespace.
+    """
     before = live.namespace_policies.get(namespace, {})
     return PolicyLevels(before, with_changes(before, changes.get(namespace, ())), live.broker_defaults)
 

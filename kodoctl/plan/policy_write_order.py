@@ -40,11 +40,13 @@ class PolicyWrite:
 
 
 def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, by_time: bool) -> list[PolicyWrite]:
-    """Returns the writes of one object, in their order. `beneath`: retention and backlog_quota of the level below, for
-    values that the object does not set; `by_time`: the broker compares their times as well, as it does for topics.
+    """Returns the writes of one object, in their order. `changed`: policy -> (before, after), None is unset; `beneath`:
+    retention and backlog_quota of the level below, for values that the object does not set; `by_time`: the broker
+    compares their times as well, as it does for topics.
 
-    If both rise, retention comes first; if both fall, the quota; else the quota is first set to unlimited, and last to
-    its value.
+    Retention and backlog quota come last. Of these retention comes first if the broker accepts it beside the earlier
+    quota, and the quota first if the broker accepts it beside the earlier retention; else the quota is first set to
+    unlimited, and last to its value.
     """
     pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
     writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items(), key=_rank) if name not in pair]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
@@ -23,17 +23,19 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import function_fields, function_value, is_equal, normalize, platform_fields
+from kodoctl.plan.field_diff import function_fields, function_value, is_equal, platform_fields, platform_value
 from kodoctl.plan.ledger_plan import is_held, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import partitions_text
+from kodoctl.topology.function_settings import shown_settings
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     Resource,
     SubscriptionResource,
@@ -45,13 +47,17 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live, LiveObject
 
 
+_MARKED: Final = TopicResource | SubscriptionResource | FunctionResource | PackageResource
+
+
 class _ForeignError(Exception):
     """An object has neither the planned state nor the state that the apply makes. The text describes its state."""
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """Returns the plan with only the changes that are left to do, bound to the present live cluster. Objects that were
-    changed from outside become errors of the plan (K533).
+    """Returns the plan with only the changes that are left to do, bound to the present live cluster (its identity and
+    fingerprints). An object that is half made gets the changes that finish it. Objects that were changed from outside
+    become errors of the plan (K533).
     """
     left: list[Change] = []
     foreign: list[Diagnostic] = []
@@ -115,7 +121,7 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
     not set yet.
     """
     owner = change.about.owner
-    if isinstance(after, TopicResource | SubscriptionResource | FunctionResource) and found.marker != owner:
+    if isinstance(after, _MARKED) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
     if (is_held(after) or isinstance(after, GrantResource)) and _holding(
         after, owner, live
@@ -144,6 +150,8 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
         case FunctionResource(), FunctionResource() if fields := function_fields(after, now):
             names = ", ".join(one.label for one in fields)
             raise _ForeignError(f"{names}: not as planned")  # one request sets all of them: somebody else changed it
+        case PackageResource(), PackageResource() if after.digest != now.digest:
+            raise _ForeignError("its content is not known to be the planned one: `pulsar-admin packages delete` it")
         case _ if isinstance(after, PlatformResource) and (fields := platform_fields(after, now)):
             raise _ForeignError(f"{', '.join(one.label for one in fields)}: not as planned")
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
@@ -162,36 +170,38 @@ def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
 
 def _is_written(field: FieldUpdate, now: Resource) -> bool:
     """True if a field has its new value. Raises _ForeignError for a value that is neither the old nor the new one."""
-    before, there, after = _values(field, now)
-    if there == after:
-        return True
-    if there != before:
-        raise _ForeignError(f"{field.label} is neither what it was nor what was planned")
-    return False
-
-
-def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
-    """A field's value before, now, and after."""
     if isinstance(field, PolicyChange):
         assert isinstance(now, TopicResource | NamespaceResource)
-        return normalize(field.before), normalize(now.policies.get(field.policy)), normalize(field.after)
-    there: object
+        shown = now.policies.get(field.policy)
+        was, is_done = (is_equal(field.policy, shown, value) for value in (field.before, field.after))
+    else:
+        value = _present_value(field, now)
+        was, is_done = value == field.before, value == field.after
+    if not (was or is_done):
+        raise _ForeignError(f"{field.label} is neither what it was nor what was planned")
+    return is_done
+
+
+def _present_value(field: FieldChange, now: Resource) -> object:
+    """The present value of a field; that before the change for a field that no object shows: it is written again, which
+    changes nothing.
+    """
     match now:
         case TopicResource() if field.name == "partitions":
-            there = now.partitions
+            return now.partitions
         case TopicResource() if field.name == "missing_partitions":
-            there = now.missing
+            return now.missing
         case SubscriptionResource():
-            there = now.missing_on
+            return now.missing_on
         case GrantResource():
-            there = now.actions
+            return now.actions
         case FunctionResource():
-            there = function_value(now, field.name)
+            value = function_value(now, field.name)
+            return shown_settings(value, field.after) if field.name == "settings" else value
         case _ if isinstance(now, PlatformResource):
-            there = getattr(now, field.name)
+            return platform_value(now, field.name, field.after)
         case _:
-            there = field.before  # a schema version or a stalling value: written again, which changes nothing
-    return field.before, there, field.after
+            return field.before  # a schema version or a stalling value
 
 
 def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live: Live) -> Iterator[Change]:

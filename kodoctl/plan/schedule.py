@@ -1,9 +1,8 @@
 """Order of a plan's changes, as a graph: changes that do not depend on each other run side by side.
 
 The order is clusters, tenants and resource groups, namespace, topics with their policies, then subscriptions, schemas
-and grants. A lower
-retention of a namespace waits for the topics, because they may have copied the old value. Deletes come last and
-in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
+and grants. A lower retention of a namespace waits for the topics, because they may have copied the old value. Deletes
+come last and in reverse. Objects that are only forgotten come first, because only ledger and marker are written.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -71,8 +71,9 @@ Level = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps by level of the graph: all but deletes, then the deletes. `waits_for`: step -> the steps that must end
-    before it.
+    """Steps of a plan by levels of their graph: the steps of a level do not depend on each other. `building`: all steps
+    but deletes; `deleting`: the deletes, after them; `waits_for`: key of a step -> keys of the steps that must end
+    before it, within `building` or within `deleting`.
     """
 
     building: tuple[Level, ...]
@@ -148,6 +149,7 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             namespaces[resource.name] = step
         elif isinstance(resource, TopicResource):
             topics.setdefault(resource.name, []).append(step)
+    packages = {r.url: step for step in steps if isinstance(r := resource_of(step.change), PackageResource)}
     yield from _platform_first(steps, namespaces, adopted)
     for step in steps:
         resource = resource_of(step.change)
@@ -160,6 +162,8 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield namespaces[namespace], step
         if isinstance(resource, FunctionResource) and isinstance(step.change, Update) and resource.address in adopted:
             yield adopted[resource.address], step
+        if isinstance(resource, FunctionResource) and resource.package in packages:
+            yield packages[resource.package], step
         yield from _after_topics(step, resource, topics)
 
 
@@ -225,12 +229,15 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
     topics = {resource.name: step for step, resource in resources if isinstance(resource, TopicResource)}
     namespaces = {resource.name: step for step, resource in resources if isinstance(resource, NamespaceResource)}
     publications = {(r.database, r.name): step for step, r in resources if isinstance(r, PublicationResource)}
+    packages = {resource.url: step for step, resource in resources if isinstance(resource, PackageResource)}
     for step, resource in resources:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
             case FunctionResource() as function:  # first: it needs its topics, and it is connected to them
                 yield from ((step, topics[name]) for name in function.topics if name in topics)
+                if function.package in packages:
+                    yield step, packages[function.package]
             case _ if isinstance(resource, PlatformResource):
                 users = (one for name, one in namespaces.items() if name != resource.home)
                 yield from ((one, step) for one in users)

@@ -45,7 +45,7 @@ Json = dict[str, Any]
 _FIELDS: Final[Mapping[FieldName, Any]] = {
     "partitions": StrictInt, "missing_partitions": Numbers, "missing_on": Numbers, "actions": TextSet,
     "definition": Any, "delayed_delivery": Any, "tables": TextSet, "operations": TextSet, "via_root": bool,
-    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any, "cpu": Any,
+    "package": str, "class": str, "output": str, "parallelism": StrictInt, "config": Any, "secrets": Any, "settings": Any, "cpu": Any,
     "memory": Any, "disk": Any, "clusters": TextSet, "admin_roles": TextSet, "service_url": str, "service_url_tls": str,
     "broker_service_url": str, "broker_service_url_tls": str, "publish_rate": Any, "dispatch_rate": Any,
     "brokers": TextSet, "namespaces": TextSet, "primary": TextSet, "secondary": TextSet, "min_available": StrictInt,
@@ -54,7 +54,7 @@ _FIELDS: Final[Mapping[FieldName, Any]] = {
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
-    """One changed field as JSON; values are as in a topology file."""
+    """One changed field as JSON; values are as in a topology file, sets as sorted lists."""
     if isinstance(field, FieldChange) and isinstance(field.after, dict):  # JSON already, with lists
         return {"name": field.name, "before": field.before, "after": field.after}
     document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
@@ -19,6 +19,7 @@ from kodoctl.text.formatting import many, shorten_lines
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     SubscriptionResource,
@@ -31,9 +32,16 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.live_objects import Live
 
 
+_WITH_OWNER: Final = (
+    TopicResource | SubscriptionResource | PublicationResource | FunctionResource | PackageResource | PlatformResource
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """One object that changed since the plan, with texts of its planned, its earlier and its present state."""
+    """One object that changed since the plan. `planned`: verb of its change; `was`, `now`: texts about its state when
+    the plan was made, and at present; `absent` if it did not exist.
+    """
 
     address: Address
     planned: str
@@ -68,8 +76,7 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
-        kinds = TopicResource | SubscriptionResource | PublicationResource | FunctionResource | PlatformResource
-        if found is None or not isinstance(found.resource, kinds):
+        if found is None or not isinstance(found.resource, _WITH_OWNER):
             continue
         owner = claim(change.address, found, live).owner
         if namespace_of(found.resource) is None:
@@ -147,7 +154,8 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
         place = database_of(change.address)
-        if is_function(change.address) and (why := live.why_unread(change.address)) is not None:
+        is_code = is_function(change.address) or change.address.startswith("package.")
+        if is_code and (why := live.why_unread(change.address)) is not None:
             detail = f"{change.address}: {why}; nothing was written"
             yield error("K451", FUNCTIONS_UNREAD, detail, change.about.where)
         if place is None or not looked_at([change]):
@@ -171,8 +179,8 @@ def looked_at(changes: Iterable[Change]) -> list[Address]:
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
-    """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants, is not the cluster of the
-    plan.
+    """Yields errors (K534) if the cluster of this name, with these UUIDs of Pulsar tenants (by tenant; None: it has
+    none), is not the cluster of the plan.
     """
     if plan.identity.cluster != cluster:
         yield error(

@@ -20,6 +20,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     SchemaResource,
     SubscriptionResource,
@@ -41,7 +42,9 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of a targeted plan. `left_out`: kind of object -> number of objects that were not compared."""
+    """Summary of a targeted plan. `selection`: the flags; `left_out`: kind of object, such as `topic` -> number of
+    objects that were not compared.
+    """
 
     selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
@@ -214,8 +217,12 @@ class _Needs:
                 yield from self._if_absent(f"namespace.{name}")
             case FunctionResource() as function:
                 yield from self._if_absent(f"namespace.{function.namespace}")
+                if (package := f"package.{function.package}") in self._desired.objects:
+                    yield from self._if_absent(package)
                 for name in function.topics:
                     yield from self._topic(name)
+            case PackageResource(namespace=namespace):
+                yield from self._if_absent(f"namespace.{namespace}")
             case None if address.startswith("topic."):
                 yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
             case None if (slot := slot_of(address)) in self._live.objects:

@@ -29,8 +29,8 @@ from kodoctl.plan.field_diff import (
     function_fields,
     function_value,
     is_equal,
-    normalize,
     platform_fields,
+    platform_value,
 )
 from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
@@ -39,6 +39,7 @@ from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import HIDDEN
+from kodoctl.topology.function_settings import hidden_names
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -46,6 +47,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -88,7 +90,8 @@ class _Backwards:
 
 
 def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
-    """The changes that undo an apply, and findings about changes that cannot be undone. Dangers are not judged
+    """Returns (changes that undo an apply, findings about changes that it does not undo). An object that changed since
+    is an error (K422); a change that cannot be undone, or was not carried out, is a note (K423). Dangers are not judged
     yet.
     """
     way = _Backwards(live, f"undoes {applied.id}")
@@ -177,7 +180,7 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
-    if isinstance(after, FunctionResource) and claim(after.address, found, live).owner is None:
+    if isinstance(after, FunctionResource | PackageResource) and claim(after.address, found, live).owner is None:
         return "somebody made it anew"
     entry = live.entry(namespace_of(after), owner)
     if entry is not None and isinstance(after, GrantResource):
@@ -219,7 +222,9 @@ def _revertible(one: FieldUpdate) -> bool:
 
 
 def _is_hidden(value: object) -> bool:
-    """True for an address with a password, which no plan has."""
+    """True for an address with a password, and for settings with a secret, which no plan has."""
+    if isinstance(value, Mapping):
+        return next(hidden_names(value), None) is not None
     return isinstance(value, str) and HIDDEN in value
 
 
@@ -233,9 +238,9 @@ def _is_unchanged(resource: Resource, one: FieldUpdate) -> bool:
     """True if a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
-        return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
+        return is_equal(one.policy, resource.policies.get(one.policy), one.before)
     if isinstance(resource, PlatformResource):
-        return bool(getattr(resource, one.name) == one.before)
+        return bool(platform_value(resource, one.name, one.before) == one.before)
     assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
     return resource.actions == frozenset(one.before)
 
@@ -257,6 +262,9 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
     if before.address in way.live.objects:
         way.since(before.address, "it was made anew")
         return
+    if isinstance(before, PackageResource):
+        way.stays(before.address, "its content went with it: declare it with its file")
+        return
     if isinstance(before, SlotResource):
         way.stays(before.address, "the next run of the source makes it anew; what was not sent is gone")
         return
@@ -267,10 +275,12 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
         start = f"; if its subscription went with it, it reads from {before.start} on" if before.subscription else ""
         way.stays(before.address, f"it is made again, without settings that files do not have{start}")
     if isinstance(before, ClusterResource):
-        if any(_is_hidden(getattr(before, name)) for name in PLATFORM_FIELDS if hasattr(before, name)):
+        if any(_is_hidden(value) for value in vars(before).values() if isinstance(value, str)):
             way.stays(before.address, "kodoctl did not read the password in its address: make it by hand")
             return
-        way.stays(before.address, "it is made again with its addresses: its authentication is to be set by hand")
+        kept = {name: value for name, value in before.settings.items() if not _is_hidden({name: value})}
+        before = replace(before, settings=kept)
+        way.stays(before.address, "it is made again; secrets of its authentication are to be set by hand")
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")
     way.changes.append(Create(without_gaps(before), way.about(change)))
@@ -281,13 +291,18 @@ def _why_not_again(function: FunctionResource) -> str:
     if not function.package:
         return "where its package was, is not known"
     lost = [name for name, reference in function_value(function, "secrets").items() if reference is None]
-    return f"kodoctl did not read its secrets, which were no references: {', '.join(lost)}" if lost else ""
+    if lost:
+        return f"kodoctl did not read its secrets, which were no references: {', '.join(lost)}"
+    unread = sorted(hidden_names(function_value(function, "config")))
+    return f"kodoctl did not read settings that no apply wrote: {', '.join(unread)}" if unread else ""
 
 
 def undo_plan(
     applied: Applied, live: Live, *, evidence: Mapping[Address, Evidence], allowances: Allowances, now: int
 ) -> Plan:
-    """Returns the plan that undoes an apply, with the dangers of its changes; `now` is ms since the epoch."""
+    """Returns the plan that undoes an apply, with the dangers of its changes. `evidence`: figures that were read, by
+    address; `now`: ms since the epoch.
+    """
     changes, findings = backwards(applied, live)
     judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
     ordered = tuple(sorted(judged, key=reading_order))

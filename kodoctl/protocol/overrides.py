@@ -47,7 +47,8 @@ class Override:
     Both are ms since the epoch. `who` gave it because of `why`. Unused fields are "".
 
     pause: no messages of a `lane` such as `L1/retrying`, or of a `tenant`; with `to` LEAVE workers also leave a ready
-    lane, and forget which of its messages they have acknowledged. weight: a `tenant` gets `to` turns while
+    lane, and forget which of its messages they have acknowledged. `first`: when the pause began that this order
+    continues without a gap, in ms since the epoch, "": with this order. weight: a `tenant` gets `to` turns while
     others get one. limit: the file's limit of kind `limit` (rate, concurrency, quota), property `by` ("": one limit for
     all) and lanes `within` (such as `L2/retrying`; "": all) becomes `to`, for one `value` of the property or ("") for
     all without a limit of their own. slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`)
@@ -68,6 +69,12 @@ class Override:
     to: str = ""
     within: str = ""
     waiting: str = ""
+    first: str = ""
+
+    @property
+    def began(self) -> int:
+        """Begin of the pause that this order gives or continues, in ms since the epoch."""
+        return int(self.first) if self.first else self.since
 
     @property
     def concerns(self) -> tuple[str, ...]:
@@ -177,6 +184,8 @@ def why_invalid(order: Override) -> str:
     """Reason why an order is invalid in every topology, such as an unknown level or a span of more than 30 days; "" if
     it is valid. Workers follow no invalid order.
     """
+    if order.first and not _is_number(order.first, LATEST, digits=len(str(LATEST))):
+        return "its pause began at a time that no calendar has"
     if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:
@@ -205,8 +214,8 @@ def why_invalid(order: Override) -> str:
             assert_never(order.what)
 
 
-def _is_number(text: str, most: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most
+def _is_number(text: str, most: int, *, digits: int = 9) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= digits and 1 <= int(text) <= most
 
 
 def _problem_of_limit(order: Override) -> str:

@@ -8,8 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 # --- on Pulsar objects (the admin side)
-OWNER_PROPERTY: Final = "kodoctl"  # on topics, subscriptions and functions: the topology that owns them
+OWNER_PROPERTY: Final = "kodoctl"  # on topics, subscriptions, functions and packages: the topology that owns them
 PACKAGE_PROPERTY: Final = "kodoctl-package"  # on functions, beside the owner: the package that was written last
+SETTINGS_PROPERTY: Final = "kodoctl-settings"  # beside them: digest of the settings that were written last
+DIGEST_PROPERTY: Final = (
+    "kodoctl-sha256"  # on packages, beside the owner: digest of the content, once all of it is there
+)
+DECLARED_PROPERTY: Final = "kodoctl-declared"  # and by Pulsar's names what the key `settings` had then
 LEDGER_PREFIX: Final = "kodoctl.topology/"  # on namespaces: the ownership ledger of one topology
 CONTROL_NAMESPACE: Final = "kodoctl"  # lease and journal topics, UUID, index
 UUID_PROPERTY: Final = "kodoctl.uuid"

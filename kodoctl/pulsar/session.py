@@ -1,4 +1,6 @@
-"""Session: one command's clients of one cluster (admin API and binary port), opened when first needed, closed together."""
+"""Session: one command's clients of one cluster (admin API and binary port), opened when first needed,
+closed together.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the session was opened."""
+        """Seconds since the session was made, from a clock that never goes back."""
         return time.monotonic() - self._opened
 
     def __enter__(self) -> Self:

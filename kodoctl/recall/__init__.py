@@ -1,2 +1,4 @@
 # pure: every branch is tested
-"""Dead letters chosen by a condition, frozen in a plan, and sent again exactly once: with Spark or without it."""
+"""Stored messages (dead, waiting, lost or handled ones) that are chosen by a condition, frozen in a plan, and sent
+again exactly once, discarded, or delivered again: with Spark or without it.
+"""

@@ -79,8 +79,12 @@ class ReadOnlyLetters:
 
 
 class RecallCluster:
-    """Cluster of a recall, over one session. `declared`: maximum message size in bytes by topic, if the file has one;
-    `compression`: algorithm by topic, for topics that compress.
+    """Access to the cluster of a recall, over one session.
+
+    Args:
+        session: the caller closes it.
+        declared: maximum size of a message in bytes by topic, for topics whose file has one.
+        compression: algorithm by topic, for topics that compress.
     """
 
     def __init__(
@@ -118,7 +122,8 @@ class RecallCluster:
         self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None
     ) -> Iterator[ReadMessage]:
         """Yields the messages of a partition after the entry `after` (None: all), as `message_reader.read_all` does.
-        `unread` None: an entry that is not proved to have no message raises ClusterError.
+        `unread`: collects entries without a message; None: such an entry raises ClusterError, unless it is proved to
+        have no message.
         """
         sure = Unread(self._session.admin, self._session.client, sure=True)
         return read_all(self._session.client, facts, unread or sure, after=after)
@@ -130,8 +135,9 @@ class RecallCluster:
         return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str, stop: threading.Event | None = None) -> DeadLetterConsumer:
-        """Subscribes exclusively; once `stop` is set, the consumer does not wait for letters. A missing subscription is
-        created. Raises LockedError if another recall, or a consumer, keeps the subscription for 15 s; ClusterError.
+        """Makes the process the holder of a partition: opens the exclusive consumer of its subscription. A missing
+        subscription is created. Once `stop` is set, the consumer does not wait for letters. Raises LockedError if
+        another recall, or a consumer, keeps the subscription for 15 s; ClusterError.
         """
         return DeadLetterConsumer(self._session.client, part, subscription, stop)
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest(SelectionRequest):
     """Request for a recall plan: the input of its selection, and the file of the topology (`path`, `environment`),
-    which apply reads again. `table`: file for the letters if they are too many for memory; None: such a plan is
-    refused.
+    which apply reads again. `because`: reason, for the ledger; `table`: file for the letters if they are too many for
+    memory; None: such a plan is refused.
     """
 
     path: str
@@ -47,10 +47,10 @@ Fill = Callable[[SelectionRequest, LetterSelection], None]
 def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
-    """Makes the plan, and sends nothing. `fill`: offers the letters; None: they are read from the cluster. `known` of
-    the request is read from the ledger. Raises UsageError for an impossible limit, patch or target, RefusedError for
-    target lanes without deduplication or without the subscription and if the order of a key would break, KodoctlError
-    if the ledger or the cluster cannot be read.
+    """Makes the plan, and sends nothing. `known` of the request is read from the ledger. `fill`: offers the letters to
+    the selection; None: they are read from the cluster. Raises UsageError for an impossible limit, patch or target,
+    RefusedError for target lanes without deduplication or without the subscription and if the order of a key would
+    break, KodoctlError if the ledger or the cluster cannot be read.
     """
     family = request.family
     if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
@@ -109,9 +109,9 @@ def prepare(
 def held_letters(
     family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
 ) -> Generator[DeadLetter]:
-    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds stored entries of
-    which no message came to the cluster's `unread`, and calls `pass_over` for messages of a waiting lane that are for
-    another subscription, which it does not yield. Raises ClusterError.
+    """Yields the messages that the holder has not acknowledged, oldest first in each partition. Adds stored entries
+    without a message to the cluster's `unread`. Does not yield messages that are for another subscription; `pass_over`
+    is called with their positions. Raises ClusterError.
     """
     for number in partition_numbers(family.source_partitions):
         part = partition_name(family.source_topic, number)

@@ -42,9 +42,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """Request for a replay plan. `span`: times of the messages; `message`: position of the first message, None: by time
-    alone; `rate`: messages a second that workers handle, None: as measured; `done`: asks the workers' store, None:
-    there is none; `now`: ms since the epoch; `path`, `environment`: of the topology file.
+    """Request for a replay plan.
+
+    Args:
+        span: times of the messages.
+        message: position of the first message; None: by time alone.
+        rate: messages a second that workers handle; None: as measured.
+        done: queries the workers' store; None: no store can be queried.
+        now: ms since the epoch.
+        run: id of the run.
+        path, environment: topology file.
+        because: reason, for the plan.
     """
 
     source: ReplaySource
@@ -220,7 +228,9 @@ def _read_span(
 
 
 def _first_stored(admin: Admin, cluster: RecallCluster, facts: PartitionFacts, at: int, notes: _Notes) -> Place | None:
-    """The first entry in the ledgers of `facts` that was stored at a time (ms since the epoch) or later; None: none was."""
+    """The first entry in the ledgers of `facts` that was stored at a time (ms since the epoch) or later; None: none
+    was.
+    """
     for run in facts.ledgers:
         entry, is_noted = first_noted(run, at, lambda place: noted_time(admin, facts.topic, place))
         if not is_noted:
@@ -263,7 +273,9 @@ def _policies(admin: Admin, lane: ReadyLane, notes: _Notes) -> tuple[int, int, i
 
 
 def _duration(request: ReplayRequest, admin: Admin, coming: int) -> ReplayDuration:
-    """Estimate of the duration: at the rate of the request, else at the rate of the last minute if workers were busy."""
+    """Estimate of the duration: at the rate of the request, else at the rate of the last minute if
+    workers were busy.
+    """
     arriving = leaving = 0.0
     backlog = 0
     for lane in request.source.lanes:

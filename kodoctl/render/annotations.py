@@ -22,8 +22,8 @@ _LONGEST: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A finding. `severity`: error, warning or note; `where`: file, line and column, 0 if unknown; None: the finding is
-    about no file.
+    """A finding for a line of a file. `severity`: `error`, `warning` or `note`; `where`: (file, line, column), both
+    numbers from 1, 0 if unknown; None: the finding is about no file.
     """
 
     severity: str
@@ -47,8 +47,8 @@ def github_line(annotation: Annotation) -> str:
 
 
 def code_quality(annotations: Iterable[Annotation], path: str) -> str:
-    """Returns a Code Quality report as JSON, which GitLab shows in a merge request. `path`: place of findings about no
-    file, because GitLab ignores what follows a finding without one.
+    """Returns the JSON text of a Code Quality report, which GitLab shows in a merge request, with the findings in the
+    given order. `path`: place of findings about no file, because GitLab ignores all findings after one without a place.
 
     A fingerprint leaves the line out, so that a finding stays the same one when lines are added above it.
     """

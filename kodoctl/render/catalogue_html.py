@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl import __version__
 from kodoctl.render.catalogue_words import (
@@ -23,6 +24,7 @@ from kodoctl.render.catalogue_words import (
 from kodoctl.render.expansion import label_words, origin, policy_facts, responsibility_facts
 from kodoctl.render.html_page import page
 from kodoctl.render.inline_svg import inline_svg
+from kodoctl.render.shared_drawings import Drawing
 from kodoctl.text.escaping import printable
 from kodoctl.text.formatting import lane_text, many, time_text
 from kodoctl.topology.flow_graph import FlowKind
@@ -33,21 +35,25 @@ if TYPE_CHECKING:
     from kodoctl.topology.flow_graph import FlowNode
 
 Json = dict[str, Any]
+_T = TypeVar("_T")
 INDEX: Final = "index.html"
 FOLDER: Final = "topologies"  # of the pages of topologies
+TOPICS_A_PAGE: Final = 200  # ground topics; a topology with more has pages of topics beside its own
 _LONGEST: Final = 80  # characters of a file's name
+_MOST_ROWS: Final = 500  # of a table or list; more are counted
+_MOST_NAMES: Final = 5  # in a row that stands for many
 _ORIGIN_KINDS: Final = {"namespace default": "namespace", "broker default": "broker", "derived:": "derived"}
 """Start of an origin's text -> its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueDrawings:
-    """SVG documents of Graphviz. `flows`: file of a topology -> its flow; `lanes`: (file, ground topic) -> its lanes;
-    `between`: flow between topologies, "" for none. All are empty without Graphviz.
+    """Drawings of Graphviz. `flows`: file of a topology -> SVG document of its flow; `lanes`: (file, ground topic) -> its
+    lanes; `between`: SVG document of the flow between topologies, "" for none. All are empty without Graphviz.
     """
 
     flows: Mapping[str, str] = field(default_factory=dict)
-    lanes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    lanes: Mapping[tuple[str, str], Drawing] = field(default_factory=dict)
     between: str = ""
 
 
@@ -58,19 +64,24 @@ class CatalogueLinks:
 
     def __init__(self, document: Json) -> None:
         self._pages: dict[str, str] = {}  # file of a topology -> name of its page
+        self._topics: dict[tuple[str, str], str] = {}  # file and ground topic -> name of a page of topics
         used: set[str] = set()
         for entry in document["topologies"]:
             name = _slug(entry["name"])[:_LONGEST].lstrip(".") or "topology"
-            chosen, number = name, 1
-            while chosen.lower() in used:
-                number += 1
-                chosen = f"{name}-{number}"
-            used.add(chosen.lower())
-            self._pages[entry["file"]] = f"{chosen}.html"
+            self._pages[entry["file"]] = f"{_unused(name, used)}.html"
+        for entry in document["topologies"]:
+            for number, topics in enumerate(topic_pages(entry["topics"]), 1):
+                stem = self._pages[entry["file"]].removesuffix(".html")
+                page = f"{_unused(f'{stem}-topics-{number}', used)}.html"
+                self._topics |= {(entry["file"], topic["name"]): page for topic in topics}
 
     def page(self, file: str) -> str:
         """Address of a topology's page from another one; "" for a file without page."""
         return self._pages.get(file, "")
+
+    def topic(self, file: str, ground: str) -> str:
+        """Address of the page with the section about a ground topic, from another topology's page."""
+        return self._topics.get((file, ground), self.page(file))
 
     def from_index(self, file: str) -> str:
         """Address of a topology's page from the index."""
@@ -82,14 +93,49 @@ class CatalogueLinks:
             case FlowKind.ELSEWHERE:
                 return ""
             case FlowKind.TOPIC:
-                section = anchor(node.name)
+                return f"{self.topic(node.file, node.name)}#{anchor(node.name)}"
             case FlowKind.CONSUMER:
-                section = anchor(node.ground, node.name)
+                return f"{self.topic(node.file, node.ground)}#{anchor(node.ground, node.name)}"
             case FlowKind.TABLE:
                 section = "sources"
             case _:
                 section = "roles"
         return f"{self._pages[node.file]}#{section}"
+
+
+def topic_pages(topics: Sequence[_T]) -> list[Sequence[_T]]:
+    """The ground topics of a topology by page of topics; [] for a topology that has all of them on its own page."""
+    if len(topics) <= TOPICS_A_PAGE:
+        return []
+    return [topics[first : first + TOPICS_A_PAGE] for first in range(0, len(topics), TOPICS_A_PAGE)]
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """The name, with a number if another page has it in upper or lower case; it is in use from then on."""
+    chosen, number = name, 1
+    while chosen.lower() in used:
+        number += 1
+        chosen = f"{name}-{number}"
+    used.add(chosen.lower())
+    return chosen
+
+
+class CataloguePages(Mapping[str, str]):
+    """Path in the folder -> text of each page of a catalogue. A text is made when it is asked for, because those of a
+    large catalogue together need much memory.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], str]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, path: str) -> str:
+        return self._makers[path]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def anchor(ground: str, subscription: str = "") -> str:
@@ -101,26 +147,36 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", lambda found: f"_{ord(found[0]):x}_", name)
 
 
-def catalogue_pages(document: Json, drawings: CatalogueDrawings) -> dict[str, str]:
-    """Path in the folder -> text of each page of a catalogue. `document`: as `catalogue_document` makes it; it may have
-    `repository` and `commit`, the differences of `with_changes`, and `live` with `live` of each topology.
+def catalogue_pages(document: Json, drawings: CatalogueDrawings) -> CataloguePages:
+    """Returns the pages of a catalogue, the index included. `document`: as `catalogue_document` makes it; it may have
+    `repository` and `commit`, the differences of `with_changes`, and figures of a cluster: `live`, and `live` of each
+    topology. `drawings`: SVG of Graphviz.
     """
     links = CatalogueLinks(document)
-    files = [entry["file"] for entry in document["topologies"]]
     shown = _harmless(document)
-    for entry, file in zip(shown["topologies"], files, strict=True):
-        entry["url"] = links.from_index(file)
     common = {"version": __version__, "head": _head(shown)}
+    makers: dict[str, Callable[[], str]] = {}
+    for entry, declared in zip(shown["topologies"], document["topologies"], strict=True):
+        file = declared["file"]
+        entry["url"], pictures = links.from_index(file), []
+        if "live" in entry:
+            entry["live"]["by_lane"] = {(lane["subscription"], lane["topic"]): lane for lane in entry["live"]["lanes"]}
+        for topic, its in zip(entry["topics"], declared["topics"], strict=True):
+            topic["page"] = links.topic(file, its["name"])
+            pictures.append((topic, drawings.lanes.get((file, its["name"]))))
+        flow, live, parts = drawings.flows.get(file, ""), shown.get("live"), topic_pages(pictures)
+        values = partial(_topology, entry, flow, pictures, parts, live)
+        makers[entry["url"]] = partial(_topology_page, values, common)
+        for number, part in enumerate(parts):
+            values = partial(_part, entry, number, parts, live)
+            makers[f"{FOLDER}/{part[0][0]['page']}"] = partial(_topology_page, values, common)
     between = inline_svg(drawings.between, "Flow between topologies") if drawings.between else ""
-    pages = {INDEX: _page("catalogue_index.html.j2", index=_index(shown), between=between, **common)}
-    for entry, file in zip(shown["topologies"], files, strict=True):
-        pictures = {
-            "": drawings.flows.get(file, ""),
-            **{ground: svg for (of, ground), svg in drawings.lanes.items() if of == file},
-        }
-        values = _topology(entry, pictures, shown.get("live"))
-        pages[entry["url"]] = _page("catalogue_topology.html.j2", topology=values, **common)
-    return pages
+    index = partial(_page, "catalogue_index.html.j2", index=_index(shown), between=between, **common)
+    return CataloguePages({INDEX: index, **makers})
+
+
+def _topology_page(values: Callable[[], Json], common: Json) -> str:
+    return _page("catalogue_topology.html.j2", topology=values(), **common)
 
 
 def _page(template: str, **values: Any) -> str:
@@ -202,10 +258,10 @@ def _entries(entry: Json) -> list[list[str]]:
     for topic in entry["topics"]:
         lanes = [lane["topic"] for lane in _all_lanes(topic)]
         words = [*lanes, *topic["producers"], *topic["message_properties"], *_responsibility_words(topic)]
-        about = [topic["name"], entry["name"], f"{entry['url']}#{anchor(topic['name'])}"]
+        about = [topic["name"], entry["name"], f"{FOLDER}/{topic['page']}#{anchor(topic['name'])}"]
         found.append(["topic", *about, topic["description"], " ".join(words)])
         for reader in topic["subscriptions"]:
-            address = f"{entry['url']}#{anchor(topic['name'], reader['name'])}"
+            address = f"{FOLDER}/{topic['page']}#{anchor(topic['name'], reader['name'])}"
             roles = " ".join([*reader["workers"], *reader["recall"]])
             found.append(["subscription", reader["name"], entry["name"], address, f"reads {topic['name']}", roles])
     for name, source in entry["sources"].items():
@@ -221,28 +277,66 @@ def _responsibility_words(entry: Json) -> list[str]:
     return [*entry["owners"], *label_words(entry["labels"])]
 
 
-def _topology(entry: Json, pictures: Mapping[str, str], live: Json | None) -> Json:
-    """Values of a topology's page. `pictures`: ground topic -> drawing of its lanes, "" -> the flow."""
+_Pictured = tuple[Json, Drawing | None]  # a ground topic with the drawing of its lanes
+
+
+def _topology(
+    entry: Json, flow: str, topics: Sequence[_Pictured], parts: Sequence[Sequence[_Pictured]], live: Json | None
+) -> Json:
+    """Values of a topology's own page. `flow`: its drawing, "" for none; `parts`: its pages of topics, if it has some."""
     changes = entry.get("changes", [])
     return {
         **entry,
-        "flow": inline_svg(pictures[""], f"Flow of {entry['name']}") if pictures[""] else "",
-        "lines": [] if pictures[""] else [*_flow_lines(entry)],
+        "part": None,
+        "parts": [_part_words(part) for part in parts],
+        "flow": inline_svg(flow, f"Flow of {entry['name']}") if flow else "",
+        "lines": [] if flow else [*_counted(list(_flow_lines(entry)))],
         "facts": [*responsibility_facts(entry)],
         "badge": _badge(changes),
-        "changes": [(path, change_text(before, after)) for path, before, after in changes or []],
+        "changes": [(path, change_text(path, before, after)) for path, before, after in changes or []],
         "policies": [_origin_row(*fact) for fact in policy_facts(entry["namespace_policies"])]
         if entry["namespace_policies"]
         else [],
         "roles": _roles(entry),
         "sources": {name: _source_values(source) for name, source in entry["sources"].items()},
         "objects": [{**one, "where": origin(one["where"]), "facts": [*object_facts(one)]} for one in entry["objects"]],
-        "topics": [_topic(topic, entry, pictures.get(topic["name"], ""), live) for topic in entry["topics"]],
+        "topics": [] if parts else [_topic(topic, entry, picture, live) for topic, picture in topics],
         "backlog": backlog_text(entry["live"], live["at"]) if live else "",
         "applied": applied_text(entry["live"], live["at"], whole=True) if live else "",
         "unread": entry["live"]["unread"] if live else [],
         "is_live": live is not None,
     }
+
+
+def _part(entry: Json, number: int, parts: Sequence[Sequence[_Pictured]], live: Json | None) -> Json:
+    """Values of a page of topics: part `number` of `parts`."""
+    around = {name: parts[at] for name, at in (("before", number - 1), ("after", number + 1)) if 0 <= at < len(parts)}
+    return {
+        **{name: entry[name] for name in ("name", "production")},
+        "part": {
+            "of": entry["url"].removeprefix(f"{FOLDER}/"),
+            "title": f"topics {number + 1:,} of {len(parts):,}",
+            **{name: _part_words(around[name]) if name in around else None for name in ("before", "after")},
+        },
+        **{name: [] for name in ("parts", "changes", "objects", "policies", "roles")},
+        "sources": {},
+        "badge": _badge(entry.get("changes", [])),
+        "topics": [_topic(topic, entry, picture, live) for topic, picture in parts[number]],
+        "is_live": live is not None,
+    }
+
+
+def _part_words(part: Sequence[_Pictured]) -> tuple[str, str]:
+    """(address, text) of a page of topics."""
+    first, last = part[0][0], part[-1][0]
+    return first["page"], f"{first['name']} to {last['name']}"
+
+
+def _counted(lines: list[str]) -> Iterator[str]:
+    """The first _MOST_ROWS lines, and the number of the others."""
+    yield from lines[:_MOST_ROWS]
+    if len(lines) > _MOST_ROWS:
+        yield f"and {len(lines) - _MOST_ROWS:,} more"
 
 
 def _flow_lines(entry: Json) -> Iterator[str]:
@@ -280,16 +374,27 @@ def _roles(entry: Json) -> list[tuple[str, str, str]]:
             place = f"{topic['name']} / {reader['name']}"
             found += [(role, "works on", place) for role in reader["workers"]]
             found += [(role, "recalls dead letters of", place) for role in reader["recall"]]
-    return sorted(found)
+    if len(found) <= _MOST_ROWS:
+        return sorted(found)
+    places: dict[tuple[str, str], list[str]] = {}
+    for role, right, place in found:
+        places.setdefault((role, right), []).append(place)
+    return sorted((*who, _some(names)) for who, names in places.items())
 
 
-def _topic(topic: Json, entry: Json, picture: str, live: Json | None) -> Json:
+def _some(names: list[str]) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _topic(topic: Json, entry: Json, picture: Drawing | None, live: Json | None) -> Json:
     return {
         **topic,
         "anchor": anchor(topic["name"]),
         "where": origin(topic["where"]),
         "facts": [*topic_facts(topic)],
-        "picture": inline_svg(picture, f"Lanes of {topic['name']}") if picture else "",
+        "picture": inline_svg(picture.document, f"Lanes of {topic['name']}", picture.texts) if picture else "",
         "groups": [_group(group, entry.get("live"), live) for group in topic["groups"]],
         "subscriptions": [_reader(reader, topic, entry, live) for reader in topic["subscriptions"]],
         "payload": _payload(topic["payload"]) if topic["payload"] else None,
@@ -357,7 +462,7 @@ def _reader(reader: Json, topic: Json, entry: Json, live: Json | None) -> Json:
 
 def _lanes(topic: Json, reader: str, found: Json | None, live: Json | None) -> Iterator[Json]:
     """Values of the lanes of a subscription, with their live figures if there are any."""
-    status = {(lane["subscription"], lane["topic"]): lane for lane in (found["lanes"] if found else ())}
+    status = found["by_lane"] if found else {}
     for lane in _all_lanes(topic):
         if lane["subscription"] in (None, reader):
             name = lane_text(lane["level"], lane["state"])

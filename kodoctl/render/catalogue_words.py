@@ -10,20 +10,35 @@ from kodoctl.render.plan_words import setting_text
 from kodoctl.text.formatting import age_text, duration_text, many, value_text
 from kodoctl.topology.expansion_json import AUDIT
 from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.resources import FUNCTION_KINDS
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
 
 
-def change_text(before: Any, after: Any) -> str:
-    """Both values of a key, or the one that it has; members of lists that come and go stand on lines of their own."""
+def change_text(path: str, before: Any, after: Any) -> str:
+    """Text with both values of the key at `path`, or with the one that it has (None: none); members of lists that come
+    and go stand on lines of their own. Values in the `config` of a function or connector whose names say that they are
+    secret are not shown.
+    """
+    before, after = (_without_secrets(path.split("."), side) for side in (before, after))
     if before is None or after is None:
         return f"new: {value_text(after)}" if before is None else f"removed: {value_text(before)}"
     return setting_text(before, after).replace("  ", "\n")
 
 
+def _without_secrets(path: list[str], value: Any) -> Any:
+    if path[0] not in FUNCTION_KINDS.values():
+        return value
+    if path[2:3] == ["config"]:
+        return without_secrets(value, ".".join(path[3:]))
+    if isinstance(value, dict):
+        return {name: _without_secrets([*path, name], member) for name, member in value.items()}
+    return value
+
+
 def topic_facts(topic: Json) -> Iterator[tuple[str, str]]:
-    """Yields (name, value) of the facts about a ground topic."""
+    """Yields (name, value) of the facts about a ground topic, as texts."""
     yield from responsibility_facts(topic)
     yield "levels", ", ".join(topic["levels"])
     for level, names in topic["exclusive_levels"].items():
@@ -70,7 +85,7 @@ _OVER: Final = {
 
 
 def limit_text(limit: Json) -> str:
-    """A limit as a sentence: its amount, the messages that it is about, and the consequence."""
+    """A limit as a sentence: its amount, the messages that it is about, and what happens to messages over it."""
     what = f"{limit['limit']} handlers at once" if limit["kind"] == "concurrency" else limit["limit"]
     parts = [f"{limit['kind']} {what}"]
     parts += [f"for each value of {limit['by']}"] if limit["by"] else []
@@ -89,8 +104,9 @@ def route_text(route: Json) -> str:
 
 
 def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, str]:
-    """Backlog, age of the oldest message and consumers of a lane, as texts: "unknown" for each if the lane was not read
-    (`status` is None), "missing" and two empty texts if it does not exist, three empty texts for the audit lane.
+    """(backlog in entries, age of the oldest message, consumers) of a lane, as texts: "unknown" for each if the lane
+    was not read (`status` is None), "missing" and two empty texts if it does not exist, three empty texts for the audit
+    lane. `status`: the lane in the JSON of `kodoctl status`; `now`: ms since the epoch.
     """
     if lane["state"] == AUDIT:
         return "", "", ""
@@ -104,7 +120,9 @@ def lane_figures(lane: Json, status: Json | None, now: int) -> tuple[str, str, s
 
 
 def backlog_text(found: Json, now: int) -> str:
-    """Text about the backlog of a topology: entries that wait, dead letters, lanes that are missing or unknown."""
+    """Text about the backlog of a topology: entries that wait, entries of dead letters, numbers of missing lanes and of
+    topics that were not read. `now`: ms since the epoch.
+    """
     lanes = [lane for lane in found["lanes"] if lane["there"]]
     waiting = sum(lane["entries"] for lane in lanes if lane["state"] != "dead")
     dead = sum(lane["entries"] for lane in lanes if lane["state"] == "dead")
@@ -118,7 +136,9 @@ def backlog_text(found: Json, now: int) -> str:
 
 
 def applied_text(found: Json, now: int, *, whole: bool) -> str:
-    """Text about the last apply in the namespace of a topology. `whole`: with its id and the user."""
+    """Text about the last apply in the namespace of a topology: verb, state and age; `never` if there was none, the
+    reason if that is unknown. `now`: ms since the epoch; `whole`: with its id and the user.
+    """
     if found["unknown"]:
         return f"unknown: {found['unknown']}"
     if (last := found["applied"]) is None:

@@ -114,7 +114,7 @@ def _verdict(document: DriftDocument) -> str:
     stale, unmanaged = document["stale_topologies"], document["unmanaged"]
     waiting = f"; not applied yet: {', '.join(one_line(name) for name in stale)}" if stale else ""
     if not document["counts_unmanaged"] and unmanaged:
-        waiting += f"; {len(unmanaged)} unmanaged (--unmanaged counts them)"
+        waiting += f"; in no file, and not counted without --unmanaged: {one_line(', '.join(unmanaged), 200)}"
     if not document["drifted"]:
         return f"{'Not everything could be compared' if document['refused'] else 'No drift'}{waiting}."
     counted = len(document["by_hand"]) + len(document["either"]) + len(document["beyond_repair"])

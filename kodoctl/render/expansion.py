@@ -17,7 +17,7 @@ from kodoctl.topology.yaml.schema_hints import in_yaml
 Json = dict[str, Any]
 _OF_CLUSTER: Final = ("cluster", "resource_group", "failure_domain", "isolation_policy")
 _KINDS: Final = (
-    "tenant", *_OF_CLUSTER, "namespace", "topic", "subscription", "grant", "schema", "publication", "slot", *FUNCTION_KINDS,
+    "tenant", *_OF_CLUSTER, "namespace", "topic", "subscription", "grant", "schema", "publication", "slot", "package", *FUNCTION_KINDS,
 )  # fmt: skip
 WIDTH: Final = 80  # where lines are folded when nobody says otherwise
 
@@ -46,8 +46,9 @@ def as_json(document: Json, width: int = WIDTH) -> str:
 
 
 def tree(document: Json, width: int = WIDTH) -> str:
-    """Topic families as a tree: their topics, and below them partitions, policies, subscriptions and roles. `width`:
-    columns at which facts are folded.
+    """Text of the topologies as trees, then the totals: first tenants, namespace and roles, then sources and functions,
+    then each topic family with its topics, and below them partitions, policies, subscriptions and roles. `document`:
+    JSON of `kodoctl expand`; `width`: columns at which facts are folded.
     """
     lines: list[str] = []
     for topology in document["topologies"]:
@@ -119,6 +120,8 @@ def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str,
             f"source {name}{': ' + source['description'] if source['description'] else ''}",
             [_source_branch(source, width)],
         )
+    if packages := [entry for entry in mine if entry["kind"] == "package"]:
+        yield "packages", [_package_branch(entry, width) for entry in packages]
     for entry in mine:
         if entry["kind"] in FUNCTION_KINDS:
             yield f"{kind_label(entry['kind'])} {entry['name']}", [_function_branch(entry, width)]
@@ -161,6 +164,12 @@ def _source_branch(source: Json, width: int) -> Branch:
     for name, table in source["tables"].items():
         facts.append((name, "outbox: each row names its topic" if "outbox" in table else f"→ {table.get('topic')}", ""))
     return f"slot {source['slot']}", _facts(facts, width - 6)
+
+
+def _package_branch(package: Json, width: int) -> Branch:
+    """The file of a package and its digest."""
+    url = f"{package['type']}://{package['namespace']}/{package['name']}@{package['version']}"
+    return url, _facts([("file", package["file"], ""), ("SHA-256", package["digest"], "")], width - 6)
 
 
 def _function_branch(function: Json, width: int) -> Branch:
@@ -278,7 +287,9 @@ def _facts(facts: list[Fact], width: int) -> list[str]:
 
 
 def table(document: Json, width: int = WIDTH) -> str:
-    """A table with one row for each topic; with explanations, one for each value. `width` has no effect."""
+    """Text of a table with one row for each topic, then the totals; if the document has explanations, with one row for
+    each value and its origin. `width` has no effect.
+    """
     topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
     several = len({entry["namespace"] for entry in topics}) > 1
     rows = [_policy_rows(document), _topic_rows(document, several=several)][

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CodeHelp:
-    """Help about a code. `group`: the heading of the code in the reference; `also`: other summaries of its findings;
-    `checks`: what the lint rules with this code find; `severity`: of these rules, None for a code of no lint rule.
+    """Help about a code. `title`: its summary; `group`: the heading of the code in the reference; `also`: other
+    summaries of its findings; `todo`: advice; `checks`: a sentence about each lint rule with this code; `severity`: of
+    these rules, None for a code of no lint rule.
     """
 
     code: str
@@ -31,7 +32,9 @@ class CodeHelp:
 
 
 def code_help(number: str, rules: Sequence[Rule]) -> CodeHelp:
-    """Help about a code that exists. `rules`: the lint rules with this code."""
+    """Returns the help about the code `number` (such as `K301`). Raises StopIteration for a code that does not exist.
+    `rules`: the lint rules with this code.
+    """
     group = next(title for title, codes in GROUPS.items() if number in codes)
     code = CODES[number]
     checks = tuple(dict.fromkeys(" ".join((inspect.getdoc(rule.check) or "").split()) for rule in rules))

@@ -49,8 +49,8 @@ def flow_dot(graph: nx.DiGraph[FlowNode], link: Callable[[FlowNode], str], capti
 
 
 def map_dot(pairs: Sequence[tuple[str, str]], names: Callable[[str], str], link: Callable[[str], str]) -> str:
-    """Text of a DOT digraph of topologies. `pairs`: (file, file) of each two between which messages go; `names`:
-    returns the name of the topology in a file; `link`: the address of its page.
+    """Text of a DOT digraph of topologies. `pairs`: (file that sends, file that gets the messages) for each arrow;
+    `names`: returns the name of the topology in a file; `link`: returns the address of its page.
     """
     ids = {file: f"n{number}" for number, file in enumerate(dict.fromkeys(file for pair in pairs for file in pair))}
     fill, line = COLOURS[FlowKind.TOPIC]

@@ -64,7 +64,7 @@ def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[Gra
 
 
 def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNode]]]]:
-    """(ground topic, level -> lanes) for each ground topic, in the order of the file. Lanes without a level have the
+    """(ground topic, its lanes by level) for each ground topic, in the order of `lanes`. Lanes without a level have the
     level "".
     """
     found: dict[str, dict[str, list[GraphNode]]] = {}

@@ -23,8 +23,8 @@ _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
 def history_lines(document: HistoryDocument) -> Iterator[Line]:
-    """Two lines for each apply, replay, recall and live order, oldest first: id or kind, time and result; then the user.
-    A line for each record that is not known.
+    """Two lines for each apply, replay, recall and live order, oldest first: id or kind, time and result; then the
+    user. At last a line for each text in `unknown`.
     """
     records = merge(
         ((one["began"], apply_head(one)) for one in document["applies"]),

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
+from types import MappingProxyType
 from typing import Final
 from xml.etree import ElementTree as ET
 
+NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _LINK: Final = "{http://www.w3.org/1999/xlink}href"
 _SHAPES: Final = {
@@ -23,8 +25,9 @@ _WIDEST: Final = 1100  # points: a wider drawing keeps its size and is scrolled,
 _GROUND: Final = ("white", "transparent")  # fill and stroke of the ground that Graphviz draws below everything
 
 
-def inline_svg(document: str, label: str) -> str:
-    """One SVG document of Graphviz as an element of a page. `label`: text of the drawing for those who do not see it.
+def inline_svg(document: str, label: str, texts: Mapping[str, str] = NO_TEXTS) -> str:
+    """One SVG document of Graphviz as an element of a page. `label`: text of the drawing for those who do not see it;
+    `texts`: text in the document -> the text to show in its place.
 
     A link is kept if it leads to a page of the catalogue or to a section of one.
     """
@@ -32,20 +35,21 @@ def inline_svg(document: str, label: str) -> str:
     width, height, box = (root.get(name, "") for name in ("width", "height", "viewBox"))
     size = f'viewBox="{escape(box)}" width="{escape(width)}" height="{escape(height)}"'
     kind = "drawing" if float(width.removesuffix("pt") or 0) <= _WIDEST else "drawing wide"
-    return f'<svg class="{kind}" role="group" aria-label="{escape(label)}" {size}>{_inside(root)}</svg>'
+    return f'<svg class="{kind}" role="group" aria-label="{escape(label)}" {size}>{_inside(root, texts)}</svg>'
 
 
-def _inside(element: ET.Element) -> str:
-    return "".join(map(_shown, element))
+def _inside(element: ET.Element, texts: Mapping[str, str]) -> str:
+    return "".join(_shown(inner, texts) for inner in element)
 
 
-def _shown(element: ET.Element) -> str:
+def _shown(element: ET.Element, texts: Mapping[str, str]) -> str:
     name = str(element.tag).removeprefix(_SVG)
     if name == "a":
-        return _linked(element)
+        return _linked(element, texts)
     if name not in _SHAPES or tuple(map(element.get, ("fill", "stroke"))) == _GROUND:
         return ""
-    inside = escape(element.text or "") if name == "text" else _inside(element)
+    text = element.text or ""
+    inside = escape(texts.get(text, text)) if name == "text" else _inside(element, texts)
     return f"<{name}{''.join(_attributes(element, _SHAPES[name]))}>{inside}</{name}>"
 
 
@@ -55,8 +59,8 @@ def _attributes(element: ET.Element, names: tuple[str, ...]) -> Iterator[str]:
             yield f' {name}="{escape(value)}"'
 
 
-def _linked(element: ET.Element) -> str:
+def _linked(element: ET.Element, texts: Mapping[str, str]) -> str:
     link = element.get(_LINK, "")
     if not _IN_CATALOGUE.fullmatch(link):
-        return _inside(element)
-    return f'<a href="{escape(link)}">{_inside(element)}</a>'
+        return _inside(element, texts)
+    return f'<a href="{escape(link)}">{_inside(element, texts)}</a>'

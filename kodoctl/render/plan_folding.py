@@ -34,9 +34,10 @@ def loses(change: ChangeRow) -> bool:
 
 
 def gather_warnings(document: PlanDocument) -> PlanDocument:
-    """The plan, in which a warning that several changes have in the same words is moved from these changes to the
-    findings, with a list of their addresses. FOLDED_FROM or more findings that differ only in the names of topics are
-    one, with the addresses of the others. The findings with the highest severity come first.
+    """Returns the plan for a view: a warning that several changes have in the same words is moved from these changes to
+    the findings, with a list of their addresses; 5 (FOLDED_FROM) or more findings that differ only in the names of
+    topics are one, with the addresses of the others. The findings with the highest severity come first. Warnings about
+    lost messages stay at their changes.
     """
     shared: dict[tuple[str, str, str], list[ChangeRow]] = {}
     for change, danger in _warnings(document):
@@ -97,9 +98,10 @@ def _shared_finding(shared: tuple[tuple[str, str, str], list[ChangeRow]]) -> Fin
 
 
 def alike(groups: list[_Group]) -> list[list[_Group]]:
-    """Lists of groups: FOLDED_FROM or more groups whose changes differ only in the name of the topic are one list, at
-    the place of the first; every other group is a list of its own. Groups that delete a topic or a subscription without
-    data at stake are one list only if there are DELETIONS_FOLDED_FROM or more.
+    """Lists of groups: 5 (FOLDED_FROM) or more groups whose changes differ only in the name of the topic are one list,
+    at the place of the first; every other group is a list of its own. Groups with dangers are never in a list with
+    others. Groups that delete a topic or a subscription are one list only if there are 100 (DELETIONS_FOLDED_FROM) or
+    more. `groups`: as `group_changes` makes them.
     """
     keys = [_key(group, number) for number, group in enumerate(groups)]
     bundles: dict[str, list[_Group]] = {}

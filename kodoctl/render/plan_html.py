@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 
 def plan_html(document: PlanDocument, target: str) -> str:
-    """The page of the whole plan: no change is left out, and topics with the same changes are all named. Changes with
-    data at risk come first. `target`: text that says how the cluster was reached.
+    """HTML of the page of the whole plan: no change is left out, and topics with the same changes are all named.
+    Changes with data at risk come first. `target`: text that says how the cluster was reached.
     """
     plan = plan_parts(document, target)
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])

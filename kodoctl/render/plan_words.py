@@ -61,8 +61,8 @@ def with_dangers(change: ChangeRow, dangers: list[FindingRow]) -> ChangeRow:
 
 
 def name_of(change: ChangeRow, topics: int = 1) -> str:
-    """Text that names the object of a change: its address; for `topics` topics with the same change, their number, as in
-    `240 topics` or `subscription billing of 240 topics`.
+    """Text that names the object of a change: its address; for `topics` topics with the same change, their number, as
+    in `240 topics` or `subscription billing of 240 topics`.
     """
     if topics == 1:
         return one_line(change["address"])
@@ -177,8 +177,8 @@ def field_name(name: str) -> str:
 
 
 def field_text(field: FieldRow) -> str:
-    """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings whose
-    names say that they are secret; an unset value is followed by the level and value that applies.
+    """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings
+    whose names say that they are secret; an unset value is followed by the level and value that applies.
     """
     if field["name"] == "config":
         return _settings_text(field["before"], field["after"])
@@ -294,6 +294,8 @@ def created_text(resource: Json | None) -> str:
             return f"{', '.join(operations)} of {', '.join(resource['tables'])}"
         case "function" | "sink" | "io_source":
             return _function_text(resource)
+        case "package":
+            return f"{resource['file']}, SHA-256 {resource['digest'][:12]}"
         case "tenant":
             roles = f"; admin roles {', '.join(resource['admin_roles'])}" if resource["admin_roles"] else ""
             return f"clusters {', '.join(resource['clusters'])}{roles}"
@@ -335,8 +337,9 @@ def elsewhere_line(document: PlanDocument) -> str:
 
 
 def rollout_notes(document: PlanDocument) -> list[str]:
-    """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no
-    longer exists. Also a note on deduplication, which no file has to name.
+    """Sentences about the effects of a plan on clients: the order of deployments and apply, so that none reads a topic
+    that does not exist; restarts of functions; unloads by isolation policies; deduplication of waiting lanes, which no
+    file has to name. [] for none.
     """
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
     notes = []

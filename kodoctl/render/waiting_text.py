@@ -100,8 +100,8 @@ def _row(cells: Sequence[str], widths: Sequence[int], right: set[int]) -> str:
 
 
 def release_lines(document: WaitingReleaseDocument, target: str) -> Iterator[Line]:
-    """Lines of the result: one for each lane, each reason to stay and each problem. `target`: text that says how the
-    cluster was reached.
+    """Lines of the result of a release: one for each lane, for each reason why messages stay, and for each problem.
+    `target`: text that says how the cluster was reached.
     """
     yield Line(target, "bold")
     yield Line(f"Release of {one_line(document.topic)} / {one_line(document.subscription)}", "bold")

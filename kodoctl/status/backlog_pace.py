@@ -32,8 +32,10 @@ class EarlierRates(NamedTuple):
 
 def backlog_text(lanes: Sequence[LaneStatus]) -> str:
     """Text that says how fast the backlog of a subscription's ready lanes grows, or when it will be empty, by the
-    broker's rates of the last minute. "" if few messages wait, or as many are handled as come, or a worker connected in
-    that minute. "Delivered" instead of "handled": the broker does not count what is acknowledged.
+    broker's rates of the last minute. "" if fewer than 100 messages are due, if the rates of handled and new messages
+    differ by less than 1/s, or if a consumer connected in that minute. The text says "delivered" instead of "handled"
+    if the broker does not count acknowledgements. `lanes`: lanes of one subscription, those of other states are
+    ignored.
     """
     waiting, change = _pace(lanes)
     if not change:
@@ -50,8 +52,9 @@ def is_growing(lanes: Sequence[LaneStatus]) -> bool:
 
 
 def growth_reasons(lanes: Sequence[LaneStatus], now: int, earlier: EarlierRates | None = None) -> Iterator[str]:
-    """Yields the cause and the remedy of a growing backlog in a subscription's ready lanes; nothing if it does not grow.
-    `now`: time of the reading, ms since the epoch; `earlier`: rates to compare with, None: those of the averages.
+    """Yields a line with the cause of a growing backlog in a subscription's ready lanes, then one with the remedy; only
+    the first one if no worker is connected, nothing if the backlog does not grow. `now`: time of the reading, ms since
+    the epoch; `earlier`: rates to compare with, None: the averages in the lanes (`LaneStatus.before`).
     """
     ready = _ready(lanes)
     if not is_growing(ready):
@@ -145,8 +148,9 @@ def _ready(lanes: Sequence[LaneStatus]) -> list[LaneStatus]:
 
 
 def _pace(lanes: Sequence[LaneStatus]) -> tuple[int, float]:
-    """Number of messages that are due in the ready lanes, and how many a second more are handled than come: 0 if few wait,
-    if as many are handled as come, or if the rates of a lane are not steady.
+    """(messages that are due in the ready lanes, messages a second that are handled beyond those that come). The second
+    is below 0 for a growing backlog; 0 if fewer than 100 messages are due, if it is less than 1/s, or if the rates of
+    a lane are not steady.
     """
     ready = _ready(lanes)
     waiting = sum(lane.due for lane in ready)

@@ -28,21 +28,26 @@ class _PartitionAverages(NamedTuple):
 
 
 def gives_to_one(sub: Stats) -> bool:
-    """True if the broker gives a partition to one consumer. It does not count then what that has, and its rate of
-    acknowledgements counts batches, or nothing. `sub`: the subscription's part of a partition's stats.
+    """True if the broker gives a partition to one consumer (types failover and exclusive). The broker then does not
+    count unacknowledged messages, and its rate of acknowledgements counts batches, or nothing. `sub`: the
+    subscription's part of a partition's stats.
     """
     return sub.get("type") in _ONE_EACH
 
 
 def acknowledged_rate(subs: Sequence[Stats]) -> float | None:
-    """Messages per second that a lane's consumers acknowledge; None if the broker does not count them."""
+    """Messages per second, over the broker's last minute, that a lane's consumers acknowledge, summed over partitions;
+    None if the broker does not count them (`gives_to_one`). `subs`: the subscription's part of each partition's stats.
+    """
     if any(map(gives_to_one, subs)):
         return None
     return round(sum(float(sub.get("messageAckRate") or 0) for sub in subs), 1)
 
 
 def is_steady(subs: Sequence[Stats], now: int) -> bool:
-    """False if a consumer connected so late that the broker's rates do not count it, or only in part."""
+    """False if a consumer connected less than 65 s before `now` (ms since the epoch), so that the broker's rates of the
+    last minute count it only in part. A consumer whose time of connection is missing does not matter.
+    """
     times = [_milliseconds(one.get("connectedSince")) for sub in subs for one in sub.get("consumers") or []]
     return all(one is None or now - one >= _RATES for one in times)
 
@@ -61,8 +66,8 @@ def average_rates(subs: Sequence[Stats], sent: Sequence[int | None], now: int) -
 
 
 def estimated_messages(subs: Sequence[Stats]) -> int | None:
-    """Number of messages in a backlog, by the average number in an entry of those that were delivered. None if the
-    number is not known for a partition that has a backlog.
+    """Estimate of the number of messages in a backlog: the entries of each partition times the average number of
+    messages in an entry that its consumers got. None if a partition has a backlog and no such average.
     """
     counts = [_messages(sub) for sub in subs]
     known = [one for one in counts if one is not None]

@@ -6,6 +6,7 @@ them. Their fields are those of the JSON of `kodoctl status`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class LaneAverages:
 class LaneStatus:
     """Figures of one lane: one level and state of one subscription, summed over partitions.
 
-    `level`: "" for dead letters; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
+    `ground`: local name of the ground topic; `level`: such as `L1`, "" for dead letters; `state`: `ready`, `retrying`,
+    `pending`, `blocking` or `dead`; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
     stored entries (batches) of the backlog; `messages`: number of messages in them, None without --exact;
     `messages_at_least`: there may be more of them, because the broker stopped counting early; `messages_about`: an
     estimate of them by the average batch that was delivered, None if none was. `delayed`: number of messages that are
@@ -84,27 +86,31 @@ class LaneStatus:
 
     @property
     def rate_handled(self) -> float:
-        """Messages per second that workers handle, as well as it is known: acknowledged, or delivered."""
+        """Messages per second that workers handle: the rate of acknowledgements, or that of deliveries if the broker
+        does not count acknowledgements.
+        """
         return self.rate_out if self.rate_acked is None else self.rate_acked
 
     @property
     def waiting(self) -> int:
-        """Number of messages of the backlog, as well as it is known: exact, estimated, or that of entries."""
+        """Number of messages of the backlog: the exact one if messages were counted, else the estimate, else the number
+        of entries.
+        """
         known = self.messages if self.messages is not None else self.messages_about
         return self.entries if known is None else known
 
     @property
     def due(self) -> int:
-        """Number of messages of the backlog that workers could take now, as well as it is known: 0 if all of it may wait
-        for its time. A delayed message is an entry of its own.
+        """Number of messages of the backlog that workers could take now: `waiting` without the delayed ones; 0 if there
+        are as many delayed messages as entries, because a delayed message is an entry of its own.
         """
         return max(0, self.waiting - self.delayed) if self.entries > self.delayed else 0
 
 
 @dataclass(frozen=True, slots=True)
 class OtherReaders:
-    """Durable subscriptions on a topic family that no file declares. `names`: sorted, each once; `entries`: sum of their
-    backlogs in entries.
+    """Durable subscriptions on a topic family that no file declares, other than those of declared functions. `names`:
+    sorted, each once; `entries`: sum of their backlogs in entries.
     """
 
     ground: str
@@ -114,8 +120,8 @@ class OtherReaders:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Replication of a topic family to another cluster. `entries`: number that the cluster does not have yet;
-    `connected`: replication runs for every partition.
+    """Replication of a topic family to another cluster. `entries`: number of entries that the cluster does not have
+    yet; `connected`: replication runs for every partition.
     """
 
     ground: str
@@ -124,7 +130,7 @@ class Replication:
     connected: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyStatus:
     """Status of one topology: its lanes, undeclared subscriptions on its topics, and their replication."""
 
@@ -139,9 +145,9 @@ class TopologyStatus:
         """Number of lanes whose topic or subscription does not exist."""
         return sum(not lane.there for lane in self.lanes)
 
-    @property
+    @cached_property
     def by_reader(self) -> dict[tuple[str, str], list[LaneStatus]]:
-        """Lanes of each subscription, by (ground topic, subscription), in their order."""
+        """Lanes of each subscription, by (ground topic, subscription), in the order of `lanes`."""
         groups: dict[tuple[str, str], list[LaneStatus]] = {}
         for lane in self.lanes:
             groups.setdefault(lane.reader, []).append(lane)
@@ -151,8 +157,12 @@ class TopologyStatus:
         """True for a lane without consumers, while other lanes of the same subscription have some. False for dead
         letters, and for a lane that does not exist.
         """
-        alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
-        return lane.is_read and lane.there and not lane.consumers and alive
+        return lane.is_read and lane.there and not lane.consumers and lane.reader in self._alive
+
+    @cached_property
+    def _alive(self) -> frozenset[tuple[str, str]]:
+        """Subscriptions with a consumer on a lane that workers read."""
+        return frozenset(lane.reader for lane in self.lanes if lane.is_read and lane.consumers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class ExportedMetric:
     labels: tuple[str, ...] = LANE_LABELS
 
     def family(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """The metric without samples."""
+        """A new family of the Prometheus client for this metric, without samples."""
         if self.kind == "counter":
             return CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=self.labels)
         return GaugeMetricFamily(self.name, self.help, labels=self.labels)
@@ -73,8 +73,8 @@ LANE_METRICS: Final[tuple[tuple[ExportedMetric, Callable[[LaneStatus, int], floa
      _of_present(lambda lane: lane.rate_acked)),
     (ExportedMetric("kodo_lane_consumers", "Consumers connected to a lane."), _of_present(lambda lane: lane.consumers)),
 )  # fmt: skip
-"""Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it is
-unknown.
+"""Metrics of a lane. The function gets the lane and the time in ms since the epoch, and returns the value, None if it
+is unknown.
 """
 FAILURES: Final = ExportedMetric(
     "kodo_status_failures_total", "Readings in which a topic could not be read: its lanes have no samples then.",
@@ -85,17 +85,24 @@ LAST_READ: Final = ExportedMetric(
     "When the lanes were last read, in seconds since the epoch.",
     labels=(),
 )
-STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST_READ)
+FILES_VALID: Final = ExportedMetric(
+    "kodo_status_files_valid",
+    "1 where the topology files are valid; else 0: the lanes are those that they declared before.",
+    labels=(),
+)
+STATUS_METRICS: Final = (*(metric for metric, _ in LANE_METRICS), FAILURES, LAST_READ, FILES_VALID)
 
 
 class StatusCollector(Collector):
-    """Prometheus collector of the last reading. A scrape reads nothing from the cluster. `every`: seconds between two
-    readings; `now`: returns ms since the epoch. One thread may call `update` while others collect.
+    """Prometheus collector of the last reading. A scrape reads nothing from the cluster. A reading counts for three
+    intervals. `every`: seconds between two readings (the interval); `now`: returns ms since the epoch; `files_problem`:
+    returns the errors of the topology files, "" if they are valid. One thread may call `update` while others collect.
     """
 
-    def __init__(self, every: float, now: Callable[[], int]) -> None:
+    def __init__(self, every: float, now: Callable[[], int], files_problem: Callable[[], str] = lambda: "") -> None:
         self._kept = _KEPT * every * 1000
         self._now, self._start = now, now()
+        self._files_problem = files_problem
         self._state: tuple[StatusReading | None, dict[tuple[str, str], int]] = (None, {})
 
     def update(self, reading: StatusReading) -> None:
@@ -118,11 +125,12 @@ class StatusCollector(Collector):
 
     def readiness(self) -> tuple[bool, object]:
         """Answer for /readyz: (True, document) if the last reading is of the last three intervals and read topics; else
-        False. The document has `ok` and `problems`, also with True: topics that could not be read.
+        False. The document has `ok` and `problems`, also with True: topics that could not be read, and invalid files.
         """
         reading = self._fresh()
         unread = [f"{topic.namespace}/{topic.topic} cannot be read" for topic in reading.unread] if reading else []
         problems = unread if reading else ["the lanes have not been read yet, or not for three intervals"]
+        problems = [*problems, *(["the topology files are invalid"] if self._files_problem() else [])]
         well = reading is not None and (not unread or any(topology.lanes for topology in reading.topologies))
         return well, {"ok": well, "problems": problems}
 
@@ -152,3 +160,6 @@ class StatusCollector(Collector):
             failed.add_metric(names, count)
         yield failed
         yield GaugeMetricFamily(LAST_READ.name, LAST_READ.help, value=reading.at / 1000 if reading else None)
+        yield GaugeMetricFamily(
+            FILES_VALID.name, FILES_VALID.help, value=float(not self._files_problem()) if reading else None
+        )

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> tuple[TopologyStatus, list[UnreadTopic]]:
     """Reads the lanes of a topology, undeclared subscriptions and replication, and returns (status, topics that could
-    not be read, with the broker's answer). `exact`: also counts messages, by reading each backlog.
+    not be read, each with the broker's answer). Lanes are in the order of the expansion's topics. `exact`: also counts
+    messages, by reading each backlog.
 
     Sends one GET for each topic, and some for each backlog in a partition of a ready topic, to leave out the marks of
     producers. Blocks; raises KodoctlError if no broker answers, or a right is missing.

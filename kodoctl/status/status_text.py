@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import age_text, many
+from kodoctl.text.formatting import age_text, lane_meaning, many
 from kodoctl.text.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.status.backlog_pace import EarlierRates
-    from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
+    from kodoctl.status.lane_status import (
+        LaneStatus,
+        OtherReaders,
+        Replication,
+        StatusReading,
+        TopologyStatus,
+        UnreadTopic,
+    )
 
 Earlier = Callable[[str, tuple[str, str]], "EarlierRates | None"]
 """Rates of a subscription in an earlier reading, by topology, ground topic and subscription; None: there is none."""
+_F = TypeVar("_F")
 FORMAT_VERSION = 1
+MAX_SHOWN: Final = 25  # subscriptions of a topology with a table each; of more, those that need a person come first
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
 def status_json(reading: StatusReading) -> dict[str, Any]:
     """The JSON of `kodoctl status`: fields as in kodoctl.status.lane_status, and in addition `missing` of each topology
-    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: what the text
-    says of a subscription's backlog that grows or drains, and the reasons of its growth. The list `unread` has the
-    topics that could not be read, whose lanes are in no other list.
+    and `unread` of each lane (no consumers, although other lanes have some). `backlogs` of each topology: for each
+    subscription whose backlog grows or drains, the sentence about that (`text`), and the `reasons` of a growth. The
+    list `unread` has the topics that could not be read, whose lanes are in no other list.
     """
     topologies = [
         {
@@ -45,42 +54,40 @@ def status_json(reading: StatusReading) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, "now": reading.at, "topologies": topologies, "unread": unread}
 
 
-def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> Iterator[Line]:
-    """Yields the text of a status: for each subscription a table and its notes, then what concerns the topology, and at
-    the end the topics that could not be read. Backlogs count entries (batches) unless the reading has exact numbers of
-    messages. `earlier`: see Earlier.
+def status_lines(
+    reading: StatusReading, earlier: Earlier = lambda *_: None, *, everything: bool = False
+) -> Iterator[Line]:
+    """Yields the text of a status: for each topology a table and notes of each subscription, then other readers,
+    replication and missing lanes; then the topics that could not be read; at last a line that says whether backlogs
+    count messages or entries (batches): messages if the reading has exact numbers. `earlier`: see Earlier. Of a
+    topology with more than MAX_SHOWN subscriptions only as many have a table, and a line counts the others, unless
+    `everything` is true.
     """
     exact = any(lane.messages is not None for topology in reading.topologies for lane in topology.lanes)
     for topology in reading.topologies:
         yield Line(f"{one_line(topology.name)} in {topology.namespace}", "bold")
-        for (ground, subscription), lanes in topology.by_reader.items():
+        most = None if everything else MAX_SHOWN
+        shown = topology.by_reader if everything else _most_urgent(topology)
+        for (ground, subscription), lanes in shown.items():
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
             yield from _table(lanes, reading.at)
             yield from _notes(topology, lanes, reading.at, earlier(topology.name, (ground, subscription)))
-        for other in topology.others:
-            names = ", ".join(one_line(name) for name in other.names)
-            yield Line(
-                f"{one_line(other.ground)}: read by {names} too, unmanaged ({many(other.entries, 'entry', 'entries')})",
-                "dim",
-            )
-        for there in topology.replications:
-            where = f"{one_line(there.ground)}: replicated to {one_line(there.cluster)}"
-            far = f"{many(there.entries, 'entry', 'entries')} behind" if there.entries else "up to date"
-            yield Line(
-                f"{where}, {far}{'' if there.connected else ', NOT CONNECTED'}",
-                "dim" if there.connected else "bold red",
-            )
+        yield from _rest(topology, shown.keys())
+        others = _worst(topology.others, most, lambda other: -other.entries)
+        yield from map(_other_line, others)
+        yield from _rest_line(topology.others, others, "topic is read", "topics are read", "by unmanaged subscriptions")
+        copies = _worst(topology.replications, most, lambda there: (there.connected, -there.entries))
+        yield from map(_replication_line, copies)
+        yield from _rest_line(topology.replications, copies, "replication is", "replications are", "no worse")
         if topology.missing:
             yield Line()
             are = "is" if topology.missing == 1 else "are"
             advice = "`kodoctl plan` shows what apply would create."
             yield Line(f"{many(topology.missing, 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
-    for topic in reading.unread:
-        yield Line(f"persistent://{topic.namespace}/{one_line(topic.topic)}: NOT READ", "bold red")
-        yield Line(f"  {one_line(topic.reason, 1_000)}")
-        yield Line()
+    yield from _meanings(reading)
+    yield from _unread_lines(reading.unread)
     counted = (
         "messages; of a batch that is partly acknowledged, all"
         if exact
@@ -89,6 +96,97 @@ def status_lines(reading: StatusReading, earlier: Earlier = lambda *_: None) -> 
     yield Line(f"backlog counts {counted}.", "dim")
     if any(lane.messages_at_least for topology in reading.topologies for lane in topology.lanes):
         yield Line("≥: at least as many; the broker stopped counting at its limit of entries or time.", "dim")
+
+
+def _meanings(reading: StatusReading) -> Iterator[Line]:
+    """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
+    lanes = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
+    meanings = {
+        lane.state if lane.state in ("retrying", "pending", "blocking") else _name(lane): lane_meaning(
+            lane.level, lane.state
+        )
+        for lane in lanes
+        if lane.state != "ready" or lane.level.startswith("B")
+    }
+    for name, meaning in meanings.items():
+        yield Line(f"{name}: {meaning}.", "dim", hang=2)
+
+
+def _unread_lines(unread: Iterable[UnreadTopic]) -> Iterator[Line]:
+    """Lines about the topics that could not be read: those of a namespace with the same reason together."""
+    topics: dict[tuple[str, str], list[str]] = {}
+    for topic in unread:
+        topics.setdefault((topic.namespace, topic.reason), []).append(one_line(topic.topic))
+    for (namespace, reason), names in topics.items():
+        if len(names) == 1:
+            yield Line(f"persistent://{namespace}/{names[0]}: NOT READ", "bold red")
+        else:
+            more = f" and {len(names) - MAX_SHOWN:,} more" if len(names) > MAX_SHOWN else ""
+            yield Line(f"{len(names):,} topics of {namespace}: NOT READ", "bold red")
+            yield Line(f"  {', '.join(names[:MAX_SHOWN])}{more}")
+        yield Line(f"  {one_line(reason, 1_000)}")
+        yield Line()
+
+
+def _most_urgent(topology: TopologyStatus) -> dict[tuple[str, str], list[LaneStatus]]:
+    """The MAX_SHOWN subscriptions that need a person most, in the order of the file."""
+    everyone = topology.by_reader
+    if len(everyone) <= MAX_SHOWN:
+        return everyone
+    chosen = sorted(everyone, key=lambda reader: _urgency(topology, everyone[reader]), reverse=True)[:MAX_SHOWN]
+    return {reader: lanes for reader, lanes in everyone.items() if reader in chosen}
+
+
+def _urgency(topology: TopologyStatus, lanes: list[LaneStatus]) -> tuple[int, int, int, int]:
+    """Rank of a subscription: lanes that are missing or without a worker, dead letters, blocked or steered lanes, then
+    entries in the backlog.
+    """
+    return (
+        sum(not lane.there or topology.is_unread(lane) for lane in lanes),
+        sum(lane.entries for lane in lanes if lane.state == "dead"),
+        sum(bool(lane.blocked or lane.steered) for lane in lanes),
+        sum(lane.entries for lane in lanes),
+    )
+
+
+def _rest(topology: TopologyStatus, shown: Collection[tuple[str, str]]) -> Iterator[Line]:
+    """The line about the subscriptions without a table, if there are any."""
+    rest = [lanes for reader, lanes in topology.by_reader.items() if reader not in shown]
+    if not rest:
+        return
+    waiting = [entries for lanes in rest if (entries := sum(lane.entries for lane in lanes))]
+    idle = sum(not any(lane.consumers for lane in lanes) for lanes in rest)
+    backlogs = (
+        f"{len(waiting):,} with a backlog, {max(waiting):,} entries at most" if waiting else "none with a backlog"
+    )
+    workers = f", {idle:,} without a worker" if idle else ""
+    yield Line()
+    yield Line(f"{many(len(rest), 'more subscription')}: {backlogs}{workers}. --all shows them.", "dim")
+
+
+def _other_line(other: OtherReaders) -> Line:
+    names = ", ".join(one_line(name) for name in other.names)
+    entries = many(other.entries, "entry", "entries")
+    return Line(f"{one_line(other.ground)}: read by {names} too, unmanaged ({entries})", "dim")
+
+
+def _replication_line(there: Replication) -> Line:
+    where = f"{one_line(there.ground)}: replicated to {one_line(there.cluster)}"
+    far = f"{many(there.entries, 'entry', 'entries')} behind" if there.entries else "up to date"
+    if there.connected:
+        return Line(f"{where}, {far}", "dim")
+    return Line(f"{where}, {far}, NOT CONNECTED", "bold red")
+
+
+def _worst(facts: Sequence[_F], most: int | None, rank: Callable[[_F], Any]) -> Sequence[_F]:
+    """The facts in their order; of more than `most` (None: no limit), the first by `rank`."""
+    return facts if most is None or len(facts) <= most else sorted(facts, key=rank)[:most]
+
+
+def _rest_line(facts: Sequence[_F], shown: Sequence[_F], one: str, several: str, end: str) -> Iterator[Line]:
+    """The line about the facts that are not shown, if there are any."""
+    if more := len(facts) - len(shown):
+        yield Line(f"{many(more, f'more {one}', f'more {several}')} {end}. --all shows them.", "dim")
 
 
 def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
@@ -101,8 +199,8 @@ def _table(lanes: list[LaneStatus], now: int) -> Iterator[Line]:
 
 
 def _notes(topology: TopologyStatus, lanes: list[LaneStatus], now: int, earlier: EarlierRates | None) -> Iterator[Line]:
-    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers that
-    are blocked or have no partition, and live orders.
+    """Lines of facts that a number does not show: whether and why the backlog grows, lanes without workers, consumers
+    that are blocked or have no partition, and live orders.
     """
     waiting = sum(lane.waiting for lane in lanes if lane.is_read)
     if waiting and not is_growing(lanes) and not any(lane.consumers for lane in lanes if lane.is_read):

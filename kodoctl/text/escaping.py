@@ -17,6 +17,7 @@ _MAYBE_COMMAND: Final = re.compile(r"(?<!\S)::(?=[A-Za-z])|##(?=\[)")
 """Begin of such a command in one of several words: its second `::` may be in a later word."""
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
+_ACTIVE: Final = frozenset('"$`\\!')  # characters that a shell does not take as they are in double quotes
 _UNQUOTED: Final = {"\\": r"\\", "'": r"\'"}  # characters that end or change a quoted text
 
 
@@ -49,15 +50,16 @@ def _code_point(character: str) -> str:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """The words quoted for a shell, on one line that `printable` leaves as it is. A word with control characters or a
-    workflow command is written `$'…'`, which bash and zsh read.
+    """The words quoted for a shell, on one line that `printable` leaves as it is. A word with single quotes is written
+    in double quotes if nothing in it means something there; one with control characters or a workflow command is
+    written `$'…'`, which bash and zsh read.
     """
     return " ".join(map(_shell_word, words))
 
 
 def _shell_word(word: str) -> str:
     if word.isprintable() and not _MAYBE_COMMAND.search(word):
-        return shlex.quote(word)
+        return f'"{word}"' if "'" in word and _ACTIVE.isdisjoint(word) else shlex.quote(word)
     return f"${_MAYBE_COMMAND.sub(_disarm, quoted(word))}"
 
 

@@ -14,6 +14,15 @@ MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
 HIDDEN: Final = "***@"
 """Mark in an address whose user and password are left out."""
+_READY: Final = "workers take them next"
+_BACKUP: Final = "they used up the tries of the usual lanes, or were moved aside; workers try them again later"
+_MEANINGS: Final = {
+    "retrying": "they failed; workers try them again after a delay",
+    "pending": "they are over a rate of the file; workers try them again shortly",
+    "blocking": "they are over a quota of the file; workers try them again when its window ends",
+    "dead": "they failed for good, or used up all tries; only a person sends them again or discards them",
+}
+"""Meanings of the states except `ready`: see lane_meaning."""
 _USER: Final = re.compile("(?<=://).*@", re.DOTALL)
 
 
@@ -86,6 +95,13 @@ def lane_text(level: str | None, state: str | None) -> str:
     return " ".join(part for part in (level, state) if part) or "not in the file"
 
 
+def lane_meaning(level: str | None, state: str | None) -> str:
+    """Meaning of a lane for people: why messages are there and what follows; "" for a lane that is not in the file."""
+    if state == "ready" and level:
+        return _BACKUP if level.startswith("B") else _READY
+    return _MEANINGS.get(state or "", "")
+
+
 def shorten_lines(lines: Sequence[str]) -> list[str]:
     """The first 20 lines (MAX_LISTED), and then `and N more` if there are others."""
     rest = len(lines) - MAX_LISTED
@@ -95,6 +111,11 @@ def shorten_lines(lines: Sequence[str]) -> list[str]:
 def many(number: int, noun: str, plural: str = "") -> str:
     """A count with its noun: `1 consumer`, `2,000 consumers`; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def entries_text(number: int) -> str:
+    """A count of stored entries, each of which is a message or a batch of messages, in words that users know."""
+    return many(number, "message or batch", "messages or batches")
 
 
 def value_text(value: Any) -> str:

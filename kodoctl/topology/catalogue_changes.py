@@ -15,10 +15,11 @@ _ELSEWHERE: Final = {"version", "environments", "allow_destroy", "forget"}
 
 
 def with_changes(document: Json, now: Sequence[Expansion], then: Sequence[Expansion], ref: str, commit: str) -> Json:
-    """The document of a catalogue, with `changes` of each topology: a list of [path, before, after], None on the side
-    that lacks the key; None for a topology that is new. `against` gets `ref`, `commit` (its hash) and the topologies
-    that are gone since. `then`: the topologies at the git revision `ref`. A topology is the same as one with its name
-    or an earlier one of `formerly`.
+    """Returns the document of a catalogue with two keys more. `changes` of each topology: a list of [path, before,
+    after], None on the side that lacks the key; None for a topology that is new. `against` of the document: `ref`,
+    `commit` (its hash) and `removed`, the topologies that are gone since. `now`, `then`: the topologies of the
+    document, and at the git revision `ref`. A topology is the same as an earlier one with its name, or with a name in
+    its `formerly`.
     """
     earlier = {one.name: one for one in then}
     by_file = {one.topology.source.name: one for one in now}

@@ -25,15 +25,15 @@ class TableMapping:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """(schema, table), as the database has them: case counts, and there are no quotes."""
+        """(schema, table), as the database has them, with their case and without quotes."""
         schema, _, table = self.name.partition(".")
         return schema, table
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
-    """A source of a topology. `slot`: name of its replication slot and of its publication; `tables`: in the order of the
-    file.
+    """A source of a topology. `slot`: name of its replication slot and of its publication; `tables`: in the order of
+    the file.
     """
 
     name: str
@@ -58,8 +58,8 @@ class ChangeSource:
         return ("insert", "update", *(("delete",) if sends_deletes else ()), "truncate")
 
     def targets(self, topology: Topology) -> dict[str, list[TableMapping]]:
-        """Ground topic -> the tables whose rows can go there; an outbox's can go to every topic of the file. Ground
-        topics without such a table are left out, and so is a table whose topic the file does not have.
+        """Tables by the ground topic to which their rows can go; rows of an outbox can go to every topic of the file.
+        Ground topics without such a table are left out, and so is a table whose topic the file does not have.
         """
         found: dict[str, list[TableMapping]] = {}
         for table in self.tables:

@@ -36,7 +36,7 @@ BROKER_UNACKED_PER_SUBSCRIPTION: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ResolvedWaits:
-    """Delays and number of attempts of one state, with defaults filled in."""
+    """Delays and number of attempts of one waiting state, or of the backup levels, with defaults filled in."""
 
     delays: tuple[Duration, ...]
     attempts: int

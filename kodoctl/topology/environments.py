@@ -14,7 +14,9 @@ _FIXED = ("name", "version", "formerly", "environments")
 
 
 def apply_overlay(root: Node | None, patch: Node) -> Node:
-    """`root` with `patch` merged in: null deletes, maps merge, anything else replaces. Neither argument is changed."""
+    """Returns `root` with `patch` merged in: null deletes, maps merge, any other value replaces. Neither argument is
+    changed. `root` None: there is no value below the patch.
+    """
     if not isinstance(patch.value, dict):
         return patch
     base = root if root is not None and isinstance(root.value, dict) else _with_children(patch, {})

@@ -34,6 +34,7 @@ from kodoctl.topology.policy_layers import (
     merge_layers,
     of_every_topic,
     policy_layer,
+    unset_by_name,
 )
 from kodoctl.topology.resources import (
     FUNCTION_KINDS,
@@ -45,6 +46,7 @@ from kodoctl.topology.resources import (
     GrantResource,
     IsolationPolicyResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     PublicationResource,
     Resource,
@@ -67,7 +69,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class FamilyTopic:
     """A topic that a file stands for. `level` is None for dead letters and audit, `state` for audit, `subscription` for
-    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone.
+    ready topics; `layers`: policies in the order of merging; `ignore`: policies that kodoctl leaves alone; `unset`:
+    those that it unsets although it manages them only where named.
     """
 
     resource: TopicResource
@@ -77,6 +80,7 @@ class FamilyTopic:
     subscription: str | None
     layers: tuple[Layer, ...]
     ignore: frozenset[str]
+    unset: frozenset[str] = frozenset()
 
     @property
     def name(self) -> TopicName:
@@ -125,6 +129,7 @@ class Expansion:
             _subscriptions(self.topology, self.topics),
             _grants(self.topology, self.namespace, self.topics),
             _database_objects(self.topology, self.namespace),
+            (one.resource for one in self.topology.packages.values() if one.resource is not None),
             function_resources(self.topology.spec, self.namespace),
         )
         return {resource.address: resource for resource in resources}
@@ -233,12 +238,12 @@ class _TopicGroup:
 
     def start(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
         self.subscription, self.partitions, self.layers = subscription, partitions, layers
-        policies = merge_layers(layers)
+        policies, self.unset = merge_layers(layers), unset_by_name(layers)
         self.policies = {name: policies[name] for name in policies if name not in self.ignore}
 
     def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:
         resource = TopicResource(TopicName(self.namespace, local), self.partitions, self.policies)
-        return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore)
+        return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore, self.unset)
 
 
 @cache
@@ -294,6 +299,7 @@ def _platform(topology: LoadedTopology, home: NamespaceName) -> Iterator[Platfor
             cluster.broker_service_url or "",
             cluster.broker_service_url_tls or "",
             home,
+            {name: sorted(value) if isinstance(value, list) else value for name, value in cluster.settings.items()},
         )
     for name, group in platform.resource_groups.items():
         yield ResourceGroupResource(name, _limits(group.publish_rate), _limits(group.dispatch_rate), home)
@@ -454,5 +460,7 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("sources", of_slot[name])
             case FunctionResource(kind=kind, name=name):
                 yield address, topology.where_key(FUNCTION_KINDS[kind], name)
+            case PackageResource(url=url):
+                yield address, topology.where_key("packages", url)
             case _:
                 assert_never(resource)

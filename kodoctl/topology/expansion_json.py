@@ -26,9 +26,9 @@ Json = dict[str, Any]
 
 
 def expansion_document(expansions: Iterable[Expansion], environment: str | None, *, explain: bool = False) -> Json:
-    """The JSON of `kodoctl expand`: `format_version`, `environment`, `topologies` (list), `resources` (by address; a
-    grant that several files declare is there once, as the first one declares it). `explain` adds to every resource with
-    policies where each value comes from: a place, or why it is derived.
+    """The JSON of `kodoctl expand`: `format_version`, `environment` (`base` if None), `topologies` (a list),
+    `resources` (by address; a grant that several files declare is there once, as the first one declares it). `explain`:
+    every resource with policies also gets the origin of each value, a place or the reason why the value is derived.
     """
     topologies: list[Json] = []
     resources: dict[str, Json] = {}
@@ -92,10 +92,11 @@ def resource_document(resource: Resource) -> Json:
             return {**parts, **document}
         case SchemaResource(definition=definition):
             return {**document, "definition": json.loads(definition)}
-        case FunctionResource(config=config, secrets=secrets):
+        case FunctionResource(config=config, secrets=secrets, settings=settings):
             return {
                 **document,
                 "config": json.loads(config),
+                "settings": json.loads(settings),
                 "secrets": None if secrets is None else json.loads(secrets),
             }
         case _:
@@ -155,5 +156,5 @@ def _origin_json(expansion: Expansion, path: tuple[str, ...], default: str) -> J
 
 
 def place_json(where: Where) -> Json:
-    """A place in a file."""
+    """JSON of a place in a file: `file`, `line` and `column`, from 1."""
     return {"file": where.file, "line": where.line, "column": where.column}

@@ -1,4 +1,5 @@
-"""Flow between senders, ground topics and consumers (networkx): who sends to which topic, and who reads it.
+"""Flow between senders, ground topics and consumers, as a graph of networkx: who sends to which topic, and who reads
+it.
 
 It is the view from outside of a topic family. The lanes within one are in kodoctl.topology.graph.
 """
@@ -44,7 +45,9 @@ class FlowNode:
 
 
 def flow_graph(expansions: Iterable[Expansion]) -> nx.DiGraph[FlowNode]:
-    """The flow of all topologies: producers and tables → ground topics → subscriptions → topics that they send to."""
+    """Returns the flow of all topologies, with edges from producers and tables to ground topics, from these to their
+    subscriptions, and from subscriptions to the topics that their handlers send to.
+    """
     graph: nx.DiGraph[FlowNode] = nx.DiGraph()
     everything = tuple(expansions)
     declared = {

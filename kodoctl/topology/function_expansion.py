@@ -41,6 +41,7 @@ def function_resources(spec: Topology, namespace: NamespaceName) -> Iterator[Fun
             parallelism=function.parallelism,
             guarantees=function.guarantees,
             config=settings_text(function.config),
+            settings=settings_text(function.settings),
             secrets=None if secrets is None else settings_text({k: one.model_dump() for k, one in secrets.items()}),
             cpu=None if needs is None else needs.cpu,
             memory=None if needs is None or needs.memory is None else int(needs.memory),
@@ -66,7 +67,8 @@ def _reader(shared: FunctionResource, spec: Topology, function: Function | Sink)
     inputs = (topic for target in function.inputs for topic in _input_topics(spec, here, target))
     return replace(
         shared,
-        inputs=frozenset(topic.full for topic in inputs),
+        inputs=frozenset(topic.full for topic in inputs) | frozenset(filter(None, [function.inputs_pattern])),
+        pattern=function.inputs_pattern or "",
         subscription=function.subscription or f"{here}/{shared.name}",
         start=function.start,
     )

@@ -66,8 +66,8 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """A possible move: its reason, the subscription whose messages it moves ("" for a source), and the text on the
-    arrow.
+    """A possible move. `subscription`: the one whose messages move, "" for a source of change data; `label`: text on
+    the arrow.
     """
 
     reason: MoveReason
@@ -79,8 +79,8 @@ Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
 def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
-    """All lanes and moves, or, if `ground` is given, those of the ground topics with that name and the topics that
-    their handlers send to.
+    """Returns all lanes and moves, or, if `ground` is given, those of the ground topics with that name and the topics
+    that their handlers send to.
 
     Nodes are `GraphNode`s; each edge has its `GraphEdge` as the attribute `move`.
     """
@@ -316,8 +316,9 @@ def _produced_edges(expansion: Expansion, family: _Family, lanes: Mapping[TopicN
 
 
 def find_rings(flows: Mapping[TopicName, Iterable[TopicName]]) -> list[list[TopicName]]:
-    """One ring for each group of topics that can reach each other (a strongly connected component of `flows`, source ->
-    targets), beginning at its smallest topic; [] if there is none. A group may contain further rings.
+    """Returns one ring for each group of topics that can reach each other, sorted; [] if there is none. A ring is a
+    list of topics in the direction of the flow, which begins at its smallest topic. A group (a strongly connected
+    component) may contain further rings. `flows`: topic -> topics that its messages lead to.
     """
     graph = nx.DiGraph([(source, target) for source, targets in flows.items() for target in targets])
     rings = []

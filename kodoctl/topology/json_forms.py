@@ -22,7 +22,9 @@ from kodoctl.topology.names import NamespaceName, TopicName
 
 
 class FormOf:
-    """Annotation of a field: its JSON is that of the class `cls`. Reading makes a value of it; writing takes one."""
+    """Annotation of a field whose JSON is that of the class `cls`: validation makes a value of `cls`, and serialization
+    takes one.
+    """
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls

@@ -25,7 +25,9 @@ class JsonPathStep:
     deep: bool = False
 
     def replace(self, document: Any, change: Callable[[Any], Any]) -> bool:
-        """Sets each value at this step to `change(value)`, in place, unless that is _KEPT. True if any was set."""
+        """Sets each value at this step of `document` to `change(value)`, in place, unless `change` returns `_KEPT`.
+        Returns True if any was set.
+        """
         found = False
         for holder in _holders(document) if self.deep else (document,):
             for key in self._keys(holder):
@@ -66,7 +68,7 @@ class JsonPath:
         return cls(tuple(steps))
 
     def replace(self, document: Any, value: Any) -> bool:
-        """Sets every value that the path leads to to `value`, in place. False if it leads to none."""
+        """Replaces every value at the path by `value`, in place. Returns False if the document has none there."""
         return _replace(self.steps, document, value)
 
 

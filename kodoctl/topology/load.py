@@ -33,9 +33,13 @@ _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace":
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
-    """Reads every file named, and every topology file below every folder named, each once and in a stable order. Faults
-    of a file's content are in its `findings`. Raises UsageError for missing paths, folders without topology files, and
-    folders that cannot be read.
+    """Reads the files that `find_files` finds. Faults of a file's content are in its `findings`. Raises UsageError."""
+    return [read_source(path) for path in find_files(paths)]
+
+
+def find_files(paths: Iterable[str]) -> list[FilePath]:
+    """Finds every file named, and every topology file below every folder named, each once and in a stable order. Raises
+    UsageError for missing paths, folders without topology files, and folders that cannot be read.
     """
     found: dict[str, FilePath] = {}
     problems: list[Diagnostic] = []
@@ -48,7 +52,7 @@ def read_files(paths: Iterable[str]) -> list[SourceFile]:
             problems.append(error("K016", "cannot read file", problem.strerror or "it cannot be read", Where(text)))
     if problems:
         raise UsageError(*problems)
-    return [read_source(path) for path in found.values()]
+    return list(found.values())
 
 
 def _files_of(path: FilePath, problems: list[Diagnostic]) -> list[FilePath]:
@@ -164,9 +168,9 @@ def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
 
 
 def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | None:
-    """The environment for a command that reads a cluster: `asked`, or None for the base (`asked` is `base`, or None and
-    the files have no environments). Raises UsageError if the files have environments and `asked` is None, or if they do
-    not have `asked`.
+    """Returns the environment for a command that reads a cluster: `asked`, or None for the base (if `asked` is `base`,
+    or is None and the files have no environments). Raises UsageError (K017) if the files have environments and `asked`
+    is None, or if they do not have `asked`.
 
     Raises InvalidFileError instead if a file without environments is broken, which may be why they are missing.
     """
@@ -183,9 +187,10 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
 
 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
-    """The topologies of `files` in `environment`, None: the base; also reads the payload schema files. A file with
-    errors is left out, and its findings are in the set. `base`: the same files loaded without environment, if
-    available: parts that the overlay does not change are not validated again.
+    """Loads the topologies of `files` in `environment` (None: the base), and reads the payload schema files that they
+    name. A file with errors is left out; its findings are in the set that is returned. Raises nothing for the content
+    of files. `base`: the same files loaded without environment, if available: parts that the overlay does not change
+    are not validated again.
     """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []
@@ -199,8 +204,9 @@ def load_set(files: Sequence[SourceFile], environment: str | None, base: Topolog
 
 
 def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
-    """Reads and loads one file in one environment, None: the base. Runs no lint rules. Raises UsageError for a missing
-    path and for a folder with several files, InvalidFileError with all findings for an invalid file.
+    """Reads and loads one file, or the only one of a folder, in one environment (None: the base). Runs no lint rules.
+    Raises UsageError for a missing path and for a folder with several files (K701), InvalidFileError with all findings
+    for an invalid file.
     """
     files = read_files([path])
     if len(files) != 1:
@@ -292,10 +298,11 @@ def _bad_environments(root: Node) -> list[Diagnostic]:
 
 
 def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology | None, list[ErrorDetails]]:
-    """(model of `merged`, validation errors): the model is None if there are errors. Ground topics are validated one by
-    one, until there are MAX_FINDINGS errors.
+    """Returns (model of `merged`, validation errors): the model is None if there are errors. Ground topics are
+    validated one by one, until there are 200 errors (MAX_FINDINGS).
 
-    A ground topic whose node in `merged` is the same object as in `root` is taken from `base`, the model of `root`.
+    `merged`: the file with its overlay. A ground topic whose node there is the same object as in `root`, the file
+    without overlay, is taken from `base`, the model of `root`; None: there is no such model.
     """
     assert isinstance(merged.value, dict)
     plain: dict[str, object] = {key: node.plain() for key, node in merged.value.items() if key != "topics"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic, Where
     from kodoctl.topology.lint.suppressions import Suppression
     from kodoctl.topology.model.topology import Topology
+    from kodoctl.topology.package_files import PackageFile
     from kodoctl.topology.payload_schemas import PayloadFile
 
 MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
@@ -20,7 +22,9 @@ MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as read: its nodes (None: it cannot be parsed), its allow-comments, and the findings about its text."""
+    """One file as it was read. `name`: its name in findings; `root`: its nodes, None if it cannot be parsed; `allows`:
+    its allow-comments; `findings`: errors about its text.
+    """
 
     path: FilePath
     name: str
@@ -47,8 +51,17 @@ class LoadedTopology:
     environment: str | None
     production: bool
 
+    @cached_property
+    def packages(self) -> Mapping[str, PackageFile]:
+        """Packages by their names in the file. Reads their files when it is first asked: workers of a topology need none."""
+        from kodoctl.topology.package_files import read_packages
+
+        return read_packages(self.spec, self.source.path.parent)
+
     def where(self, *path: str | int) -> Where:
-        """Place of the value at `path`; of a map, a list or a missing value the key of the nearest entry."""
+        """Place of the value at `path` (keys and list indices) in the file. For a map or a list the place of its key;
+        for a value that is missing that of the key of the nearest entry around it.
+        """
         node, walked = node_at(self.root, path)
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 

@@ -201,7 +201,9 @@ def whole_topic(name: str) -> str:
 
 
 def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
-    """The topic of an entry of `produces`: the full name in it, else a ground topic in `namespace` with this name."""
+    """The topic of an entry of `produces`: the topic with that full name, else the ground topic in `namespace` with
+    that name. Raises nothing: a text with `/` that is no full name counts as a local name.
+    """
     if "/" in target:
         try:
             return TopicName.parse(target)

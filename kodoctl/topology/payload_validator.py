@@ -48,8 +48,9 @@ class UnusableSchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """First rule (keyword) that a payload breaks, and its place (`$.items[0]`); both "" if finding them could take too
-    long. It has no value of the payload, because reasons travel with dead letters.
+    """The first rule of a schema that a payload breaks. `place`: where in the payload, such as `$.items[0]`; `rule`:
+    name of the keyword; both "" if finding them could take too long. It has no value of the payload, because reasons
+    travel with dead letters.
     """
 
     place: str = ""

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kodoctl.topology.model.field_types import INHERIT
 from kodoctl.topology.model.policies import (
     NAMESPACE_POLICY_NAMES,
+    ONLY_WHERE_NAMED,
     READY_ONLY,
     TOPIC_POLICY_NAMES,
     BacklogQuota,
@@ -58,8 +60,9 @@ _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
 def inherited_from(path: Sequence[str]) -> tuple[str, ...]:
-    """Places of the file, or of the cluster, whose value applies if the key of a path is left out, nearest first; ()
-    for a key without inheritance. Paths of a topic name it as the given path does.
+    """Returns texts about the places of the file, or of the cluster, whose value applies if the key of a path is left
+    out, nearest first; () for a key without inheritance. `path`: keys from the root of the file; the texts have the
+    names of topics that `path` has.
     """
     match list(path):
         case ["topics", _, "partitions"]:
@@ -101,7 +104,9 @@ def _base(topic: str, *policy: str) -> tuple[str, ...]:
 
 
 def merge_layers(layers: Iterable[Layer]) -> Policies:
-    """Merges layers, later ones over earlier ones: name -> value, sorted by name. `inherit` removes a value."""
+    """Merges layers, later ones over earlier ones, and returns the values by policy name, sorted. `inherit` removes the
+    value of earlier layers.
+    """
     values: dict[str, Any] = {}
     for one in layers:
         for name, value in one.values.items():
@@ -109,8 +114,18 @@ def merge_layers(layers: Iterable[Layer]) -> Policies:
     return {name: values[name] for name in sorted(values) if is_set(values[name])}
 
 
+def unset_by_name(layers: Iterable[Layer]) -> frozenset[str]:
+    """Policies that are managed only where named (`ONLY_WHERE_NAMED`), and that the last layer with a value names as
+    inherited: they are unset, not left alone.
+    """
+    last = {name: value for one in layers for name, value in one.values.items() if value is not None}
+    return frozenset(name for name in ONLY_WHERE_NAMED & last.keys() if last[name] == INHERIT)
+
+
 def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
-    """Member of the merged policy `name` ("" if it has none) -> path in the file that gave it, () if derived."""
+    """Returns the origin of each member of the merged policy `name`: the path in the file that gave its value, () if it
+    is derived. A policy without members has the single key "".
+    """
     found: dict[str, Origin] = {}
     for one in layers:
         value = one.values.get(name)

@@ -5,10 +5,11 @@ Addresses have the form `kind.name`; they are public (files, plans and `allow_de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 from pydantic import StrictBool, StrictInt
 
@@ -18,6 +19,8 @@ from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 Address = str
 BUILTIN: Final = "builtin://"  # begins the address of a package that the function worker has
 FunctionKind = Literal["function", "sink", "io_source"]
+PackageType = Literal["function", "sink", "source"]
+_PACKAGE: Final = re.compile("(function|sink|source)://([^/@]+)/([^/@]+)/([^/@]+)@([^/@]+)")
 FUNCTION_KINDS: Final[
     Mapping[FunctionKind, str]
 ] = {  # -> key of the file. Connectors are functions to the worker, with code of Pulsar beside theirs.
@@ -29,8 +32,8 @@ FUNCTION_KINDS: Final[
 
 @dataclass(frozen=True)
 class TenantResource:
-    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that declares
-    it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
+    """A Pulsar tenant. `home`: as of the other objects of the whole cluster, the namespace of the topology that
+    declares it under `platform`. None: a file only creates it if it is absent (`create_tenant`), and nobody owns it.
     """
 
     kind: Literal["tenant"] = field(default="tenant", kw_only=True, compare=False, repr=False)
@@ -47,7 +50,9 @@ class TenantResource:
 
 @dataclass(frozen=True)
 class ClusterResource:
-    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is."""
+    """A Pulsar cluster that the brokers know by name. An address that a file leaves out is "", and stays as it is.
+    `settings`: further ones by Pulsar's names; those that a file leaves out stay as they are.
+    """
 
     kind: Literal["cluster"] = field(default="cluster", kw_only=True, compare=False, repr=False)
     name: str
@@ -56,6 +61,7 @@ class ClusterResource:
     broker_service_url: str = ""
     broker_service_url_tls: str = ""
     home: NamespaceText | None = field(default=None, compare=False)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
@@ -132,8 +138,8 @@ class NamespaceResource:
 
 @dataclass(frozen=True)
 class TopicResource:
-    """A topic and its policies. `partitions`: 0 for a plain topic; `missing`: only of live topics, numbers of partitions
-    that its metadata counts and that do not exist.
+    """A topic and its policies. `partitions`: 0 for a plain topic; `missing`: only of live topics, numbers of
+    partitions that its metadata counts and that do not exist.
     """
 
     kind: Literal["topic"] = field(default="topic", kw_only=True, compare=False, repr=False)
@@ -233,14 +239,15 @@ class SlotResource:
 
 @dataclass(frozen=True)
 class FunctionResource:
-    """A Pulsar Function, or a connector of Pulsar IO: a sink reads topics and has no output, an IO source writes to one,
-    and has neither inputs nor a subscription. Texts are "" where there is none: `package` of a live function that
+    """A Pulsar Function, or a connector of Pulsar IO: a sink reads topics and has no output, an IO source writes to
+    one, and has neither inputs nor a subscription. Texts are "" where there is none: `package` of a live function that
     kodoctl did not write, as Pulsar does not show it; `class_name` and `output` of a declared one that leaves them to
     the package, or has none.
 
-    `inputs`: full names of topics, or patterns of live ones; `config` and `secrets` (names -> references): canonical
-    JSON texts. None leaves these as they are: `secrets`, `cpu` (cores), `memory` and `disk` (bytes), and of a sink
-    `retries`, `dead_letter_topic` and `redelivery_delay` (ms).
+    `inputs`: full names of topics, and the pattern of topics, which `pattern` has as well; `config`, `secrets` (names
+    -> references) and `settings` (Pulsar's names; of a live one those that a file or the last apply has):
+    canonical JSON texts. None leaves these as they are: `secrets`, `cpu` (cores), `memory` and `disk` (bytes), and of a
+    sink `retries`, `dead_letter_topic` and `redelivery_delay` (ms).
     """
 
     kind: FunctionKind = field(default="function", kw_only=True, repr=False)
@@ -263,6 +270,8 @@ class FunctionResource:
     retries: StrictInt | None = None
     dead_letter_topic: str | None = None
     redelivery_delay: StrictInt | None = None
+    pattern: str = ""
+    settings: str = "{}"
 
     @property
     def address(self) -> Address:
@@ -285,6 +294,34 @@ class FunctionResource:
         return (f"subscription.{topic}/{self.subscription}" for topic in self.inputs)
 
 
+@dataclass(frozen=True)
+class PackageResource:
+    """One version of a package of the cluster, with code of functions or connectors. Its content never changes.
+
+    `digest`: SHA-256 of the content, "" for a live one that no apply uploaded whole; `file`: path of the content, only
+    of a declared one; `description`: of a declared one, written at the upload.
+    """
+
+    kind: Literal["package"] = field(default="package", kw_only=True, compare=False, repr=False)
+    type: PackageType
+    namespace: NamespaceText
+    name: str
+    version: str
+    digest: str = ""
+    file: str = field(default="", compare=False)
+    description: str = field(default="", compare=False)
+
+    @property
+    def url(self) -> str:
+        """Name by which functions and connectors take it, `TYPE://TENANT/NAMESPACE/NAME@VERSION`."""
+        return f"{self.type}://{self.namespace}/{self.name}@{self.version}"
+
+    @property
+    def address(self) -> Address:
+        """Printed name of the resource, `package.TYPE://TENANT/NAMESPACE/NAME@VERSION`."""
+        return f"package.{self.url}"
+
+
 DatabaseResource = PublicationResource | SlotResource
 PlatformResource = (
     TenantResource | ClusterResource | ResourceGroupResource | FailureDomainResource | IsolationPolicyResource
@@ -303,6 +340,7 @@ Resource = (
     | PublicationResource
     | SlotResource
     | FunctionResource
+    | PackageResource
 )
 
 
@@ -320,13 +358,24 @@ def database_of(address: Address) -> tuple[str, str] | None:
 
 
 def kind_label(kind: str) -> str:
-    """The kind of a resource in messages."""
+    """The kind of a resource in messages: `io_source` as `IO source`, `failure_domain` as `failure domain`."""
     return "IO source" if kind == "io_source" else kind.replace("_", " ")
 
 
 def is_function(address: Address) -> bool:
     """True for the address of a function, a sink or an IO source."""
     return address.partition(".")[0] in FUNCTION_KINDS
+
+
+def parse_package(url: str) -> PackageResource | None:
+    """The package that `TYPE://TENANT/NAMESPACE/NAME@VERSION` names; None for any other text."""
+    found = _PACKAGE.fullmatch(url)
+    if found is None:
+        return None
+    kind, tenant, namespace, name, version = found.groups()
+    with suppress(InvalidNameError):
+        return PackageResource(cast("PackageType", kind), NamespaceName.parse(f"{tenant}/{namespace}"), name, version)
+    return None
 
 
 def variables_of(addresses: Iterable[Address]) -> set[str]:
@@ -348,6 +397,10 @@ def is_of_platform(address: Address) -> bool:
 def namespace_of_address(address: Address) -> NamespaceName:
     """The namespace that an address names or lies in. Raises InvalidNameError if it has none, such as a tenant's."""
     kind, _, name = address.partition(".")
+    if kind == "package":
+        if (package := parse_package(name)) is None:
+            raise InvalidNameError(f"{address[:200]!r} is no address of a package")
+        return package.namespace
     if kind not in ("topic", "subscription", "schema", "grant", "namespace", "publication", "slot", *FUNCTION_KINDS):
         raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
     parts = name.removeprefix("persistent://").split("/")
@@ -358,7 +411,9 @@ def namespace_of_address(address: Address) -> NamespaceName:
 
 
 def without_gaps(resource: Resource) -> Resource:
-    """A live resource without its missing partitions: as it is once all of them exist and have it."""
+    """Returns a live topic or subscription as it is once its missing partitions exist, or have the subscription; other
+    resources unchanged.
+    """
     match resource:
         case TopicResource():
             return replace(resource, missing=())

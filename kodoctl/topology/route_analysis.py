@@ -66,8 +66,9 @@ def may_take(route: Route, point: RoutePoint) -> bool:
 
 
 def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[int], list[Level]] | None:
-    """(indices of routes, levels) of a circle in which routes send a message; None if there is none. It assumes that
-    one or two routes match if the lane does not exclude it, and all other routes only if the lane makes them.
+    """(indices of routes, levels) of the first circle in which routes send a message; None if none is found. The levels
+    begin and end with the same one. `where`: points at which a message may begin. The search assumes that one or two
+    routes match wherever the lane does not exclude that, and all others only where the lane makes them match.
     """
     starts = list(where)
     chosen = [(index,) for index in range(len(routes))]

@@ -26,12 +26,16 @@ Condition = RouteCondition | Node
 
 
 def condition_of(when: RouteCondition | str) -> Condition:
-    """The condition of a route as the file has it. Raises ConditionError."""
+    """The condition of a route: the test of a property as it is, a text parsed. Raises ConditionError for a text that
+    cannot be parsed.
+    """
     return parse_condition(when) if isinstance(when, str) else when
 
 
 def truth(condition: Condition, facts: RouteFacts) -> bool | None:
-    """Whether a message matches. None (unknown, so no match): a value is missing, of another kind, or too long."""
+    """True if a message matches a condition, False if not; None if that is unknown, which is no match: a value is
+    missing, of another kind, or too long.
+    """
     if isinstance(condition, RouteCondition):
         value = facts.properties.get(condition.property)
         return holds(condition, value) if _comparable(condition, value) else None
@@ -58,7 +62,9 @@ def properties_of(condition: Condition) -> frozenset[str]:
 
 
 def takes_all(earlier: Route, later: Route) -> bool:
-    """True if `earlier`, which comes before `later` in the list, certainly takes every message that `later` would."""
+    """True if `earlier`, which comes before `later` in the list, certainly takes every message that `later` would.
+    Raises ConditionError for a condition that cannot be parsed.
+    """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return False
     parts = [*map(_as_test, _conjuncts(condition_of(later.when)))]
@@ -68,8 +74,8 @@ def takes_all(earlier: Route, later: Route) -> bool:
 
 
 def taken_values(earlier: Route, later: Route) -> list[str]:
-    """Values of one property in both routes' lists that `later` never sees, because `earlier` takes all messages with
-    them. Only certain cases are returned.
+    """Values in the list of `later` that it never sees, because `earlier` takes all messages with them. Only certain
+    cases are returned. Raises ConditionError for a condition that cannot be parsed.
     """
     if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
         return []
@@ -125,8 +131,9 @@ def _as_test(condition: Condition) -> Condition:
 
 
 def key_test_of(when: str) -> RouteCondition | None:
-    """`key = 'a'` and `key IN ('a', 'b')` as the test of a property `key`; so too with `tenant`, for callers whose
-    tenants are the keys. None for any other condition. Raises ConditionError.
+    """Returns a condition `key = 'a'` or `key IN ('a', 'b')` as the test of a property `key`, and the same condition of
+    `tenant` as well, for callers whose tenants are the keys; None for any other condition. Raises ConditionError for a
+    text that cannot be parsed.
     """
     test = _as_test(parse_condition(when))
     if isinstance(test, RouteCondition) and test.property in ("\0key", "\0tenant"):
@@ -226,7 +233,7 @@ _WORDS = {
 
 
 def in_words(condition: RouteCondition | str) -> str:
-    """`size > 100000`, `uid is one of u1, u2`: one line for people."""
+    """The condition on one line for people: `size > 100000`, `uid is one of u1, u2`."""
     if isinstance(condition, str):
         return " ".join(condition.split())
     for name, word in _WORDS.items():

@@ -31,8 +31,9 @@ class UnreadableFactError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:
-    """One message. `identity`: the same on all its hops; `size`: bytes of payload; `level`: that it is in or is sent
-    to; `attempts`: numbers of (retrying, pending, blocking, backup); `reason`: why a worker moved it last.
+    """Facts of one message. `identity`: text that is the same on all hops of the message; `size`: bytes of payload;
+    `level`: the level that it is in, or is sent to; `attempts`: numbers of (retrying, pending, blocking, backup);
+    `reason`: why a worker moved it last, None if none did.
     """
 
     properties: Mapping[str, str]
@@ -50,7 +51,9 @@ class RouteFacts:
         return _check_length(name, self.properties.get(name))
 
     def fact(self, name: str) -> Value | None:
-        """Value of a fact of ROUTE_FACTS; None is NULL. Raises UnreadableFactError."""
+        """Value of the fact `name`, a key of ROUTE_FACTS; None is NULL. Raises UnreadableFactError for a longer text
+        than 1,024 characters (MAX_TEXT).
+        """
         found = ROUTE_FACTS[name].read(self)
         return _check_length(name, found) if isinstance(found, str) else found
 
@@ -60,8 +63,9 @@ class RouteFacts:
         return None
 
     def chosen(self, salt: str, share: float) -> bool:
-        """True if the message belongs to a share (0 to 1) of all, by a hash of its key, else of its identity: so all
-        messages of a key do or none. A larger share includes a smaller one with the same `salt`.
+        """True if the message belongs to a share (0 to 1) of all messages, by a hash of its key, or of its identity if
+        it has no key: either all messages of a key belong to the share, or none. A larger share includes a smaller one
+        with the same `salt`.
         """
         if share >= 1:
             return True

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class SlotConflict(NamedTuple):
-    """A conflict of the slots at `path` below `concurrency`, (): of all slots together. `bound`: the wrong one, `max`
-    or `min`, or "" for the range as a whole.
+    """A conflict of the slots at `path` below `concurrency`; (): of all slots together. `bound`: the bound that is
+    wrong, `max` or `min`, "" for the range as a whole; `detail`: sentence with the advice.
     """
 
     path: tuple[str, ...]
@@ -22,7 +22,9 @@ class SlotConflict(NamedTuple):
 
 
 def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneName]) -> Iterator[SlotConflict]:
-    """Yields kept slots (`min`) that exceed `total` or a maximum around them, or leave none to other `lanes`."""
+    """Yields conflicts of kept slots (`min`): they exceed `total` or a maximum around them, or leave no slot to other
+    lanes. `groups`: declared slots; `lanes`: all lanes that workers read.
+    """
     keeping = [one for one in groups if one.slots.min]
     kept = sum(one.slots.min or 0 for one in keeping)
     sums = " + ".join(f"{one.name} {one.slots.min}" for one in keeping)
@@ -48,7 +50,9 @@ def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneN
 
 
 def idle(groups: Sequence[DeclaredSlots], total: int) -> Iterator[SlotConflict]:
-    """Yields ranges without a number, and maximums that `total` or another maximum around them reaches first."""
+    """Yields ranges in `groups` without a number, and maximums that `total` or another maximum around them reaches
+    first.
+    """
     for number, one in enumerate(groups):
         most = one.slots.max
         if most is None:

@@ -24,8 +24,9 @@ ADAPTIVE_SLOTS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSlots:
-    """Slots that the file declares at `path` below `concurrency`. `level`, `state`: None: all of them; `lanes`: lanes
-    that workers read of these, empty if there are none (both others are None for a single lane that does not exist).
+    """Slots that the file declares at `path` below `concurrency`. `level`, `state`: level and state to which they
+    apply, None for all, and for a single lane that does not exist; `slots`: their range; `lanes`: the lanes among these
+    that workers read, empty if there are none.
     """
 
     path: tuple[str, ...]

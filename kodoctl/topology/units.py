@@ -50,11 +50,13 @@ def _print_quantity(value: int, units: dict[str, int]) -> str:
 
 
 class Duration(int):
-    """A span of time in whole milliseconds. It is an `int`, and arithmetic makes a plain one of it."""
+    """A span of time in whole milliseconds. It is an `int`; arithmetic with it gives a plain `int`."""
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """`90s`, `1.5h`, `7d` → Duration. Raises UnitError."""
+        """Parses a text such as `90s`, `1.5h` or `7d`. Raises UnitError for anything else, and for parts of a
+        millisecond.
+        """
         return cls(_parse_quantity(text, _DURATION_UNITS, "duration", "30s"))
 
     @property
@@ -69,11 +71,13 @@ class Duration(int):
 
 
 class Size(int):
-    """An amount of data in whole bytes. It is an `int`, and arithmetic makes a plain one of it."""
+    """An amount of data in whole bytes. It is an `int`; arithmetic with it gives a plain `int`."""
 
     @classmethod
     def parse(cls, text: str) -> Size:
-        """`10GiB`, `1.5MB`, `512 B` → Size. Raises UnitError."""
+        """Parses a text such as `10GiB`, `1.5MB` or `512 B`. Raises UnitError for anything else, and for parts of a
+        byte.
+        """
         return cls(_parse_quantity(text, _SIZE_UNITS, "size", "10GiB"))
 
     def __str__(self) -> str:
@@ -91,7 +95,7 @@ class Rate:
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """`100/s`, `5000/h` → Rate. Raises UnitError."""
+        """Parses a text such as `100/s` or `5000/h`. Raises UnitError for anything else."""
         match = _RATE.fullmatch(text)
         if match is None or not match[1].isascii() or not match[1].isdigit() or len(match[1]) > 18:
             raise UnitError(f"{text!r} is not a rate: a whole number per s, m, h or d, for example 100/s")
@@ -114,7 +118,7 @@ class SizeRate:
 
     @classmethod
     def parse(cls, text: str) -> SizeRate:
-        """`10MiB/s` → SizeRate. Raises UnitError."""
+        """Parses a text such as `10MiB/s`. Raises UnitError for anything else, and for another period than a second."""
         match = _RATE.fullmatch(text)
         if match is None or match[2] != "s":
             raise UnitError(f"{text!r} is not a data rate: a size per second, for example 10MiB/s")

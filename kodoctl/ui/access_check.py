@@ -1,4 +1,5 @@
-"""Access check of the console: only a browser that was given the token may read, and only pages of the console may write.
+"""Access check of the console: only a browser that was given the token may read, and only pages of the console may
+write.
 
 The console acts with the rights of the user who started it. Every page of the web may send requests to 127.0.0.1, so
 each request has to prove three things: the browser knows the console by its own address (Host, against DNS rebinding),
@@ -44,8 +45,9 @@ strict cookie only with a request that a page of this site begins.
 
 class AccessCheck:
     """ASGI application before the console: refuses requests that are not the user's, and adds the headers that protect
-    pages. `port`: where the console listens; `folder`: path of its pages, `/` and a random name; `token`: secret of the
-    printed address.
+    pages. A request to another host name gets 421; a write that comes from another page, a path outside of the folder,
+    and a request without the cookie or the token get 403; a read with the token gets the cookie. `port`: where the
+    console listens; `folder`: path of its pages, `/` and a random name; `token`: secret of the printed address.
     """
 
     def __init__(self, application: ASGIApp, port: int, folder: str, token: str) -> None:
@@ -54,7 +56,7 @@ class AccessCheck:
         self._cookie = f"kodoctl-ui-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request. A page that is not ready when the console ends is answered with that."""
+        """Answers one request. If the console ends before its page is ready, the answer is 503 and says so."""
         is_answered = False
 
         async def send_protected(message: Message) -> None:

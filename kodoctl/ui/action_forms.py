@@ -21,7 +21,9 @@ _USUAL_LIMIT: Final = 10_000
 
 
 class LetterAction(StrEnum):
-    """Actions on messages of a lane."""
+    """Actions on messages of a lane: SEND sends dead letters to a lane again; RELEASE sends waiting messages to their
+    own lane, due at once; MOVE sends waiting messages to another lane; DISCARD acknowledges messages of both kinds.
+    """
 
     SEND = "send"
     RELEASE = "release"
@@ -39,8 +41,9 @@ ACTION_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LaneFacts:
-    """Facts about a lane by its topology file. `lane`: such as `L1/retrying`, "" for dead letters; `actions`: those that
-    its messages allow; `targets`: names that `to` may have; `fair_by`: property of the tenants, None: there are none.
+    """Facts about a lane by its topology file. `ground`: name of its ground topic; `lane`: such as `L1/retrying`, ""
+    for dead letters; `actions`: those that its messages allow; `targets`: values that `LetterRequest.to` may have;
+    `fair_by`: property of the tenants, None: there are none.
     """
 
     ground: str
@@ -57,8 +60,10 @@ class LaneFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterRequest:
-    """Request for a plan on messages of a lane. `topic`: the lane's topic without tenant and namespace; `where`:
-    condition; `to`: level or lane, "" for the usual one; `limit`: most messages of the plan.
+    """Request for a plan on messages of a lane. `topology`: name of the topology; `topic`: the lane's topic without
+    tenant and namespace; `where`: condition; `to`: level or lane, "" for the usual one; `limit`: most messages of the
+    plan, 10,000 by default; `because`: reason for the record, "" for none; `again`: also messages that were recalled or
+    processed before.
     """
 
     topology: str
@@ -73,7 +78,10 @@ class LetterRequest:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> LetterRequest:
-        """Reads the fields of a form. Raises UsageError for values that cannot be meant."""
+        """Reads the fields of a form, which has a field for each attribute and `tenant`: the condition is `where`, for
+        messages of that tenant alone unless `tenant` is "". A missing field counts as "". Raises UsageError for a
+        `limit` that is no number in the console's range (K567) and for an unknown `action` (K039); checks nothing else.
+        """
         limit, action = fields.get("limit", "").strip() or str(_USUAL_LIMIT), fields.get("action", "")
         if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_LETTERS):
             detail = f"{limit!r}: from 1 to {MAX_LETTERS:,} in the console; the command line takes more"
@@ -95,7 +103,7 @@ class LetterRequest:
 
     @property
     def form(self) -> dict[str, str]:
-        """Query of the form with these values."""
+        """Fields of a form that has these values, by name, for the query of its address."""
         return {
             "topology": self.topology, "topic": self.topic, "subscription": self.subscription,
             "action": self.action.value, "where": self.where, "to": self.to, "limit": str(self.limit),
@@ -103,8 +111,9 @@ class LetterRequest:
         }  # fmt: skip
 
     def commands(self, words: CommandWords, lane: LaneFacts, ledger: Sequence[str]) -> list[str]:
-        """Command lines that make such a plan in a file of its own, and carry it out. `ledger`: option of the recall
-        ledger.
+        """Two command lines: the first makes the same plan as a file, the second carries that file out. `lane`: facts
+        about the lane of the request; `ledger`: words of the option for the recall ledger, () for none. Raises KeyError
+        for a topology that `words` does not have.
         """
         group = "waiting" if lane.lane else "recall"
         plan = f"kodoctl {group} {'discard' if self.action is LetterAction.DISCARD and not lane.lane else 'plan'}"
@@ -124,7 +133,9 @@ class LetterRequest:
 
 
 def narrowed(where: str, fact: str, value: str) -> str:
-    """The condition, also for messages alone whose `fact` has this value; "" changes nothing."""
+    """Condition for the messages that meet `where` and whose `fact`, such as `tenant`, has this value. `where`
+    unchanged if `value` is "".
+    """
     if not value:
         return where
     part = f"{fact} = {literal(value)}"
@@ -133,8 +144,9 @@ def narrowed(where: str, fact: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
-    """Request for a live order, or to take one back. `details`: fields of `Override` for its subject and value;
-    `lasting`: duration such as `1h`; `why`: reason; `back`: take it back.
+    """Request to give a live order, or to take one back (`back`). `ground`: name of the ground topic; `what`: kind of
+    order; `details`: the fields of `Override` for its subject and value; `lasting`: duration such as `1h`; `why`:
+    reason, "" for none.
     """
 
     topology: str
@@ -148,7 +160,10 @@ class OrderRequest:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> OrderRequest:
-        """Reads the fields of a form. Raises UsageError for a kind of order that does not exist."""
+        """Reads the fields of a form, which are named as the attributes and the fields of `Override`. Raises UsageError
+        (K039) for a kind of order that does not exist, and checks nothing else. Details of an order that is taken back
+        keep their blanks, because they name an order that exists.
+        """
         what = fields.get("what", "")
         if what not in set(OverrideKind):
             detail = f"{what!r} is no live order: {', '.join(OverrideKind)}"
@@ -169,11 +184,11 @@ class OrderRequest:
 
     @property
     def place(self) -> dict[str, str]:
-        """Query of the page of the subscription's orders."""
+        """Query of the page with the subscription's orders, by name."""
         return {"topology": self.topology, "ground": self.ground, "subscription": self.subscription}
 
     def command(self, words: CommandWords, order: Override) -> str:
-        """Command line that gives the order, or takes it back."""
+        """Command line of `kodo-consumer` that gives `order`, the order of this request, or takes it back."""
         chosen = ["--topic", self.ground, "--subscription", self.subscription]
         subject = [(option, value) for option, value in _subject(order) if value]
         chosen += [word for pair in subject for word in pair]
@@ -200,7 +215,7 @@ ORDER_WORDS: Final = {
 
 
 def order_fields(order: Override) -> dict[str, str]:
-    """Fields of a form that takes an order back."""
+    """Fields, by name, of a form that takes an order back (`OrderRequest.of`); without those that are empty."""
     values = {name: getattr(order, name) for name in _DETAILS}
     return {"what": order.what.value, "back": "yes", **{name: value for name, value in values.items() if value}}
 
@@ -218,7 +233,9 @@ def _subject(order: Override) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class UndoRequest:
-    """Request to take an apply back. `apply_id`: its id; `destroy`: addresses that may be destroyed, one a line."""
+    """Request to take an apply back. `apply_id`: id of the apply; `destroy`: addresses of the objects that may be
+    destroyed.
+    """
 
     topology: str
     apply_id: str
@@ -226,21 +243,27 @@ class UndoRequest:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> UndoRequest:
-        """Reads the fields of a form: `topology`, `id` and `destroy`. One that is missing is empty; none is checked."""
+        """Reads the fields of a form: `topology`, `id` and `destroy` (addresses with blanks or line ends between them).
+        A missing field counts as ""; nothing is checked.
+        """
         return cls(fields.get("topology", ""), fields.get("id", "").strip(), tuple(fields.get("destroy", "").split()))
 
     def command(self, words: CommandWords, namespace: str) -> str:
-        """Command line that does the same."""
+        """Command line of `kodoctl undo` that takes the same apply back. `namespace`: namespace of the apply,
+        `TENANT/NAMESPACE`.
+        """
         allowed = [word for one in self.destroy for word in ("--allow-destroy", one)]
         return words.line_of_cluster("kodoctl undo", self.apply_id, namespace, *allowed)
 
 
 def letter_title(request: LetterRequest, lane: LaneFacts) -> str:
-    """Text about a plan on messages, for lists and headings."""
+    """Title of a plan on messages, for lists and headings: `Send again: orders / billing, dead letters`."""
     return f"{ACTION_WORDS[request.action].partition(':')[0]}: {lane.ground} / {request.subscription}, {lane.name}"
 
 
 def button_words(action: LetterAction, count: int, noun: str) -> str:
-    """Text of the button that carries a plan out. `noun`: word for one of its messages."""
+    """Text of the button that carries out a plan on `count` messages: `Send 3 letters again`. `noun`: word for one of
+    them, such as `letter`.
+    """
     verb = {LetterAction.SEND: "Send"}.get(action, action.value.capitalize())
     return f"{verb} {many(count, noun)}{' again' if action is LetterAction.SEND else ''}"

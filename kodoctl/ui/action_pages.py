@@ -52,8 +52,8 @@ _LETTER_FIELDS: Final = ("action", "where", "tenant", "to", "limit", "because", 
 @dataclass(frozen=True, slots=True)
 class OrdersView:
     """Live orders of a subscription. `orders`: those in force; `history`: the last changes, oldest first; `lanes`,
-    `levels`: names by the file; `limits`: kind, property and lanes of each limit of the file, its title, and its
-    value by the file; `fair_by`: property of the tenants, None: there are none.
+    `levels`: names by the file; `limits`: (kind, property, lanes, title, value) of each limit of the file; `fair_by`:
+    property of the tenants, None: there are none.
     """
 
     orders: Sequence[Override]
@@ -64,42 +64,48 @@ class OrdersView:
     fair_by: str | None
 
     def limit_now(self, kind: str, by: str, within: str) -> str:
-        """Value that a live order gives a limit for everybody; "" without one."""
+        """Value that a live order gives the limit of this kind, property and lanes for everybody; "" if no order does,
+        or only for a single tenant.
+        """
         limits = (one for one in self.orders if one.what is OverrideKind.LIMIT and not one.value)
         return next((one.to for one in limits if (one.limit, one.by, one.within) == (kind, by, within)), "")
 
 
 class ActionMaker(Protocol):
-    """Makes plans as the command line does. `protected`: name of a protected context, "" for others. All methods block
-    and raise KodoctlError.
+    """Makes plans as the command line does. `protected`: name of the context if it is protected, else "". All methods
+    block; each raises KodoctlError for names that the files lack, and if the cluster cannot be read.
     """
 
     protected: str
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
-        """Facts about a lane by its file."""
+        """Facts about a lane by its file. `topic`: the lane's topic without tenant and namespace."""
 
     def plan_letters(self, request: LetterRequest) -> ActionPlan:
-        """Plans an action on messages of a lane."""
+        """Plans an action on messages of a lane: reads the lane, and changes nothing."""
 
     def orders(self, topology: str, ground: str, subscription: str) -> OrdersView:
         """Reads the live orders of a subscription."""
 
     def plan_order(self, request: OrderRequest) -> ActionPlan:
-        """Plans to give a live order, or to take one back."""
+        """Plans to give a live order, or to take one back; stores nothing."""
 
     def applies(self, topology: str) -> Sequence[ApplyRow]:
         """Reads the applies of a topology's namespace, oldest first."""
 
     def plan_undo(self, request: UndoRequest) -> ActionPlan:
-        """Plans to take an apply back."""
+        """Plans to take an apply back; writes nothing."""
 
     def unfinished(self) -> Sequence[str]:
         """Command lines that continue plans which are not finished, of this console and of earlier ones."""
 
 
 class ActionPages:
-    """Pages of actions. `show`: makes an answer of a template, its values and a status."""
+    """Pages of actions. `show`: makes an answer of a template's name, its values and an HTTP status; `maker`: makes the
+    plans; `desk`: keeps the actions. Each page method answers a GET; each method that takes `fields` answers a POST of
+    a form whose token was checked. KodoctlError becomes a page with its findings (`status_of`), any other exception a
+    page with status 500.
+    """
 
     def __init__(
         self, show: Callable[[str, Mapping[str, Any], int], Response], maker: ActionMaker, desk: ActionDesk
@@ -109,7 +115,7 @@ class ActionPages:
 
     @property
     def routes(self) -> list[Route]:
-        """Routes of the pages."""
+        """Routes of all pages and forms. A GET of a form's path leads to the page that has the form."""
         pages = {
             "/action": self.lane_form, "/orders": self.orders, "/undo": self.applies, "/acts": self.acts,
             "/act": self.act, "/act-state": self.act_state, "/act-outcome": self.act_outcome,
@@ -186,7 +192,9 @@ class ActionPages:
         return self._page("action_outcome.html.j2", values)
 
     def plan_letters(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan an action on messages."""
+        """Begins to plan an action on messages, and leads to its page. Raises UsageError for an action that the lane
+        does not allow.
+        """
         request = LetterRequest.of(fields)
         lane = self._maker.lane(request.topology, request.topic, request.subscription)
         if request.action not in lane.actions:
@@ -196,21 +204,23 @@ class ActionPages:
         return self._planned(letter_title(request, lane), back, partial(self._maker.plan_letters, request))
 
     def plan_order(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan a live order."""
+        """Begins to plan a live order, or the end of one, and leads to its page."""
         request = OrderRequest.of(fields)
         what = f"{'Take back: ' if request.back else ''}{ORDER_WORDS[request.what]}"
         title = f"{what}, {request.ground} / {request.subscription}"
         return self._planned(title, f"orders?{urlencode(request.place)}", partial(self._maker.plan_order, request))
 
     def plan_undo(self, fields: Mapping[str, str]) -> Response:
-        """Begins to plan to take an apply back."""
+        """Begins to plan to take an apply back, and leads to the page of that."""
         request = UndoRequest.of(fields)
         back = f"undo?{urlencode({'topology': request.topology, 'id': request.apply_id})}"
         title = f"Take back apply {request.apply_id} of {request.topology}"
         return self._planned(title, back, partial(self._maker.plan_undo, request))
 
     def carry_out(self, fields: Mapping[str, str]) -> Response:
-        """Begins to carry out a plan, once."""
+        """Begins to carry out a plan, once, and leads to its page. If that is refused, the answer is the page of the
+        plan with the findings.
+        """
         name = fields.get("id", "")
         typed = Confirmation(fields.get("context", "").strip(), fields.get("hash", "").strip())
         try:
@@ -221,7 +231,7 @@ class ActionPages:
         return _see(name)
 
     def stop(self, fields: Mapping[str, str]) -> Response:
-        """Ends an attempt in order."""
+        """Asks a running attempt to end in order, and leads to its page without waiting for the end."""
         self._desk.stop(fields.get("id", ""), fields.get("token", ""))
         return _see(fields.get("id", ""))
 
@@ -278,7 +288,7 @@ class ActionPages:
 
 
 def status_of(problem: KodoctlError) -> int:
-    """HTTP status of the page about an error."""
+    """HTTP status of the page of an error: 503 for LockedError, 403 for RefusedError, 400 for UsageError, else 502."""
     match problem:
         case LockedError():
             return 503

@@ -32,7 +32,9 @@ _MOST_KEPT: Final = 40  # plans may have 100,000 letters
 
 
 class ActionStage(StrEnum):
-    """Stage of an action: it is being planned, waits for confirmation, is being carried out, or has ended."""
+    """Stage of an action: it is being planned, waits for confirmation, is being carried out, or has ended. An action
+    whose planning failed has ended, too, without a plan.
+    """
 
     PLANNING = "planning"
     PLANNED = "planned"
@@ -50,8 +52,8 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch over an action that is carried out. `stop`: event that ends it in order; `progress`: gets the number of
-    steps that are done, and of all; `tell`: gets lines for people.
+    """Watch over an action that is carried out, which calls its functions. `stop`: event that is set to end the action
+    in order; `progress`: takes the number of steps that are done, and of all; `tell`: takes a line for people.
     """
 
     stop: threading.Event
@@ -78,7 +80,9 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A part of a plan that can be chosen alone. `kind`: cause or tenant; `where`: condition of the part."""
+    """A part of a plan that can be chosen alone. `kind`: `cause` or `tenant`; `name`: that cause or tenant; `count`:
+    number of its messages in the plan; `where`: condition of the part.
+    """
 
     kind: str
     name: str
@@ -160,13 +164,13 @@ class PlannedAction:
 
     @property
     def is_busy(self) -> bool:
-        """True while a thread works for it."""
+        """True while a thread plans the action or carries it out."""
         return self.stage in (ActionStage.PLANNING, ActionStage.RUNNING)
 
     @property
     def is_void(self) -> bool:
-        """True if the last attempt was refused with a code after which the plan is given up, mostly because files or cluster
-        have changed or the plan is too old: the action cannot be carried out again.
+        """True if the last attempt was refused with a code after which the plan is given up, mostly because files or
+        cluster have changed or the plan is too old: the action cannot be carried out again.
         """
         return self.refused and any(one.code in _OUTDATED for one in self.problems)
 
@@ -202,8 +206,8 @@ class PlannedAction:
 
 
 class ActionDesk:
-    """All actions of a console. Methods may be called from any thread. `defect`: makes a finding of an unexpected
-    exception.
+    """All actions of a console, of which the last 40 are kept. Methods may be called from any thread. `defect`: makes a
+    finding of an unexpected exception; `form_token`: secret of all forms that begin to plan.
     """
 
     def __init__(self, defect: Callable[[Exception], Diagnostic]) -> None:
@@ -215,7 +219,7 @@ class ActionDesk:
         self.form_token = self._sign("form")
 
     def actions(self) -> list[PlannedAction]:
-        """All actions that the console still knows, the newest first."""
+        """Copies of all actions that the console still has, the newest first."""
         with self._lock:
             return [replace(one) for one in reversed(self._actions.values())]
 
@@ -233,7 +237,7 @@ class ActionDesk:
         return found
 
     def token(self, action: PlannedAction) -> str:
-        """Secret of the forms that act on the plan of an action now."""
+        """Secret of the forms that act on the plan of an action as it is now. It is another one after each attempt."""
         return self._token(action, action.attempt)
 
     def check_form(self, token: str) -> None:
@@ -242,7 +246,10 @@ class ActionDesk:
             raise _no_form()
 
     def plan(self, title: str, back: str, make: Callable[[], ActionPlan]) -> PlannedAction:
-        """Begins to plan by `make`, and returns the new action. Raises LockedError (K037) if too much is under way."""
+        """Begins to plan by `make` on a thread of its own, and returns the new action at once. `title`: text about the
+        action; `back`: path and query of its form. An exception of `make` becomes the action's `problems`. Raises
+        LockedError (K037) if four actions are busy, or the console is about to end.
+        """
         action = PlannedAction(secrets.token_urlsafe(9), title, back, _now())
 
         with self._lock:
@@ -253,9 +260,9 @@ class ActionDesk:
         return action
 
     def carry_out(self, name: str, token: str, confirmation: Confirmation) -> PlannedAction:
-        """Begins to carry out the plan of an action, and returns the action; does nothing if the form was sent before.
-        Raises RefusedError (K039) for a form that is not of this plan, LockedError (K037), and the errors of the
-        confirmation.
+        """Begins to carry out the plan of an action on a thread of its own, and returns the action at once; does
+        nothing if the form was sent before. Raises UsageError (K038) for an unknown action, RefusedError (K039) for a
+        form that is not of this plan, LockedError (K037) as `plan` does, and the errors of the confirmation.
         """
         with self._lock:
             action = self._known(name)
@@ -281,7 +288,10 @@ class ActionDesk:
         return action
 
     def stop(self, name: str, token: str) -> PlannedAction:
-        """Ends the running attempt of an action in order, and returns the action. Raises RefusedError (K039)."""
+        """Asks the running attempt of an action to end in order, and returns the action without waiting; does nothing
+        if none runs. Raises UsageError (K038) for an unknown action, RefusedError (K039) for a form that is not of its
+        plan.
+        """
         with self._lock:
             action = self._known(name)
             if not self._is_form_of(action, token):
@@ -291,8 +301,8 @@ class ActionDesk:
         return action
 
     def close(self, tell: Callable[[str], None]) -> None:
-        """Ends all attempts in order, and waits until they have ended; nothing begins any more. `tell`: gets lines about
-        what is waited for, and how to continue what is not complete.
+        """Ends all attempts in order, and waits until they have ended; nothing begins any more. `tell`: takes a line
+        about each attempt that is waited for, and one with the next command for each action that is not complete.
         """
         with self._lock:
             self._closed = True
@@ -365,8 +375,9 @@ def _now() -> int:
 
 
 def fields_of(body: bytes) -> Mapping[str, str]:
-    """Fields of a form as browsers send it, the last value of each name. A field `json:NAME` has the text NAME as JSON.
-    Raises UsageError (K039) for anything else.
+    """Fields of a form as browsers send it, by name; of a name that comes twice, the last value. A field `json:NAME`
+    gives the field NAME, with a value written as a JSON string. `body`: body of the request. Raises UsageError (K039)
+    for anything else.
     """
     try:
         given = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50, strict_parsing=bool(body)))

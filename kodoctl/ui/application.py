@@ -19,11 +19,12 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.render.html_page import page_templates
 from kodoctl.render.recall import recall_counts
 from kodoctl.text.escaping import printable
-from kodoctl.text.formatting import age_text, many, time_text
+from kodoctl.text.formatting import age_text, lane_meaning, many, time_text
 from kodoctl.ui.action_pages import ActionPages, status_of
 from kodoctl.ui.actions import JSON_FIELD
 from kodoctl.ui.export_response import ExportResponse
 from kodoctl.ui.first_screen import CommandWords, ScreenFacts, answers, first_screen
+from kodoctl.ui.letter_causes import cause_text
 from kodoctl.ui.message_search import SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -55,6 +56,19 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "kodoctl.ui"
 FRESH_S: Final = 4.0  # a reading of this age is shown to other windows as well
+LEGEND: Final = tuple(
+    (name, lane_meaning(level, state))
+    for name, level, state in (
+        ("L1, L2 … ready", "L1", "ready"),
+        ("retrying", None, "retrying"),
+        ("pending", None, "pending"),
+        ("blocking", None, "blocking"),
+        ("B1, B2 … ready", "B1", "ready"),
+        ("dead letters", None, "dead"),
+    )
+)
+"""(name, meaning) of the lanes."""
+_SLOW_S: Final = 5.0  # a reading that takes longer is made while pages show the one before
 _STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
 
@@ -65,26 +79,29 @@ class MessageLookup(Protocol):
         """Reads the messages of a lane that its subscription has not acknowledged."""
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Yields the parts of a file of these messages. `suffix`: `jsonl` or `parquet`."""
+        """Yields the parts of a file with the messages that `lane` reads. `suffix`: `jsonl` or `parquet`."""
 
     def lane_title(self, question: LaneQuestion) -> str:
         """Names a lane by its file: `orders / billing: L1 retrying`."""
 
     def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
-        """Searches the lanes of a topology, "" for all, for messages that meet a condition or are named by a text."""
+        """Searches the lanes of a topology, "" for all, for messages that meet a condition, or of which a fact equals
+        the text. `span`: key of SPANS, the age of the messages that are read.
+        """
 
     def history(self, question: MessageQuestion) -> Mapping[str, Any]:
-        """The document of `kodo-consumer why` about a message; as `stored` the message itself, None for none; and as
-        `longest_wait` the longest wait that the file declares, in ms.
+        """The document of `kodo-consumer why` about a message, with two fields more: `stored`, the stored message, None
+        if there is none; `longest_wait`, the longest wait that the file declares, in ms.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleData:
     """Functions that read the cluster for the pages. `target`: text that names the cluster; `production`: the context
-    is protected; `read_status`: reads all lanes; `read_audit`: returns the sentence about the last audit; `read_facts`:
-    returns what was read beside these lanes so far, at once; `defect`: makes a finding of an unexpected exception. The
-    others block, and raise KodoctlError.
+    is protected; `words`: words of command lines on the pages; `read_status`: reads all lanes; `read_audit`: returns
+    the sentence about the last audit; `read_facts`: returns at once the facts beside the lanes that were read so far;
+    `messages`, `plans`: read messages, history and drift; `defect`: makes a finding of an unexpected exception. All but
+    `read_facts` and `defect` block, and raise KodoctlError.
     """
 
     target: str
@@ -99,7 +116,8 @@ class ConsoleData:
 
 
 class _RecentStatus:
-    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result.
+    """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result. If
+    that took more than _SLOW_S seconds, as of 20,000 topics, they get the one before, and the next is made meanwhile.
     `history`: this reading and those before it; `known`: the last one to which the cluster answered, None for none.
     """
 
@@ -109,14 +127,33 @@ class _RecentStatus:
         self._last: StatusReading | None = None
         self.known: StatusReading | None = None
         self._until = 0.0
+        self._took = 0.0
 
     def __call__(self) -> StatusReading:
+        if (last := self._last) is not None and self._took > _SLOW_S:
+            if time.monotonic() > self._until and not self._lock.locked():
+                threading.Thread(target=self._read_ahead, name="kodo-ui-status", daemon=True).start()
+            return last
+        return self._read_again()
+
+    def _read_ahead(self) -> None:
+        with suppress(Exception):  # the next page reads it itself, and shows the problem
+            self._read_again()
+
+    def _read_again(self) -> StatusReading:
+        """Returns the last reading, which is made now if it is old."""
         with self._lock:
             if self._last is None or time.monotonic() > self._until:
-                self._last = self._read()
+                began = time.monotonic()
+                try:
+                    self._last = self._read()
+                except Exception:
+                    self._took = 0.0
+                    raise
+                self._took = time.monotonic() - began
                 self.history.add(self._last)
                 self.known = self._last if answers(self._last) else self.known
-                self._until = time.monotonic() + FRESH_S
+                self._until = time.monotonic() + max(FRESH_S, self._took)
             return self._last
 
 
@@ -141,12 +178,13 @@ class _Pages:
             "acting": self._desk is not None,
             "clock": _clock,
             "many": many,
+            "over_limit": cause_text,
         }
         return HTMLResponse(self._templates.get_template(template).render({**frame, **values}), status)
 
     def home(self, _: Request) -> Response:
         """First screen."""
-        return self.show("home.html.j2", self._screen())
+        return self.show("home.html.j2", {**self._screen(), "legend": LEGEND})
 
     def lanes(self, _: Request) -> Response:
         """Part of the first screen that is read again and again."""
@@ -164,11 +202,15 @@ class _Pages:
         title = question.topic
         with suppress(UsageError):
             title = self._data.messages.lane_title(question)
-        views = [message_view(one, _now(), found.longest_wait) for one in found.document["messages"]] if found else []
+        views = (
+            [message_view(one, _now(), found.longest_wait, found) for one in found.document["messages"]]
+            if found
+            else []
+        )
         commands = lane_commands(self._data.words, question, found) if found else []
         values = {
             "question": question, "found": found, "views": views, "problems": problems,
-            "commands": commands, "title": title,
+            "commands": commands, "title": title, "facts": found.facts(_now()) if found else "",
             "groups": cause_groups(question, found.document) if found else [],
             "export": export_command(self._data.words, question, found) if found else "",
         }  # fmt: skip
@@ -240,9 +282,9 @@ class _Pages:
 
 
 def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = None) -> Starlette:
-    """Makes the application, and begins to read the lanes, so that the first window need not wait for all of it. It
-    needs an AccessCheck before it: it refuses nobody itself. `actions`: makes plans, and carries them out; None: the
-    console only reads.
+    """Makes the application, and begins to read the lanes on a thread, so that the first window need not wait for the
+    whole reading. The application refuses nobody: an AccessCheck has to be before it. `actions`: makes plans, and
+    carries them out; None: the console only reads.
     """
     pages = _Pages(data, actions[1] if actions else None)
     screens, messages, plans = (PageGate(what) for what in ("first screens", "pages of messages", "pages of plans"))

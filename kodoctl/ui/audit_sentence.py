@@ -39,9 +39,10 @@ class AuditStep:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The sentence at the top. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit; `unjudged`: topologies
-    that no audit judged; `files`: those whose verdicts count; `steps`: steps that lead to a verdict; `about`: text
-    before them, "" for none; `earlier`: number of messages because of which it is open, though later ones were judged.
+    """The sentence at the top of the first screen. `style`: `good`, `bad` or `open`; `is_judged`: there is an audit of
+    one of the topologies; `unjudged`: names of topologies that no audit judged; `files`: documents whose verdicts
+    count; `steps`: steps that lead to a verdict; `about`: text before the steps, "" for none; `earlier`: number of
+    messages from before the audit began, because of which alone the verdict is inconclusive.
     """
 
     style: str
@@ -68,9 +69,9 @@ class AuditedTopology:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """The verdict of an audit. `file`: its document; `verdict`: key of _VERDICTS; `reason`: text of the first reason, "" for
-    none; `read_at`: when its topics were read, in ms since the epoch, 0 if unknown; `topics`: full names of these;
-    `earlier`: number of messages from before the audit began if nothing else keeps it inconclusive, else 0.
+    """The verdict of an audit. `file`: its document; `verdict`: key of _VERDICTS; `reason`: text of the first reason,
+    "" for none; `read_at`: when its topics were read, in ms since the epoch, 0 if unknown; `topics`: full names of
+    these; `earlier`: number of messages from before the audit began if nothing else keeps it inconclusive, else 0.
     """
 
     file: str
@@ -81,13 +82,13 @@ class AuditVerdict:
     earlier: int = 0
 
     def is_of(self, topology: AuditedTopology) -> bool:
-        """True if it judged a topic of the topology."""
+        """True if the audit judged at least one topic of the topology."""
         return not self.topics.isdisjoint(topology.topics)
 
 
 def audit_verdict(file: str, document: Mapping[str, Any]) -> AuditVerdict:
-    """The verdict in a document of `kodoctl pipeline audit`. Raises KeyError, TypeError, ValueError or AttributeError for
-    another document.
+    """The verdict in a document of `kodoctl pipeline audit`. Raises KeyError, TypeError, ValueError or AttributeError
+    for another document.
     """
     verdict, read_at = document["verdict"], document.get("read_at", 0)
     if verdict not in _VERDICTS or not isinstance(read_at, int):
@@ -101,8 +102,9 @@ def audit_verdict(file: str, document: Mapping[str, Any]) -> AuditVerdict:
 
 
 def _earlier(document: Mapping[str, Any]) -> tuple[int, bool]:
-    """Number of unproved messages if these are the only doubt and all that the audit names are from before it began, else
-    0; and whether it names them all. Raises KeyError, TypeError, ValueError or AttributeError for another document.
+    """Number of unproved messages if these are the only doubt and all that the audit names are from before it began,
+    else 0; and whether it names them all. Raises KeyError, TypeError, ValueError or AttributeError for another
+    document.
     """
     named = [one["cause"] for one in document.get("findings", ()) if one["fate"] == _UNPROVED]
     if {one.get("kind") for one in document["reasons"]} != {_UNPROVED} or {*named} != {BEFORE_AUDIT}:
@@ -112,9 +114,9 @@ def _earlier(document: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def audit_sentence(verdicts: Iterable[AuditVerdict], now: int, topologies: Iterable[AuditedTopology]) -> Sentence:
-    """Sentence about the last audits: the worst verdict counts, then the oldest. `now`: ms since the epoch. No loss is
-    good news only if audits judged all these topologies, and read them within two days. An audit of none of these
-    topologies is named, and does not count.
+    """Sentence about the last audits of these topologies: it has the worst verdict, of equal ones the oldest. `now`: ms
+    since the epoch. The style is `good` only for "no loss", and only if audits judged all these topologies, and read
+    each within the last two days. The text names an audit of none of these topologies, which counts for nothing.
     """
     order, every, wanted = [*_VERDICTS], list(verdicts), list(topologies)
     found = [one for one in every if any(map(one.is_of, wanted))]
@@ -151,9 +153,10 @@ def audit_steps(
     lacks_java: bool,
     earlier: int = 0,
 ) -> tuple[AuditStep, ...]:
-    """Steps that lead to a verdict about the topologies, in their order, without those that are done. `lacks_spark`,
-    `lacks_java`: this installation has no extra `spark`, this machine no Java. `earlier`: number of messages from
-    before the audit began that have to be written off.
+    """Steps that lead to a verdict about the topologies, in the order in which to do them, without those that are done.
+    Steps with command lines for each topology have them for the first four. `lacks_spark`, `lacks_java`: this
+    installation has no extra `spark`, this machine no Java. `earlier`: number of messages from before the audit began
+    that have to be written off.
     """
     steps: list[AuditStep] = []
     if lacks_spark:

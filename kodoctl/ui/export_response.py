@@ -19,7 +19,9 @@ KINDS: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apa
 
 class ExportResponse(Response):
     """Sends the parts of a file as they come. If one of them cannot be read, the answer has no end, so that the browser
-    reports a download that failed. `name`: of the file, without anything that a header cannot hold.
+    reports a failed download. `parts`: read on threads, the first one by the constructor, which raises as it does;
+    `name`: name of the file without `suffix`, of which other characters than ASCII letters, digits and `-_.` become
+    `_`; `suffix`: key of KINDS.
     """
 
     def __init__(self, parts: Iterator[bytes], name: str, suffix: str) -> None:
@@ -31,7 +33,7 @@ class ExportResponse(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # of ASGI
-        """Answers one request."""
+        """Sends the answer to one request; a KodoctlError of a part ends the answer early."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         part: bytes | None = self._first
         try:

@@ -6,15 +6,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.status.backlog_pace import backlog_text, growth_reasons, is_growing
 from kodoctl.text.escaping import one_line, shell_line
-from kodoctl.text.formatting import age_text, duration_text, lane_text, many, time_text
-from kodoctl.ui.letter_causes import LetterCauses, cause_lines, exact_count, failing_tenant, failing_tenants, wait_text
+from kodoctl.text.formatting import (
+    age_text,
+    duration_text,
+    entries_text,
+    lane_meaning,
+    lane_text,
+    many,
+    time_text,
+)
+from kodoctl.ui.letter_causes import (
+    LetterCauses,
+    cause_lines,
+    exact_count,
+    failing_tenants,
+    tenant_share,
+    wait_text,
+)
 from kodoctl.ui.order_badges import is_paused, order_badges
 from kodoctl.ui.rate_history import RateHistory, Sparkline, lane_key, sparkline
 
@@ -25,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A fact that needs a person. `style`: `bad` or `open`; `means`: what follows from it; `command`: command that
-    repairs or explains it; `link`: page of the console about it, as query of `/lane`, None for none; `lines`: (text,
-    query of `/lane`, None for none) of the groups that it has; `orders`: query of `/orders` if the plan that it advises
-    is a pause of the query's tenant, None for an action on messages; `urgent`: it comes before all others.
+    """A fact that needs a person. `style`: `bad` or `open`; `means`: sentence about its consequence; `command`: command
+    line that repairs or explains it, "" for none; `link`: query of the page `/lane` about it, None for none; `lines`:
+    (text, query of `/lane` or None) of each group of messages that it is about; `orders`: query of `/orders` if it
+    advises to pause the tenant in that query, else None; `urgent`: it comes before facts that are not.
     """
 
     style: str
@@ -43,8 +57,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class StoppedApply:
-    """An apply that did not complete and holds no lease. `text`: id, state and what was done; `namespace`: its own;
-    `undo`: it was to take another one back.
+    """An apply that did not complete and holds no lease. `topology`: name of the topology whose page shows it;
+    `namespace`: namespace that it changed; `text`: its id, state and number of done changes; `undo`: it was to take
+    another apply back.
     """
 
     topology: str
@@ -64,7 +79,7 @@ class StoppedApply:
 
     @property
     def command(self) -> str:
-        """Command about the file that comes next."""
+        """Command to run next on the topology's file: `kodoctl plan` for an undo, else `kodoctl apply`."""
         return "kodoctl plan" if self.undo else "kodoctl apply"
 
 
@@ -83,13 +98,15 @@ class DriftNews:
 class ScreenFacts:
     """Facts beside the lanes' figures, each as it was read last. `causes`: by lane of dead letters or of messages that
     wait; `stopped`: applies; `drift`: None if nobody asked for it; `limits`: words for the limits of the file by
-    (topology, ground topic, subscription, state), of the states whose messages they hold back.
+    (topology, ground topic, subscription, state), of the states whose messages they hold back; `tenants`: property by
+    which the file tells tenants apart, by (topology, ground topic).
     """
 
     causes: Mapping[LaneKey, LetterCauses] = field(default_factory=dict)
     stopped: tuple[StoppedApply, ...] = ()
     drift: DriftNews | None = None
     limits: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
+    tenants: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 NO_FACTS: Final = ScreenFacts()
@@ -97,10 +114,12 @@ NO_FACTS: Final = ScreenFacts()
 
 @dataclass(frozen=True, slots=True)
 class LaneCell:
-    """A lane in the row of its subscription. `oldest`: age of its oldest message, "" if unknown or empty; `note`: text
-    that says what is wrong with it, "" for nothing; `link`: query of its page; `cause`: most frequent one of dead
-    letters, or why its messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of
-    messages in the entries, None if it is unknown.
+    """A lane in the row of its subscription. `name`: its name for people; `entries`: number of entries in its backlog;
+    `oldest`: words about the age of its oldest message, "" if unknown or empty; `note`: text about a fault of the lane,
+    "" for none; `link`: query of its page; `cause`: the most frequent cause of dead letters, or the reason why its
+    messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in the entries,
+    None if it is unknown; `meaning`: why messages are there, "" if the cause says it, or for a lane that workers read
+    first.
     """
 
     name: str
@@ -111,19 +130,20 @@ class LaneCell:
     cause: str = ""
     is_late: bool = False
     messages: int | None = None
+    meaning: str = ""
 
     @property
     def title(self) -> str:
-        """Numbers of messages and entries in the lane, with their nouns."""
-        entries = many(self.entries, "entry (batch)", "entries (batches)")
-        return entries if self.messages is None else f"{many(self.messages, 'message')} in {entries}"
+        """Number of messages in the lane, or of messages and batches, with the noun."""
+        return entries_text(self.entries) if self.messages is None else many(self.messages, "message")
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """A subscription. `lanes`: those that hold messages or have a note, and `empty` counts the others; `dead`: dead
-    letters, None if it declares none; `workers`: most consumers of one lane; `badges`: live orders; `pace`: text about
-    the growth of the backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
+    """A subscription in the table of its topology. `lanes`: lanes other than the dead letters that hold messages or
+    have a note; `empty`: number of the others; `dead`: lane of the dead letters, None if it declares none; `workers`:
+    the largest number of consumers of one lane; `badges`: texts about live orders; `pace`: text about the growth of the
+    backlog, "" for none; `rates`: drawing of its rates, None without a reading of them.
     """
 
     ground: str
@@ -148,32 +168,39 @@ class SubscriptionRow:
         return not (self.lanes or self.badges or self.pace or has_letters)
 
 
-MAX_ROWS: Final = 200  # of a topology, if the others are quiet: a browser cannot show 20,000 every few seconds
+_NOBODY_TRIES: Final = "No worker tries them again by itself: a recall sends them again or discards them."
+_RECALLED: Final = "{} had been sent again by a recall and failed again. "
+MAX_ROWS: Final = 200  # of a topology: a browser cannot show 20,000 every few seconds
+MAX_NEEDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySection:
-    """A topology with its rows. Of more than MAX_ROWS rows, quiet ones are left out, of which `left_out` is the number and
-    `command` the command that lists all.
+    """A topology with its rows. If there are more than 200 (MAX_ROWS), `left_out` are left out: first quiet ones, then
+    those with the fewest messages; `left_busy` of them are not quiet. `command`: command line that lists all.
     """
 
     name: str
     namespace: str
     rows: tuple[SubscriptionRow, ...]
     left_out: int = 0
+    left_busy: int = 0
     command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """Everything that the first screen shows of one reading, which began at `at` (ms since the epoch). `silence`: of a
-    cluster that does not answer, headline and reason, None otherwise: `sections` are then of the last answer.
+    """Values of the first screen by one reading, which ended at `at` (ms since the epoch). `needs`: urgent ones first,
+    then `bad` ones; `more_needs`: number of needs beyond the MAX_NEEDS most urgent ones. `silence`: None if the cluster
+    answers, else (headline, reason); `at` and `sections` are then those of the last reading to which it answered, if
+    there was one.
     """
 
     at: int
     sections: tuple[TopologySection, ...]
     needs: tuple[Need, ...]
     silence: tuple[str, str] | None = None
+    more_needs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +215,9 @@ class CommandWords:
     paths: Sequence[str] = ()
 
     def line(self, command: str, topology: str, *words: str) -> str:
-        """Command line of `command` about the file of a topology, quoted for a shell."""
+        """Command line of `command` (such as `kodoctl status`, which is not quoted) about the file of a topology, with
+        `words`, the environment and the cluster, quoted for a shell. Raises KeyError for an unknown topology.
+        """
         return f"{command} {shell_line([self.files[topology], *words, *self.environment, *self.cluster])}"
 
     def line_of_files(self, command: str) -> str:
@@ -211,8 +240,9 @@ def first_screen(
     facts: ScreenFacts = NO_FACTS,
     known: StatusReading | None = None,
 ) -> FirstScreen:
-    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `known`: the last
-    reading to which the cluster answered, None for none.
+    """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `facts`: facts
+    beside the lanes; `known`: the last reading to which the cluster answered, None for none, for a screen of a cluster
+    that does not answer. Raises KeyError for a topology that `words` does not have.
     """
     if reading.unread and not answers(reading):
         return _silent_screen(reading, words, history, facts, known)
@@ -225,13 +255,12 @@ def first_screen(
         for reason, topics in _unread_topics(reading).items()
     ]
     found = (*unread, *_plan_needs(reading.at, words, facts), *needs)
-    return FirstScreen(
-        reading.at, sections, tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
-    )
+    urgent = tuple(sorted(found, key=lambda need: (not need.urgent, need.style != "bad")))
+    return FirstScreen(reading.at, sections, urgent[:MAX_NEEDS], more_needs=max(0, len(urgent) - MAX_NEEDS))
 
 
 def answers(reading: StatusReading) -> bool:
-    """True if at least one topic could be read."""
+    """True if the reading has a lane: the cluster answered for at least one topic."""
     return any(one.lanes for one in reading.topologies)
 
 
@@ -249,11 +278,18 @@ def _silent_screen(
 
 
 def _section(topology: TopologyStatus, rows: Sequence[SubscriptionRow], words: CommandWords) -> TopologySection:
-    room = max(0, MAX_ROWS - sum(not row.is_quiet for row in rows))
-    quiet = count(1)
-    shown = tuple(row for row in rows if not row.is_quiet or next(quiet) <= room)
-    command = words.line("kodoctl status", topology.name)
-    return TopologySection(topology.name, topology.namespace, shown, len(rows) - len(shown), command)
+    busiest = sorted(range(len(rows)), key=lambda number: (rows[number].is_quiet, -_entries(rows[number])))
+    shown, left = sorted(busiest[:MAX_ROWS]), busiest[MAX_ROWS:]
+    busy = sum(not rows[number].is_quiet for number in left)
+    command = words.line("kodoctl status", topology.name, "--all")
+    return TopologySection(
+        topology.name, topology.namespace, tuple(rows[number] for number in shown), len(left), busy, command
+    )
+
+
+def _entries(row: SubscriptionRow) -> int:
+    """Entries in all lanes of a subscription, dead letters included."""
+    return sum(cell.entries for cell in (*row.lanes, *((row.dead,) if row.dead is not None else ())))
 
 
 def _plan_needs(now: int, words: CommandWords, facts: ScreenFacts) -> Iterator[Need]:
@@ -300,27 +336,43 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         note = "no worker reads it"
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
-    oldest = age_text(max(0, now - lane.oldest)) if lane.oldest and lane.entries else ""
     found, cause = facts.causes.get(lane_key(topology.name, lane)), ""
+    meaning = lane_meaning(lane.level, lane.state) if has_causes(lane) and lane.is_read else ""
+    limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
     if found is not None and lane.entries:
-        limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
         dead = one_line(found.causes[0].cause, 80) if found.causes else ""
-        cause = wait_text(found, now, limit) if lane.is_read else dead
+        current = found.is_of(lane.entries, lane.oldest)
+        cause = wait_text(found, now, limit, is_current=current) if lane.is_read else dead
     is_late = found is None and lane.entries > 0 and has_causes(lane)
     return LaneCell(
         lane_text(lane.level, lane.state),
         lane.entries,
-        oldest,
+        _oldest(lane, found, now),
         note,
         _link(topology, lane),
         cause,
         is_late,
         exact_count(found, lane.entries),
+        "" if limit and cause.startswith(limit) else meaning,
     )
 
 
+def _oldest(lane: LaneStatus, found: LetterCauses | None, now: int) -> str:
+    """Words about the age of the oldest message in a lane; "" if it is unknown. `found`: causes, None if not read. A
+    message that was moved to the lane is older than its time there.
+    """
+    if not lane.oldest or not lane.entries:
+        return ""
+    if found is not None and found.since is not None:
+        return f"sent {age_text(max(0, now - min(found.since, lane.oldest)))} ago"
+    age = age_text(max(0, now - lane.oldest))
+    return f"here for {age}" if has_causes(lane) else f"sent {age} ago"
+
+
 def has_causes(lane: LaneStatus) -> bool:
-    """True for a lane whose messages have a reason to be there: dead letters, and all but ready lanes of usual levels."""
+    """True for a lane whose messages carry a reason why they are there: dead letters, lanes in which messages wait, and
+    backup levels. False for the ready lanes of other levels.
+    """
     return lane.state != "ready" or lane.level.startswith("B")
 
 
@@ -378,14 +430,18 @@ def _failing(
     ]
     if is_paused(lanes, now):
         return
-    for one in failing_tenants((found for _, found in read), now):
+    by = facts.tenants.get((topology.name, lanes[0].ground), "")
+    current = ((found, found.is_of(lane.entries, lane.oldest)) for lane, found in read)
+    for one in failing_tenants(current, now, by):
         lane, tenant = read[one.place][0], one.tenant
         text, link = f"{name}: {one.text}", _link(topology, lane)
-        means = "They failed twice or more; those that have no attempts left become dead letters."
+        means = f"{one.since}. Each {'; '.join(filter(None, (one.tries, one.due)))}."
         if tenant == NOBODY:
             yield Need("bad", text, means, "", link)
             continue
-        means = f"{means} A pause keeps the tenant's messages until the cause is repaired."
+        means += (
+            f" A pause holds back all messages of this {one_line(by, 40) or 'tenant'}, good ones too, until it ends."
+        )
         pause = line("kodo-consumer pause", "--tenant", tenant, "--for", "1h")
         where = {**link, "where": f"tenant = {literal(tenant)}"}
         yield Need("bad", text, means, pause, where, orders=_pause(topology, lane, tenant))
@@ -402,36 +458,20 @@ def _letters(
     for lane in lanes:
         if lane.state != "dead" or not lane.entries:
             continue
-        oldest = f", the oldest here for {age_text(max(0, now - lane.oldest))}" if lane.oldest else ""
-        means = "No worker takes them again by itself: a recall sends them again or discards them."
-        command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
         link, found = _link(topology, lane), facts.causes.get(lane_key(topology.name, lane))
+        age = _oldest(lane, found, now)
         exact = exact_count(found, lane.entries)
-        entries = f"{many(lane.entries, 'entry (batch)', 'entries (batches)')} of dead letters"
-        text = f"{name}: {entries if exact is None else many(exact, 'dead letter')}{oldest}"
+        letters = "dead letters, not counted yet" if exact is None else many(exact, "dead letter")
+        if found is not None and exact is None:
+            letters = f"{entries_text(lane.entries)} in the dead letters"
         groups = [] if found is None else cause_lines(found)
+        if found is not None and (share := tenant_share(found, facts.tenants.get((topology.name, lane.ground), ""))):
+            groups.append(share)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)
-        yield Need("bad", text, means, command, link, lines)
-        if found is not None and (tenant := failing_tenant(found)) is not None:
-            who, count = tenant
-            of = (
-                f"all {count:,} dead letters"
-                if found.complete and count == found.read
-                else f"{count:,} of {many(found.read, 'dead letter')}"
-            )
-            text = f"{name}: {of} are of tenant {one_line(who, 80)}"
-            alone = "No other tenant has any" if found.complete else "No letter that was read is of another tenant"
-            share = alone if len(found.tenants) == 1 else "It has as many as all other tenants together, or more"
-            means = f"{share}. A pause keeps its messages until its cause is repaired."
-            pause = line("kodo-consumer pause", "--tenant", who, "--for", "1h")
-            yield Need(
-                "open",
-                text,
-                means,
-                pause,
-                {**link, "where": f"tenant = {literal(who)}"},
-                orders=_pause(topology, lane, who),
-            )
+        again = "" if found is None or not found.recalled else _RECALLED.format(many(found.recalled, "letter"))
+        command = line("kodoctl recall plan", "--where", "true", "--out", "recall.json")
+        text = f"{name}: {letters}{f', the oldest {age}' if age else ''}"
+        yield Need("bad", text, f"{again}{_NOBODY_TRIES}", command, link, lines)
 
 
 def _pause(topology: TopologyStatus, lane: LaneStatus, tenant: str) -> dict[str, str]:
@@ -451,7 +491,9 @@ def _changes(
     for lane in lanes:
         entries, span = history.growth(topology.name, lane)
         if entries and lane.state != "ready":
-            text = f"{name}: {lane_text(lane.level, lane.state)} grew by {entries:,} entries (batches) in {duration_text(span)}"
+            text = (
+                f"{name}: {lane_text(lane.level, lane.state)} grew by {entries_text(entries)} in {duration_text(span)}"
+            )
             means = "More messages come here than leave: look at their causes."
             yield Need("open", text, means, line("kodo-consumer steer"), _link(topology, lane))
     still = history.standstill(topology.name, lanes[0].reader)
@@ -466,7 +508,7 @@ def _workers(topology: TopologyStatus, lanes: list[LaneStatus], name: str, line:
     read = [lane for lane in lanes if lane.is_read and lane.there]
     waiting = sum(lane.entries for lane in read)
     if waiting and not any(lane.consumers for lane in read):
-        text = f"{name}: {many(waiting, 'entry (batch)', 'entries (batches)')} and no worker"
+        text = f"{name}: {entries_text(waiting)} and no worker"
         yield Need("bad", text, "They wait until a worker starts.", line(*run), urgent=True)
     for lane in read:
         if topology.is_unread(lane):

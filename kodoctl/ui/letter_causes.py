@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.protocol import properties
+from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.text.escaping import one_line
-from kodoctl.text.formatting import many, time_text
+from kodoctl.text.formatting import age_text, many, time_text
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument
@@ -24,15 +25,60 @@ NAMED: Final = 12  # causes of a lane that are named
 _TENANTS: Final = 3  # that are named with a cause
 _LONGEST: Final = 40  # characters of a tenant's name in a list
 _FEW: Final = 10  # letters: fewer say nothing about one of several tenants
-_FEWEST: Final = 3  # letters: fewer say nothing about the only tenant
+_SEVERAL: Final = 2  # tenants: of one alone the causes say that all letters are its own
+_FEWEST: Final = 3  # messages: fewer say nothing about their tenant
+_DIGITS: Final = 9  # of a count of failures: longer ones are no count of a worker
+_MANY: Final = 10**9
 _AGAIN: Final = 2  # attempts that failed: one alone says nothing
 _FAILURES: Final = (properties.ATTEMPTS_RETRYING, properties.ATTEMPTS_BACKUP)
 _MOST: Final = 0.5  # of the letters: the share of a tenant that always fails
 
 
+class Tries(NamedTuple):
+    """Tries that the file gives a message in a lane. `counter`: property that counts the failures there; `most`: number
+    of failures after which the message leaves; `then`: words for its next place.
+    """
+
+    counter: str
+    most: int
+    then: str
+
+    def left(self, failures: int) -> int:
+        """Tries that are left after failures in this lane, the next one included."""
+        return max(0, self.most - failures + 1)
+
+
+class FailingGroup(NamedTuple):
+    """Messages of a tenant that failed with one cause twice or more. `since`: time in ms since the epoch when the first
+    of them was sent; `failed`: failures that every one of them has at least; `left`: fewest tries that one has left,
+    None if it is unknown; `then`: as in Tries.
+    """
+
+    tenant: str
+    cause: str
+    messages: int
+    since: int
+    failed: int
+    left: int | None = None
+    then: str = ""
+
+    @property
+    def tries_text(self) -> str:
+        """Words about the tries that were made and that are left."""
+        return failures_text(self.failed, self.left, self.then)
+
+
+def failures_text(failed: int, left: int | None, then: str) -> str:
+    """Words about the failures and the tries left of one or more messages. "At least", because headers count neither
+    tries at once nor the last one before a backup level.
+    """
+    text = f"failed at least {many(failed, 'time')}"
+    return text if left is None else f"{text}, {many(left, 'try', 'tries')} left, then {then}"
+
+
 class CauseCount(NamedTuple):
-    """Letters of one cause. `tenants`: (tenant, letters), those with most letters first; empty if the file names no
-    tenants.
+    """Letters of one cause. `letters`: their number; `tenants`: (tenant, number of letters), those with most letters
+    first; empty if the file names no tenants.
     """
 
     cause: str
@@ -44,9 +90,10 @@ class CauseCount(NamedTuple):
 class LetterCauses:
     """Causes of a lane's letters. `read`: number of letters that were read; `complete`: all were; `causes`: the most
     frequent first; `tenants`: (tenant, letters) of all causes likewise; `unlisted`: letters in groups that the document
-    leaves out, mostly of further tenants. `entries`: those of the lane when it was read, None: unknown. Of a lane whose
-    messages wait, `dues`: time of the next attempt by tenant, ms since the epoch; `failing`: (tenant, cause, messages)
-    of those that failed twice or more. The tenant is `(none)` for messages without one.
+    leaves out, mostly of further tenants. `entries`, `oldest`: figures of the lane when it was read, None: unknown.
+    `dues`: time of the next attempt by tenant, ms since the epoch; `failing`: groups of those that failed twice or
+    more. `since`: time in ms since the epoch when the first letter was sent, None: unknown; `recalled`: letters that a
+    recall sent before. The tenant is `(none)` for messages without one.
     """
 
     read: int
@@ -56,64 +103,105 @@ class LetterCauses:
     unlisted: int = 0
     entries: int | None = None
     dues: Mapping[str, int] = field(default_factory=dict)
-    failing: tuple[tuple[str, str, int], ...] = ()
+    failing: tuple[FailingGroup, ...] = ()
+    since: int | None = None
+    recalled: int = 0
+    oldest: int | None = None
+
+    def is_of(self, entries: int, oldest: int | None) -> bool:
+        """True unless the lane's figures differ from those when it was read: a next attempt may then be over."""
+        return self.entries is None or (self.entries, self.oldest) == (entries, oldest)
 
 
-class WaitCount:
-    """Count of waiting messages while they are read. `subscription`: whose they are; `longest_wait`: ms, the longest that
-    the file declares. Senders can write any `kodo-due`: workers wait no longer, and so the count does not.
+class LetterCount:
+    """Count of letters while they are read. `subscription`: whose messages wait, None for dead letters; `longest_wait`:
+    ms, the longest that the file declares; `tries`: those in the lane, None if failures do not move messages on.
+    Senders can write any `kodo-due`: workers wait no longer, and so the count does not.
     """
 
-    def __init__(self, subscription: str, longest_wait: int) -> None:
-        self._subscription, self._longest_wait = subscription, longest_wait
+    def __init__(self, subscription: str | None, longest_wait: int = 0, tries: Tries | None = None) -> None:
+        self._subscription, self._longest_wait, self._tries = subscription, longest_wait, tries
         self.dues: dict[str, int] = {}
-        self._failing: Counter[tuple[str, str]] = Counter()
+        self.since: int | None = None
+        self.recalled = 0
+        self._failing: dict[tuple[str, str], FailingGroup] = {}
 
     def take(self, messages: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields the messages that are meant for the subscription, and counts them."""
+        """Yields the messages that are meant for the subscription, in their order, and counts each as it is taken."""
         for one in messages:
-            if one.properties.get(properties.FOR, self._subscription) != self._subscription:
-                continue
-            if due := one.number(properties.DUE):
-                due = min(due, one.publish_time + self._longest_wait)
-                self.dues[one.tenant] = min(due, self.dues.get(one.tenant, due))
-            failures = sum(one.number(name) or 0 for name in _FAILURES)
-            if failures >= _AGAIN and one.cause is not None:
-                self._failing[one.tenant, one.cause] += 1
+            if self._subscription is not None:
+                if one.properties.get(properties.FOR, self._subscription) != self._subscription:
+                    continue
+                self._add_waiting(one)
+            if one.properties.get(properties.FOR) != MARK:
+                sent = properties.first_sent(one.properties.get(properties.ORIGIN_TIME), one.publish_time)
+                self.since = sent if self.since is None else min(sent, self.since)
+                self.recalled += properties.RECALL in one.properties
             yield one
 
+    def _add_waiting(self, one: DeadLetter) -> None:
+        if due := one.number(properties.DUE):
+            due = min(due, one.publish_time + self._longest_wait)
+            self.dues[one.tenant] = min(due, self.dues.get(one.tenant, due))
+        failures = failures_of(one.properties)
+        if failures < _AGAIN or one.cause is None:
+            return
+        sent = properties.first_sent(one.properties.get(properties.ORIGIN_TIME), one.publish_time)
+        tries, key = self._tries, (one.tenant, one.cause)
+        left = None if tries is None else tries.left(failures_of(one.properties, tries.counter))
+        made = FailingGroup(*key, 1, sent, failures, left, "" if tries is None else tries.then)
+        self._failing[key] = _joined(self._failing.get(key), made)
+
     @property
-    def failing(self) -> tuple[tuple[str, str, int], ...]:
+    def failing(self) -> tuple[FailingGroup, ...]:
         """The field `failing` of `LetterCauses`: groups with most messages first."""
-        return tuple((*group, count) for group, count in self._failing.most_common())
+        return tuple(sorted(self._failing.values(), key=lambda one: -one.messages))
 
 
-def letter_causes(document: PeekDocument, *, ended: bool, waits: WaitCount | None = None) -> LetterCauses:
-    """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over; `waits`: count of the same
-    messages, None for dead letters.
+def failures_of(headers: Mapping[str, str], *names: str) -> int:
+    """Number of failed runs by the headers of a message, `names`: the counters that count, all without them. A header
+    that is no number counts as 0.
     """
+    values = (headers.get(name, "") for name in names or _FAILURES)
+    return sum(int(one) for one in values if one.isascii() and one.isdigit() and len(one) <= _DIGITS)
+
+
+def _joined(first: FailingGroup | None, second: FailingGroup) -> FailingGroup:
+    """Both groups as one with the tenant and the cause of the second."""
+    if first is None:
+        return second
+    last = min((first, second), key=lambda one: _MANY if one.left is None else one.left)
+    messages, since = first.messages + second.messages, min(first.since, second.since)
+    failed = min(first.failed, second.failed)
+    return FailingGroup(second.tenant, second.cause, messages, since, failed, last.left, last.then)
+
+
+def letter_causes(document: PeekDocument, *, ended: bool, count: LetterCount) -> LetterCauses:
+    """Causes in a document of `kodoctl peek`. `ended`: the time for reading was over; `count`: of the same messages."""
     causes: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
     of_cause: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for group in document["groups"]:
-        cause, tenant, count = group["cause"], group["tenant"], group["messages"]
-        causes[cause] += count
+        cause, tenant, number = group["cause"], group["tenant"], group["messages"]
+        causes[cause] += number
         if tenant != NOBODY:
-            tenants[tenant] += count
-            of_cause[cause][tenant] += count
-    for cause, count in document.get("by_cause", {}).items():
+            tenants[tenant] += number
+            of_cause[cause][tenant] += number
+    for cause, number in document.get("by_cause", {}).items():
         if cause in causes:
-            causes[cause] = count  # the document leaves out groups if there are many tenants
-    counts = (CauseCount(cause, count, tuple(of_cause[cause].most_common())) for cause, count in causes.most_common())
+            causes[cause] = number  # the document leaves out groups if there are many tenants
+    counts = (CauseCount(one, number, tuple(of_cause[one].most_common())) for one, number in causes.most_common())
     whole = document["read_all"] and not ended and not document["unread"]
     return LetterCauses(
         document["read"], whole, tuple(counts), tuple(tenants.most_common()), document.get("left_out", 0),
-        dues=waits.dues if waits else {}, failing=waits.failing if waits else (),
+        dues=count.dues, failing=count.failing, since=count.since, recalled=count.recalled,
     )  # fmt: skip
 
 
 def cause_lines(found: LetterCauses) -> list[tuple[str, str]]:
-    """(text, condition) for each cause, at most NAMED; the rest is one text without a condition."""
+    """(text, condition) for each of the 12 most frequent causes (NAMED); then texts with the condition "" about the
+    other causes, about tenants that are not listed, and about letters that were not read, each if there are any.
+    """
     lines = [
         (f"{one.letters:,} × {one.cause}{_tenants_text(one)}", f"cause = {literal(one.cause)}")
         for one in found.causes[:NAMED]
@@ -143,40 +231,55 @@ def _tenants_text(one: CauseCount) -> str:
 
 
 def exact_count(found: LetterCauses | None, entries: int) -> int | None:
-    """Number of messages in a lane of `entries` entries; None if not all of them were read, or others were."""
+    """Number of messages in a lane that has `entries` entries now. None if it is unknown: nothing or not all of the
+    lane was read, or the lane had another number of entries then.
+    """
     return found.read if found is not None and found.complete and found.read and found.entries == entries else None
 
 
-def failing_tenant(found: LetterCauses) -> tuple[str, int] | None:
-    """(tenant, letters) of the tenant with half of the letters or more. None: there is none, or there are few letters."""
-    if not found.tenants:
-        return None
+def tenant_share(found: LetterCauses, by: str) -> tuple[str, str] | None:
+    """(text, condition) about the tenant with half of the letters of several tenants or more. None: there is none, or
+    there are few letters. `by`: property of the tenants, "" if it is unknown.
+    """
     total = sum(letters for _, letters in found.tenants) + found.unlisted
+    if len(found.tenants) < _SEVERAL or total < _FEW or found.tenants[0][1] < total * _MOST:
+        return None
     tenant, count = found.tenants[0]
-    enough = _FEW if len(found.tenants) > 1 else _FEWEST
-    return (tenant, count) if total >= enough and count >= total * _MOST else None
+    return f"{count:,} of these are of {tenant_text(by, tenant)}", f"tenant = {literal(tenant)}"
 
 
-def wait_text(found: LetterCauses, now: int, limit: str) -> str:
-    """Why the messages of a lane wait: the most frequent cause with its tenants, and the time of the next attempt; "" if
-    they have neither. `limit`: words for the limit of the file that holds them back, "" for none.
+def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = True) -> str:
+    """Why the messages of a lane wait: the most frequent cause with its tenants, the tries that were made, and the time
+    of the next one; "" if they have none of these. `limit`: words for the limit of the file that holds them back, ""
+    for none; `is_current`: the lane has not changed since it was read.
     """
     parts = []
     if found.causes:
         first = found.causes[0]
-        cause = limit if limit and first.cause == properties.OVER_LIMIT_REASON else one_line(first.cause, 80)
-        parts.append(f"{cause}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
-    return "; ".join([*parts, *_next_text(found.dues.values(), now)])
+        parts.append(f"{cause_text(first.cause, limit)}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
+    parts += [found.failing[0].tries_text] if len(found.failing) == 1 else []
+    return "; ".join([*parts, *_next_text(found.dues.values(), now, is_current=is_current)])
+
+
+def cause_text(cause: str, limit: str) -> str:
+    """A cause or reason in one line. `limit`: words for the limit of the file in place of "over its limit", "" for
+    none.
+    """
+    return limit if limit and cause == properties.OVER_LIMIT_REASON else one_line(cause, 80)
 
 
 def _others_text(number: int) -> str:
     return f" and {many(number, 'other cause')}" if number else ""
 
 
-def _next_text(dues: Iterable[int], now: int) -> list[str]:
-    """Text about the next attempt, in a list; none if no time is known."""
+def _next_text(dues: Iterable[int], now: int, *, is_current: bool = True) -> list[str]:
+    """Text about the next attempt, in a list; none if no time is known, or if a time has come and the lane has
+    changed.
+    """
     due = min(dues, default=None)
-    return [] if due is None else ["due now" if due <= now else f"next try at {_clock(due, now)}"]
+    if due is None or (due <= now and not is_current):
+        return []
+    return ["due now" if due <= now else f"next try at {_clock(due, now)}"]
 
 
 def _clock(at: int, now: int) -> str:
@@ -187,36 +290,55 @@ def _clock(at: int, now: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailingTenant:
-    """A tenant whose waiting messages keep failing; `tenant`: `(none)` for messages without one. `text`: their number,
-    cause and next attempt in words; `place`: index of the lane that has most of them.
+    """A tenant whose waiting messages keep failing; `tenant`: `(none)` for messages without one. `text`: their number
+    and cause in words; `since`, `tries`, `due`: words about their age, their tries and the next one, "" for none;
+    `place`: index of the lane that has most of them.
     """
 
     tenant: str
     messages: int
     text: str
+    since: str
+    tries: str
+    due: str
     place: int
 
 
-def failing_tenants(lanes: Iterable[LetterCauses], now: int) -> list[FailingTenant]:
-    """The tenants with most messages that failed twice or more, over the lanes of a subscription; few messages do not
-    count.
+def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: str) -> list[FailingTenant]:
+    """The tenants with most messages that failed twice or more, over the lanes of a subscription, each with True if it
+    has not changed since it was read; few messages do not count. `by`: property of the tenants, "" if it is unknown.
     """
     read = list(lanes)
-    causes: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    places: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for place, one in enumerate(read):
-        for tenant, cause, count in one.failing:
-            causes[tenant][cause] += count
-            places[tenant][place] += count
-    least = "" if all(one.complete for one in read) else "at least "
+    groups: defaultdict[str, list[tuple[int, FailingGroup]]] = defaultdict(list)
+    for place, (one, _) in enumerate(read):
+        for group in one.failing:
+            groups[group.tenant].append((place, group))
+    least = "" if all(one.complete for one, _ in read) else "at least "
 
     def failing(tenant: str) -> FailingTenant:
-        total, (cause, *others) = causes[tenant].total(), [name for name, _ in causes[tenant].most_common()]
+        causes: Counter[str] = Counter()
+        places: Counter[int] = Counter()
+        whole: FailingGroup | None = None
+        for place, group in groups[tenant]:
+            causes[group.cause] += group.messages
+            places[place] += group.messages
+            whole = _joined(whole, group)
+        assert whole is not None
+        (cause, _), *others = causes.most_common()
         why = f"{one_line(cause, 80)}{_others_text(len(others))}"
-        of = "" if tenant == NOBODY else f" of tenant {one_line(tenant, 80)}"
-        dues = [one.dues[tenant] for one in read if tenant in one.dues]
-        text = "; ".join([f"{least}{many(total, 'message')}{of} keep failing with {why}", *_next_text(dues, now)])
-        return FailingTenant(tenant, total, text, places[tenant].most_common(1)[0][0])
+        of = "" if tenant == NOBODY else f" of {tenant_text(by, tenant)}"
+        dues = [(one.dues[tenant], is_current) for one, is_current in read if tenant in one.dues]
+        due, is_current = min(dues, default=(None, True))
+        return FailingTenant(
+            tenant, whole.messages, f"{least}{many(whole.messages, 'message')}{of} keep failing with {why}",
+            f"The first of them was sent {age_text(max(0, now - whole.since))} ago", whole.tries_text,
+            "".join(_next_text([] if due is None else [due], now, is_current=is_current)), places.most_common(1)[0][0],
+        )  # fmt: skip
 
-    found = (failing(tenant) for tenant in causes if causes[tenant].total() >= _FEWEST)
+    found = (failing(tenant) for tenant, own in groups.items() if sum(one.messages for _, one in own) >= _FEWEST)
     return sorted(found, key=lambda one: -one.messages)[:_TENANTS]
+
+
+def tenant_text(by: str, tenant: str) -> str:
+    """A tenant with the name of the property by which the file tells tenants apart, "" if that is unknown."""
+    return f"{one_line(by, _LONGEST) or 'tenant'} {one_line(tenant, 80)}"

@@ -41,8 +41,9 @@ class LaneCopy(NamedTuple):
 
 @dataclass(slots=True)
 class SearchHit:
-    """A message that a search has. `message`: its newest stored copy; `facts`: names of what the text is equal to;
-    `copies`: all of its copies, in the order of the topology; `longest_wait`: ms, the longest that the file declares.
+    """A message that a search found. `message`: its newest stored copy; `facts`: names of its facts that equal the
+    text, such as `key`; `copies`: all of its copies, as each subscription has them, in the order of the topology;
+    `longest_wait`: the longest wait that the file declares, in ms.
     """
 
     topology: str
@@ -53,7 +54,9 @@ class SearchHit:
     copies: list[LaneCopy] = field(default_factory=list)
 
     def add(self, fact: str, copies: Iterable[LaneCopy]) -> None:
-        """Adds a stored copy of the message, as each subscription of its topic has it."""
+        """Adds a stored copy of the message: `copies` has one item for each subscription of its topic. `fact`: name of
+        the fact that equals the text.
+        """
         self.facts += [fact] * (fact not in self.facts)
         for one in copies:
             if one.message["published"] >= self.message["published"]:
@@ -66,17 +69,17 @@ class SearchHit:
 
     @property
     def subscriptions(self) -> list[str]:
-        """The subscriptions whose topics its history may be read from."""
+        """Names of the subscriptions that have a copy, each once, in the order of the copies."""
         return list(dict.fromkeys(one.subscription for one in self.copies))
 
     @property
     def places(self) -> list[LaneCopy]:
-        """The copies that wait in a lane."""
+        """The copies that their subscription has not acknowledged."""
         return [one for one in self.copies if one.waits]
 
     @property
     def ended(self) -> list[str]:
-        """The subscriptions that have acknowledged every stored copy."""
+        """Names of the subscriptions that have acknowledged every copy of theirs."""
         open_ = {one.subscription for one in self.copies if one.waits is not False}
         return [one for one in self.subscriptions if one not in open_]
 
@@ -118,7 +121,9 @@ class SearchText:
 
     @classmethod
     def of(cls, text: str, now: int) -> SearchText:
-        """Reads the text of a search at `now`, ms since the epoch. Raises UsageError (K785) for an empty or too long one."""
+        """Reads the text of a search at `now`, ms since the epoch. Raises UsageError (K785) for an empty or too long
+        one.
+        """
         wanted = text.strip()
         if not wanted or len(wanted) > LONGEST:
             detail = f"a text of 1 to {LONGEST} characters: a kodo-id, a position such as 7:1:0:-1, a key, or a value"

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
-from kodoctl.text.formatting import age_text, time_text
+from kodoctl.text.formatting import age_text, lane_meaning, many, time_text
 from kodoctl.topology.names import State
+from kodoctl.ui.letter_causes import cause_text, failures_of, failures_text, wait_text
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
     from kodoctl.ui.first_screen import CommandWords
+    from kodoctl.ui.letter_causes import LetterCauses, Tries
     from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult
 
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
@@ -29,7 +31,9 @@ _LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
 
 @dataclass(frozen=True, slots=True)
 class LaneQuestion:
-    """A lane and the condition that its messages have to meet. `topic`: the lane's topic without tenant and namespace."""
+    """A lane and the condition `where` that its messages have to meet. `topology`: name of its topology; `topic`: the
+    lane's topic without tenant and namespace.
+    """
 
     topology: str
     topic: str
@@ -39,7 +43,9 @@ class LaneQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MessageQuestion:
-    """A message, by its kodo-id or a position, and the subscription whose topics are read. `span`: one of SPANS."""
+    """A question about the history of one message. `message`: its `kodo-id` or a position; `ground`, `subscription`:
+    ground topic and subscription whose topics are read; `span`: key of SPANS.
+    """
 
     topology: str
     ground: str
@@ -52,7 +58,10 @@ class MessageQuestion:
 class LaneMessages:
     """Messages of a lane that its subscription has not acknowledged. `topic`: with tenant and namespace; `level`,
     `state`: of the lane, None for the level of dead letters; `reader`: subscription on Pulsar that keeps the messages;
-    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares.
+    `ended`: the time for reading was over; `longest_wait`: ms, the longest that the file declares; `whole`: causes of
+    the lane, None if a condition chose some of its messages; `limit`: words for the limit of the file that holds them
+    back, "" for none; `tenant_by`: property of the tenants, "" for none; `tries`: those in the lane, None if failures
+    do not move messages on.
     """
 
     topic: str
@@ -63,16 +72,37 @@ class LaneMessages:
     document: PeekDocument
     ended: bool
     longest_wait: int
+    whole: LetterCauses | None = None
+    limit: str = ""
+    tenant_by: str = ""
+    tries: Tries | None = None
+
+    @property
+    def meaning(self) -> str:
+        """Meaning of the lane, as in `lane_meaning`."""
+        return lane_meaning(self.level, self.state)
+
+    def facts(self, now: int) -> str:
+        """Words about the causes, the tries and the age of its messages at `now` (ms since the epoch); "" if they are
+        unknown, or a condition chose some of them.
+        """
+        if self.whole is None:
+            return ""
+        parts = [wait_text(self.whole, now, self.limit)] if self.state != State.DEAD else []
+        if self.whole.since is not None:
+            parts.append(f"the oldest was sent {age_text(max(0, now - self.whole.since))} ago")
+        if self.whole.recalled:
+            parts.append(f"{many(self.whole.recalled, 'message')} sent again by a recall before")
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
     """A stored message for a page. `name`: its identity over all hops; `age`: time since it was first sent, and `here`:
     since it came to this topic, "" if that is the same; `due`: sentence about its next attempt, and `moment`: the time
-    of it, "" for none; `reason`,
-    `error`: of its last failure, "" for none; `facts`: (name, value, meaning) of its properties, those of the
-    application first; `payload`: lines of the payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`:
-    bytes of the payload, None for a tombstone.
+    of it, "" for none; `reason`, `error`: of its last failure, "" for none; `tries`: words about its failures, "" for
+    none; `facts`: (name, value, meaning) of its properties, those of the application first; `payload`: lines of the
+    payload, a long one cut; `kind`, `note`: as in PayloadContent; `size`: bytes of the payload, None for a tombstone.
     """
 
     name: str
@@ -86,6 +116,7 @@ class MessageView:
     key: str
     reason: str
     error: str
+    tries: str
     facts: tuple[tuple[str, str, str], ...]
     payload: tuple[str, ...]
     kind: str
@@ -94,8 +125,10 @@ class MessageView:
     broken: str
 
 
-def message_view(message: PeekedMessage, now: int, longest_wait: int) -> MessageView:
-    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file declares."""
+def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: LaneMessages | None = None) -> MessageView:
+    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file declares;
+    `lane`: in which it is, None if its limits and tries are not to be named.
+    """
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]
     sent = properties.first_sent(control.get(properties.ORIGIN_TIME), published)
@@ -110,8 +143,9 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
         due,
         moment,
         message["key"],
-        control.get(properties.REASON, ""),
+        cause_text(control.get(properties.REASON, ""), "" if lane is None else lane.limit),
         control.get(properties.ERROR, ""),
+        _tries_text(control, lane),
         (
             *((name, value, "") for name, value in message["properties"].items()),
             *((one["name"], one["value"], one["means"]) for one in message["control"]),
@@ -122,6 +156,17 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int) -> Message
         message["size"],
         message["broken"],
     )
+
+
+def _tries_text(control: Mapping[str, str], lane: LaneMessages | None) -> str:
+    """Words about the failures of a message by its headers, and the tries that are left in its lane; "" for none."""
+    failures = failures_of(control)
+    tries = None if lane is None else lane.tries
+    if not failures:
+        return ""
+    if tries is None:
+        return failures_text(failures, None, "")
+    return failures_text(failures, tries.left(failures_of(control, tries.counter)), tries.then)
 
 
 def _due_text(due: str, now: int, latest: int) -> tuple[str, str]:
@@ -149,8 +194,8 @@ def _shortened(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class HitView:
-    """A message that a search has, for a page. `places`: (copy, words about it) for each lane in which it waits;
-    `ended`: sentences about the subscriptions that have acknowledged it; `topics`: number of topics that have a copy.
+    """A message that a search found, for a page. `places`: (copy, words about it) for each copy that waits; `ended`:
+    a sentence about each subscription that has acknowledged the message; `topics`: number of topics that have a copy.
     """
 
     hit: SearchHit
@@ -161,7 +206,7 @@ class HitView:
 
 
 def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
-    """Makes the view of a message that the search `found` has, at `now` (ms since the epoch)."""
+    """Makes the view of a hit of the search `found`, at `now` (ms since the epoch)."""
 
     def place(copy: LaneCopy) -> tuple[LaneCopy, str]:
         view = message_view(copy.message, now, hit.longest_wait)
@@ -186,9 +231,10 @@ def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """Messages that failed in one way. `where`: condition that chooses them of those that are shown, "" for a rest of
-    several causes; `tenants`: (name, messages, condition) of those with most of them; `others`: number of further
-    tenants; `unlisted`: messages of tenants that the document leaves out.
+    """Messages that failed by one cause. `messages`: their number; `where`: condition that chooses them among the shown
+    ones, "" for a rest of several causes; `tenants`: (name, number of messages, condition) of up to six tenants, those
+    with most first; `others`: number of further tenants; `unlisted`: number of messages of tenants that the document
+    leaves out.
     """
 
     cause: str
@@ -220,7 +266,9 @@ def cause_groups(question: LaneQuestion, document: PeekDocument) -> list[CauseGr
 
 
 def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """Hops of the document of `kodo-consumer why`, each with the words for where the message is now."""
+    """(hop, words) for each hop in the document of `kodo-consumer why`, in its order. The words are `no longer stored`,
+    `is here now` for a copy that is not acknowledged, or "".
+    """
 
     def place(hop: Mapping[str, Any]) -> str:
         if not hop["stored"]:
@@ -247,7 +295,9 @@ def history_sentence(document: Mapping[str, Any], subscription: str) -> str:
 
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:
-    """Command lines that show the messages of a lane, and that plan to release them or to send them again."""
+    """Command lines for the messages of a lane: the first shows them; a second plans to send dead letters again, or an
+    action on messages that wait; ready lanes have none.
+    """
     chosen = ("--topic", found.ground, "--subscription", question.subscription)
     choice = ("--where", question.where)
     peek = words.line_of_cluster("kodoctl peek", *_peeked(words, question, found))

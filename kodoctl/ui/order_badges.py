@@ -31,8 +31,9 @@ _TOGETHER: Final = {
 
 
 def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
-    """Yields the badges of a subscription at `now`, ms since the epoch. What workers cannot read, or do not follow, is
-    one as well.
+    """Yields texts about the live orders of a subscription that are in force at `now` (ms since the epoch): one for
+    each order, but a single one for more than three orders of one kind. Orders that workers cannot read or do not
+    follow have one text that says so.
     """
     for value in dict.fromkeys(lane.steered for lane in lanes if lane.steered):
         active = _active(value, now)

@@ -14,14 +14,16 @@ _MOST: Final = 9
 
 
 class PageGate:
-    """Bound on pages of one kind. `what`: text about them, for the answer to one too many."""
+    """Bound on pages of one kind: nine are made at a time. `what`: words for these pages in the refusal of one too
+    many.
+    """
 
     def __init__(self, what: str) -> None:
         self._what, self._places = what, threading.Semaphore(_MOST)
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Context for making a page. Raises LockedError (K037) at once if there are too many."""
+        """Context in which one page is made. Raises LockedError (K037) at once if nine are being made."""
         if not self._places.acquire(blocking=False):
             detail = f"{_MOST} {self._what} are being read already: the cluster may be slow to answer"
             raise LockedError(error("K037", "the console is busy", detail))

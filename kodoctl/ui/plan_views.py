@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHistory:
-    """History of a namespace. `document`: that of `kodoctl history`; `command`: command line that prints it; `holder`: who
-    holds the lease now, "" for nobody.
+    """History of a namespace. `document`: that of `kodoctl history`; `command`: command line that prints it; `holder`:
+    who holds the lease now, "" for nobody.
     """
 
     document: HistoryDocument
@@ -38,11 +38,11 @@ class DriftReading:
 
     @property
     def lines(self) -> list[Line]:
-        """The text of `kodoctl drift`."""
+        """The text of `kodoctl drift`, whose last line is the verdict."""
         return list(drift_lines(self.document, self.target))
 
     def news(self) -> DriftNews:
-        """The verdict, for the first screen."""
+        """The verdict as a value for the first screen."""
         return DriftNews(self.at, self.lines[-1].text, self.document["drifted"] or self.document["refused"])
 
 
@@ -50,13 +50,13 @@ class PlanLookup(Protocol):
     """Reads plans and history for the pages. Methods block, and raise KodoctlError."""
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads everything that was done in a topology's namespace."""
+        """Reads the history of a topology's namespace, and the holder of the lease."""
 
     def read_drift(self) -> DriftReading:
-        """Compares the files with the cluster."""
+        """Compares the files with the cluster, and keeps the result for `last_drift`."""
 
     def last_drift(self) -> DriftReading | None:
-        """The drift that was read last, None for none."""
+        """The drift that `read_drift` read last, None if it was not called yet. Reads nothing."""
 
 
 def stopped_apply(topology: str, namespace: str, applies: Sequence[ApplyRow], holder: str) -> StoppedApply | None:

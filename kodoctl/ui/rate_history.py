@@ -50,8 +50,8 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """Drawing of the rates. `into`, `out`: points of the two lines, "" for less than two readings; `now`: the last
-    rates in words; `text`: the drawing in words.
+    """Drawing of the rates, of 120 × 24 units (WIDTH, HEIGHT). `into`, `out`: points of the two lines as in SVG, such
+    as `0.0,23.0 2.0,1.0`, "" for less than two readings; `now`: the last rates in words; `text`: the drawing in words.
     """
 
     into: str
@@ -61,8 +61,8 @@ class Sparkline:
 
 
 class RateHistory:
-    """The last READINGS readings, or those of ten minutes if they are more. A lane that a reading lacks begins anew. Only
-    one thread may call `add` at a time. `every`: seconds between two readings.
+    """Rates and depths of the last 60 readings (READINGS), or of those of ten minutes if they are more. A lane that a
+    reading lacks begins anew. Only one thread may call `add` at a time. `every`: seconds between two readings.
     """
 
     def __init__(self, every: float = _KEPT / READINGS) -> None:
@@ -72,7 +72,7 @@ class RateHistory:
         self._depths: dict[LaneKey, deque[tuple[int, int]]] = {}
 
     def add(self, reading: StatusReading) -> None:
-        """Adds a reading, once."""
+        """Adds a reading. Does nothing if its time is that of the last one."""
         if reading.at == self._at:
             return
         self._at = reading.at
@@ -90,12 +90,15 @@ class RateHistory:
         self._rates, self._depths = rates, depths
 
     def rates(self, topology: str, reader: tuple[str, str]) -> Sequence[RatePoint]:
-        """Rates of a subscription, oldest first."""
+        """Rates of a subscription, oldest first; () for one that the last reading lacks. `reader`: (ground topic,
+        subscription).
+        """
         return tuple(self._rates.get((topology, *reader), ()))
 
     def earlier(self, topology: str, reader: tuple[str, str]) -> EarlierRates | None:
-        """The average rates of the readings that are kept, to compare the last one with. They are of two minutes before it
-        or more, of the same lanes, and steady; None if there is no such reading.
+        """The average rates of earlier readings, to compare the last one with: of those that are two minutes older or
+        more, have the same lanes, and are steady. None if there is no such reading. `reader`: (ground topic,
+        subscription).
         """
         points = self.rates(topology, reader)
         before = [
@@ -109,8 +112,8 @@ class RateHistory:
         return EarlierRates(into / len(before), handled / len(before))
 
     def growth(self, topology: str, lane: LaneStatus) -> tuple[int, int]:
-        """(entries, ms): growth of a lane that never shrank while it grew, and the time of it. (0, 0) if it shrank, or
-        grew by less than 100 entries or for less than a minute.
+        """(entries, ms): growth of a lane over the kept readings, and their span. (0, 0) if the lane ever shrank in
+        them, or grew by less than 100 entries, or if they span less than a minute.
         """
         points = tuple(self._depths.get(lane_key(topology, lane), ()))
         if any(later[1] < earlier[1] for earlier, later in pairwise(points)) or len(points) < 2:
@@ -119,7 +122,9 @@ class RateHistory:
         return (growth, span) if growth >= _GROWTH and span >= _SPAN else (0, 0)
 
     def standstill(self, topology: str, reader: tuple[str, str]) -> int:
-        """Time in ms for which messages were due in lanes with workers and none was delivered; 0 for less than a minute."""
+        """Time in ms until the last reading for which messages were due in ready lanes with workers, and none was
+        delivered; 0 for less than a minute. `reader`: (ground topic, subscription).
+        """
         still = 0
         points = self.rates(topology, reader)
         for point in reversed(points):
@@ -140,7 +145,9 @@ def _point(at: int, lanes: Iterable[LaneStatus]) -> RatePoint:
 
 
 def sparkline(points: Sequence[RatePoint]) -> Sparkline:
-    """Drawing of rates, with one scale for both lines. `points`: one or more."""
+    """Drawing of rates, with one scale for both lines. `points`: one or more, oldest first; a single one gives words
+    without lines.
+    """
     last = points[-1]
     now = f"in {last.into:,.1f}/s, out {last.out:,.1f}/s"
     if len(points) < 2:

@@ -24,8 +24,8 @@ class SentStage(StrEnum):
 
 
 class SentPlace(NamedTuple):
-    """Place of messages that were sent. `topic`: the lane's topic without tenant and namespace; `lane`: its name for
-    people; `cause`: of dead letters, "" if there is none.
+    """Lane in which messages are that an action sent. `stage`: their stage there; `topic`: the lane's topic without
+    tenant and namespace; `lane`: its name for people; `cause`: cause of dead letters, "" for other messages.
     """
 
     stage: SentStage
@@ -36,8 +36,8 @@ class SentPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentOutcome:
-    """Outcome of the messages of one action. `sent`: number of them; `followed`: number of those that were recognised
-    after they were sent; `places`: number by place of those that a lane has; `complete`: all lanes were read.
+    """Outcome of the messages of one action. `sent`: their number; `followed`: number of those that were recognised
+    after they were sent; `places`: number of messages that are in a lane, by place; `complete`: all lanes were read.
     """
 
     sent: int
@@ -47,17 +47,17 @@ class SentOutcome:
 
     @property
     def handled(self) -> int:
-        """Number of messages that were sent and that no lane has any more; 0 while not all lanes were read."""
+        """Number of followed messages that are in no lane any more; 0 unless all lanes were read."""
         return max(0, self.followed - sum(self.places.values())) if self.complete else 0
 
     @property
     def unknown(self) -> int:
-        """Number of messages about which nothing is known yet."""
+        """Number of sent messages that are neither handled nor in a lane that was read."""
         return max(0, self.sent - self.handled - sum(self.places.values()))
 
     @property
     def is_final(self) -> bool:
-        """True if each message was handled or is dead: nothing changes any more."""
+        """True if each message was handled or is dead again: the outcome changes no more."""
         return not self.unknown and all(one.stage is SentStage.DEAD for one in self.places)
 
     @property
@@ -77,7 +77,7 @@ class SentOutcome:
 
     @property
     def lanes(self) -> list[tuple[str, str, int]]:
-        """(topic, name for people, number of these messages) of the lanes that have some, the fullest first."""
+        """(topic, name for people, number of these messages) of each lane with some of them, most messages first."""
         counts: Counter[tuple[str, str]] = Counter()
         for one, count in self.places.items():
             counts[one.topic, one.lane] += count

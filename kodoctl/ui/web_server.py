@@ -22,8 +22,9 @@ _GRACE_S: Final = 2  # for answers under way, at the end
 
 
 class ConsoleServer:
-    """Serves an ASGI application from its construction until `close`. `port` 0: any free one. `address`: the URL with
-    the token, without which the console refuses. Raises UsageError (K036) if the port is taken.
+    """Serves an ASGI application on a thread, from its construction until `close`. `port`: port to listen on, 0 for any
+    free one, as an attribute the real one; `address`: the URL with the token, without which the console refuses. Raises
+    UsageError (K036) if the port is taken.
     """
 
     def __init__(self, application: ASGIApp, port: int = 0) -> None:
@@ -55,8 +56,8 @@ class ConsoleServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening, and waits until the serving thread has ended, or for some seconds: it may wait for an answer of
-        a broker.
+        """Stops listening, and waits until the serving thread has ended, but for five seconds at most: the thread may
+        wait for an answer of a broker. Answers under way have two seconds to end.
         """
         self._server.should_exit = True
         self._thread.join(_GRACE_S + 3)

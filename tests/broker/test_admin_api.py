@@ -1,4 +1,5 @@
-"""Every policy of the admin API of the Pulsar under test is in our table, or in a list with the reason why it is not.
+"""Every policy of the admin API of the Pulsar under test is in our table, or in a list with the reason why it is not; so is
+every setting of functions and connectors.
 
 The API is read from the broker's own classes: no broker serves a description of it. A new release of Pulsar with a new
 policy fails here by its name.
@@ -19,6 +20,7 @@ from kodoctl.dev import jars, versions
 from kodoctl.dev.progress import quiet
 from kodoctl.pulsar.inventory.bulk_policies import rest_name
 from kodoctl.pulsar.inventory.policy_requests import CODECS
+from kodoctl.topology.function_settings import PULSAR_SETTINGS
 from tests.brokers.broker import CACHE, PULSAR, VERSION
 
 pytestmark = pytest.mark.broker
@@ -100,12 +102,53 @@ MEMBERS: Final = {
 """Members of the values that the broker stores, by level and name, and why none of them is a policy of the table."""
 
 
+CONFIGS: Final = {
+    "org.apache.pulsar.common.functions.FunctionConfig": "function",
+    "org.apache.pulsar.common.io.SinkConfig": "sink",
+    "org.apache.pulsar.common.io.SourceConfig": "io_source",
+}
+OWN_KEYS: Final = {
+    "tenant", "namespace", "name", "className", "inputs", "topicsPattern", "secrets", "parallelism",
+    "processingGuarantees", "resources", "customRuntimeOptions",
+}  # fmt: skip
+"""Settings that keys of their own stand for, and the place of our marker."""
+OF_KIND: Final = {
+    "function": {"output", "userConfig", "runtime", "subName", "subscriptionPosition", "jar", "py", "go"},
+    "sink": {
+        "sourceSubscriptionName", "sourceSubscriptionPosition", "configs", "archive", "maxMessageRetries",
+        "deadLetterTopic", "negativeAckRedeliveryDelayMs",
+    },
+    "io_source": {"topicName", "configs", "archive"},
+}  # fmt: skip
+OLDER: Final = "an older form of `inputSpecs`"
+BY_WORKER: Final = "the worker reads it from the code"
+NOT_DECLARED: Final = {
+    "function autoAck": "deprecated: `guarantees: manual` has taken its place",
+    "function batchBuilder": "a member of `producerConfig`",
+    "function customSchemaInputs": OLDER,
+    "function customSerdeInputs": OLDER,
+    "function forwardSourceMessageProperty": "true again after every update, also one of something else",
+    "function fqfn": "the name, namespace and tenant in one text",
+    "function functionType": "the name of a builtin function, which `package` has",
+    "function inputTypeClassName": BY_WORKER,
+    "function outputTypeClassName": BY_WORKER,
+    "io_source batchBuilder": "a member of `producerConfig`",
+    "io_source sourceType": "the name of a builtin source, which `package` has",
+    "sink autoAck": "deprecated: `guarantees: manual` has taken its place",
+    "sink sinkType": "the name of a builtin sink, which `package` has",
+    "sink topicToSchemaProperties": OLDER,
+    "sink topicToSchemaType": OLDER,
+    "sink topicToSerdeClassName": OLDER,
+}
+"""Settings of functions and connectors that no key takes, by kind and name, and why."""
+
+
 @cache
 def _lines() -> tuple[list[str], ...]:
     """The lines of AdminApi.java for the jars of the Pulsar under test."""
     found = jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
     source = Path(__file__).parents[1] / "samples" / "AdminApi.java"
-    names = [*LEVELS, *(f"={name}" for name in VALUES)]
+    names = [*LEVELS, *(f"={name}" for name in (*VALUES, *CONFIGS))]
     command = ["java", "-cp", ":".join(map(str, found)), str(source), *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     return tuple(line.split("\t") for line in done.stdout.splitlines())
@@ -124,7 +167,7 @@ def _written() -> set[str]:
 
 def _members() -> set[str]:
     """Level and name of each member of the stored values; those of topics by their names in the admin API."""
-    rows = [(VALUES[name], words[0]) for kind, name, *words in _lines() if kind == "member"]
+    rows = [(VALUES[name], words[0]) for kind, name, *words in _lines() if kind == "member" and name in VALUES]
     return {f"{level} {rest_name(member) if level == 'topic' else member}" for level, member in rows}
 
 
@@ -140,7 +183,22 @@ def test_every_member_of_the_stored_values_is_a_policy_of_the_table_or_has_its_r
     assert of_table & MEMBERS.keys() == set(), "these are in the table: they need no reason"
 
 
+def _settings() -> set[str]:
+    """Kind and name of each setting of functions and connectors."""
+    kinds = {full.rpartition(".")[2]: kind for full, kind in CONFIGS.items()}
+    return {f"{kinds[name]} {words[0]}" for kind, name, *words in _lines() if kind == "member" and name in kinds}
+
+
+def test_every_setting_of_functions_and_connectors_has_a_key_or_its_reason() -> None:
+    keys = {f"{kind} {name}" for kind, own in OF_KIND.items() for name in {*own, *OWN_KEYS, *PULSAR_SETTINGS[kind]}}
+    assert _settings() - keys - NOT_DECLARED.keys() == set(), "settings of Pulsar that no key of the file takes"
+    assert keys & NOT_DECLARED.keys() == set(), "these have a key: they need no reason"
+
+
 @pytest.mark.skipif(PULSAR < (4, 2), reason="an older Pulsar lacks some")
 def test_no_reason_outlives_what_it_is_about() -> None:
     assert REQUESTS.keys() - _written() == set()
     assert MEMBERS.keys() - _members() == set()
+    assert NOT_DECLARED.keys() - _settings() == set()
+    taken = {f"{kind} {name}" for kind, known in PULSAR_SETTINGS.items() for name in known}
+    assert taken - _settings() == set(), "no setting of Pulsar: the worker would refuse or drop it"

@@ -19,7 +19,8 @@ from kodoctl.plan import plan_file
 from kodoctl.plan.changes import ChangeContext, Delete
 from kodoctl.plan.plan import fingerprint
 from kodoctl.pulsar.connection.connection import Flags, connect
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.inventory.live_inventory import read_live
+from kodoctl.pulsar.inventory.read_scope import ReadScope
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.brokers.workspace import Run, Workspace

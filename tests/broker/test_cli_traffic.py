@@ -153,6 +153,7 @@ def test_destroy_and_forget_tell_what_they_sent(workspace: Workspace, proxy: Pro
     _sent(proxy)
     ran = workspace.run("forget", f"subscription.{workspace.full('J')}/s", "--auto-approve", "-v")
     _assert_tells_all(TOTAL, ran, proxy)
-    for _ in range(2):  # the second finds nothing to destroy
+    for looks in (2, 0):  # to plan and right before the delete; the second destroy finds nothing
         ran = workspace.run("destroy", "topologies", "--auto-approve", "-v", code=None)
+        assert sum("/J/partitioned-stats" in request.path for request in proxy.requests) == looks
         _assert_tells_all(TOTAL, ran, proxy)

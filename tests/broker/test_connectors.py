@@ -130,14 +130,23 @@ def test_what_pulsar_cannot_change_is_refused_before_anything_is_written(functio
 def test_a_sink_of_others_is_adopted_by_name_only_and_its_secrets_are_not_shown(functions: Workspace) -> None:
     declare(functions, keep())
     functions.apply()
-    theirs(functions, secrets={"password": "hunter2"}, parallelism=2)
+    config: dict[str, Any] = {"file": str(functions.folder / "theirs.txt"), "user": "hunter2", "list": ["hunter2", 2]}
+    theirs(functions, secrets={"password": "hunter2"}, parallelism=2, configs=config)
     address = f"sink.{functions.namespace}/theirs"
     assert functions.plan_json()["unmanaged"] == [address]
-    mine = "theirs: {package: '$package', class: Keep, inputs: [orders], subscription: theirs}"
-    declare(functions, f"{keep()}, {mine}")
+    mine = (
+        "theirs: {package: '$package', class: Keep, inputs: [orders], subscription: theirs, config: {file: '$theirs'}}"
+    )
+    declare(functions, f"{keep()}, {mine}".replace("$theirs", config["file"]))
     assert "K417" in functions.plan(code=4).out
-    assert "hunter2" not in json.dumps(functions.plan_json("--adopt", address))
-    functions.apply("--adopt", address)
+    shown = [functions.plan("--adopt", address, "--out", "p.plan").text, functions.plan("--adopt", address).text]
+    shown += [functions.run("plan", "--adopt", address, "--format", one).text for one in ("json", "markdown", "html")]
+    shown.append((functions.folder / "p.plan").read_text(encoding="utf-8"))
+    assert config["file"] in shown[2], "the file has it"
+    shown.append(functions.run("apply", "p.plan", "--auto-approve").text)
+    shown.append(functions.run("history", functions.namespace, "--format", "json").text)
+    assert [text for text in shown if "hunter2" in text] == []
+    assert "(not shown)" in shown[2]
     functions.assert_settled()
     declare(functions, keep())
     assert "was adopted, so it stays" in " ".join(functions.apply().text.split())

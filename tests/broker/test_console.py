@@ -125,17 +125,14 @@ def test_a_dead_letter_is_seen_found_and_followed_and_nothing_is_consumed(worksp
         eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 2)
         eventually(lambda: not backlog(workspace.broker, workspace.full("orders"), "billing"))
         with console(workspace, "--audit", "audit.json") as ui:
-            eventually(
-                lambda: re.search(
-                    r"orders / billing: \d (entr\w+ \(batch\w*\) of )?dead letters?, the oldest", ui.get("/lanes")
-                )
-            )
+            eventually(lambda: re.search(r"orders / billing: \d dead letters?, the oldest sent", ui.get("/lanes")))
             page = ui.get("/")
             assert "No message was lost, as read" in page
             assert "not judged" not in page
-            assert re.search(r"orders / mailing: \d+ entr\w+ \(batch\w*\) and no worker", page)
+            assert re.search(r"orders / mailing: \d+ (message|batch)\w* or batch\w* and no worker", page)
             assert re.search(
-                r"orders / billing (Pause, limit, move )?\d+ empty in \S+/s, out \S+/s .*?1 dead letters \d ", page
+                r"orders / billing (Pause, limit, move )?no messages in \d+ lanes in \S+/s, out \S+/s .*?1 dead letters \d oldest ",
+                page,
             ), page
             lanes_are_read(ui)
             messages_are_found(ui)
@@ -180,13 +177,14 @@ def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Works
         with console(workspace) as ui:
             quota = r"L1 blocking 8 .*?over its quota 8/h \(all of mega\)"
             tried = r"next try at (\S+ )?\d\d:\d\d UTC"
-            failing = rf"4 messages of tenant acme keep failing with ConnectionError: no route to acme; {tried}"
+            tries = "Each failed at least 2 times, 2 tries left, then dead letters"
+            failing = rf"4 messages of uid acme keep failing with ConnectionError: no route to acme .*?{tries}; {tried}"
             eventually(lambda: re.search(rf"{quota}; {tried}", ui.get("/lanes")))
             eventually(lambda: re.search(failing, ui.get("/lanes")))
             page = ui.get("/lanes")
-            assert re.search(rf"L1 retrying 4 .*?ConnectionError: no route to acme \(all of acme\); {tried}", page), (
-                page
-            )
+            assert re.search(
+                rf"L1 retrying 4 .*?ConnectionError: no route to acme \(all of acme\); .*?{tried}", page
+            ), page
             assert "handlers hang" not in page
         status = workspace.run("status", file, "--format", "json").json()
         delivered = {
@@ -202,7 +200,7 @@ def lanes_are_read(ui: Console) -> None:
     letters = ui.get("/lane", 200, **LANE)
     assert "2 of 2 messages meet the condition." in letters
     assert re.search(
-        r"Causes and tenants Messages Cause Tenants 2 ValueError: card of order # was refused · send again u\d 1",
+        r"Causes and tenants Messages Cause Tenants, by uid 2 ValueError: card of order # was refused · send again u\d 1",
         letters,
     )
     assert re.search(r"order-11 sent \d+ (s|min) ago, here for \d+ (s|min)", letters)
@@ -285,7 +283,7 @@ def test_history_orders_drift_and_a_stopped_apply_are_shown(
         drift = ui.get("/plans", drift="read")
         assert "Changed by hand (the next apply puts it back):" in drift
         assert re.search(r"Drift: \d+ objects?[.;]", drift)
-        assert re.search(r"Needs you .*Drift: \d+ objects?[^<]* Read \d+ s ago\.", ui.get("/"))
+        assert re.search(r"needs? you .*Drift: \d+ objects?[^<]* Read \d+ s ago\.", ui.get("/"))
         assert "K022" in ui.get("/plans", 400, topology="none")
     begin = {
         "kind": "begin", "v": 1, "apply": "4f2a", "at": 1_767_268_500_000, "verb": "apply", "who": "root@vm pid 7",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+import requests
 
 from tests.brokers.function_worker import FunctionBroker
 from tests.brokers.workspace import Workspace
@@ -165,6 +168,82 @@ def test_a_renamed_topology_takes_its_function_along(functions: Workspace) -> No
     functions.apply()
     functions.assert_settled()
     assert json.loads(call(functions, "GET", "enrich")["customRuntimeOptions"])["kodoctl"] == "shop"
+
+
+def test_declared_packages_are_uploaded_before_their_functions_and_never_overwritten(functions: Workspace) -> None:
+    assert isinstance(functions.broker, FunctionBroker)
+    url = f"function://{functions.namespace}/echo@1"
+    jar = functions.folder / "topologies/echo.jar"
+    function = f"functions:\n  enrich: {{package: '{url}', class: Echo, inputs: [orders], output: shipments}}\n"
+    head = f"packages: {{'{url}': {{file: echo.jar}}}}\n"
+    functions.topology(TOPICS, head=head + function)
+    content = Path(functions.broker.package.removeprefix("file://")).read_bytes()
+    jar.write_bytes(content)
+    assert f"package.{url}" in functions.plan().out
+    functions.apply()
+    functions.assert_settled()
+    running(functions, 1)
+    jar.write_bytes(content + b"x")
+    refused = " ".join(functions.plan(code=4).out.split())
+    assert "[K458]" in refused
+    assert "other content under this version" in refused
+    functions.topology(TOPICS, head=function)
+    assert "No changes" in functions.plan().out, "an earlier version stays"
+    assert "would not start any more" in functions.plan("--allow-destroy", f"package.{url}", code=4).out
+    functions.topology(TOPICS)
+    call(functions, "POST", "enrich/stop")
+    running(functions, 0)
+    functions.apply("--allow-destroy", f"package.{url}")
+    path = f"{functions.broker.admin_url}/admin/v3/packages/function/{functions.namespace}/echo"
+    assert requests.get(f"{path}/1/metadata", timeout=60).status_code == 404
+
+
+def test_a_package_that_no_apply_uploaded_is_not_taken_for_the_file(functions: Workspace) -> None:
+    assert isinstance(functions.broker, FunctionBroker)
+    declare(functions)
+    functions.apply()
+    functions.broker.upload_package(f"function/{functions.namespace}/echo/1")
+    (functions.folder / "topologies/echo.jar").write_bytes(b"x")
+    functions.topology(TOPICS, head=f"packages: {{'function://{functions.namespace}/echo@1': {{file: echo.jar}}}}\n")
+    assert "no apply uploaded it whole" in " ".join(functions.plan(code=4).out.split())
+
+
+SETTINGS = (
+    "retainKeyOrdering: true, timeoutMs: 20000, maxMessageRetries: 3, deadLetterTopic: '$dead',"
+    " producerConfig: {maxPendingMessages: 5}, cleanupSubscription: false,"
+    " outputSchemaType: string, inputSpecs: {'$in': {receiverQueueSize: 7}}"
+)
+
+
+def test_settings_by_pulsars_names_are_planned_written_and_healed(functions: Workspace) -> None:
+    names = {"$dead": "shipments-dead", "$in": "orders"}
+    text = SETTINGS
+    for mark, name in names.items():
+        text = text.replace(mark, functions.full(name))
+    address = applied(functions, f", settings: {{{text}}}")
+    functions.assert_settled()
+    live = call(functions, "GET", "enrich")
+    assert (live["retainKeyOrdering"], live["timeoutMs"], live["maxMessageRetries"]) == (True, 20000, 3)
+    call(functions, "PUT", "enrich", config='{"timeoutMs": 30000}')
+    drift = " ".join(functions.run("drift", code=3).out.split())
+    assert f"~ {address}" in drift
+    assert re.search("timeoutMs 30,?000 → 20,?000", drift), drift
+    declare(functions, f"{ENRICH}, settings: {{{text.replace('receiverQueueSize: 7', 'receiverQueueSize: 8')}}}}}")
+    functions.apply()
+    functions.assert_settled()
+    assert call(functions, "GET", "enrich")["inputSpecs"][functions.full("orders")]["receiverQueueSize"] == 8
+    declare(functions, f"{ENRICH}, settings: {{retainKeyOrdering: false, outputSchemaType: json}}}}")
+    refused = " ".join(functions.plan(code=4).out.split())
+    assert "`retainKeyOrdering` true, the file says false" in refused
+    assert "`outputSchemaType` string, the file says json" in refused
+
+
+def test_a_function_reads_topics_by_a_pattern(functions: Workspace) -> None:
+    pattern = functions.full("ord.*")
+    declare(functions, f"enrich: {{package: '$package', class: Echo, inputs_pattern: '{pattern}'}}")
+    functions.apply()
+    functions.assert_settled()
+    assert call(functions, "GET", "enrich")["inputSpecs"][pattern]["regexPattern"] is True
 
 
 def test_an_undo_deletes_what_the_apply_made(functions: Workspace) -> None:

@@ -283,6 +283,12 @@ def test_replication_is_managed_only_where_it_is_named(broker: Broker, tmp_path:
         workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", "namespace_policies: {}\n")
         workspace.assert_settled()
         assert workspace.policy("J", "replication") == [broker.cluster]
+        workspace.topology(
+            "J: {policies: {replication: inherit}, subscriptions: {s: {states: [], dead_letter: false}}}"
+        )
+        workspace.apply()
+        assert not workspace.policy("J", "replication")
+        workspace.assert_settled()
 
 
 def test_clusters_that_are_allowed_and_bundles_are_declared(broker: Broker, tmp_path: Path) -> None:

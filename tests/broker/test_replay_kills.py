@@ -85,6 +85,9 @@ def test_a_lane_that_stayed_paused_is_replayed_to_the_end(
     with monkeypatch.context() as killed:
         _dies(killed, name, after=False)
         replays.apply(code=130)
+    with monkeypatch.context() as killed:  # once more, before it comes to the cursor: the pause is still the same
+        _dies(killed, "_state", after=True, calls=1)
+        replays.apply(code=130)
     assert replays.apply()["unclear"] == []
     assert replays.take() == Counter(range(20))
 

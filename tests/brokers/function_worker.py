@@ -188,7 +188,8 @@ def functions(function_broker: FunctionBroker, tmp_path: Path, request: pytest.F
     """A folder and a Pulsar tenant of one's own on the broker with a worker."""
     tenant = f"f{abs(hash(request.node.nodeid)) % 10**8}"
     function_broker.tenant(tenant)
-    with isolated(tmp_path):
+    with isolated(tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KODOCTL_FUNCTION_WORKER")
         found = Workspace(function_broker, tmp_path, tenant)
         yield found
         found.end_processes()

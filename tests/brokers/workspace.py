@@ -286,6 +286,7 @@ def isolated(folder: Path) -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("KODOCTL_") and "_TEST_" not in name]:
             patch.delenv(name)
         patch.setenv("KODOCTL_CONFIG", str(folder / "kodoctl-user.toml"))
+        patch.setenv("KODOCTL_FUNCTION_WORKER", "none")  # of the shared broker; without it a destroy keeps namespaces
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         yield
 

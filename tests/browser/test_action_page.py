@@ -71,6 +71,7 @@ def test_no_page_is_scrolled_sideways_and_no_name_does_anything(opened: Opened, 
     opened.page.set_viewport_size({"width": width, "height": 700})
     with acting(opened.page, text) as (own, maker):
         for name in pages(opened.page, own, maker):
+            opened.page.wait_for_load_state()
             opened.page.evaluate(UNFOLD)
             assert opened.page.evaluate(FITS), name
     assert [one for one in opened.complaints if "403 (Forbidden)" not in one] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = tru
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 
 
-def write(folder: Path, pages: dict[str, str]) -> Path:
+def write(folder: Path, pages: Mapping[str, str]) -> Path:
     for name, text in pages.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

@@ -88,7 +88,7 @@ def test_letters_of_a_cause_are_sent_again(workspace: Workspace, opened: Opened)
     with ui(workspace, opened) as console:
         page = console.page
         console.shot("home")
-        page.click("aside >> text=Look at its messages")
+        page.click(".cards >> text=Look at its messages")
         console.shot("lane")
         page.click("tr:has-text('timeout') >> text=send again")
         console.shot("form")

@@ -47,8 +47,13 @@ def test_the_printed_address_leads_to_the_console_and_the_token_leaves_the_addre
     opened: Opened, night: ConsoleServer
 ) -> None:
     own = enter(opened.page, night)
-    assert opened.page.inner_text("h1") == "No message was lost, as read 3 min ago"
-    assert opened.visible("aside h3")[0] == "1 topic not read: parcels"
+    assert opened.page.inner_text("h1") == "10 things need you"
+    assert opened.page.inner_text(".audit h2") == "No message was lost, as read 3 min ago"
+    assert opened.visible(".cards h2")[0] == "1 topic not read: parcels"
+    opened.page.keyboard.press("Tab")
+    opened.page.keyboard.press("Enter")
+    opened.page.keyboard.press("Tab")
+    assert opened.page.evaluate("document.activeElement.closest('.cards') !== null"), "the header is skipped"
     assert opened.page.evaluate("document.cookie") == ""
     assert all(url.startswith(own) for url in opened.requests)
     assert opened.complaints == []
@@ -121,7 +126,7 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     press_until(page, "kodoctl ui")
     page.keyboard.press("Enter")
     page.wait_for_selector("#live")
-    press_until(page, "dead letters 3 8 h")
+    press_until(page, "dead letters 3 oldest sent 9 h ago")
     page.keyboard.press("Enter")
     page.wait_for_url("**/lane?*")
     page.focus("#where")
@@ -214,7 +219,7 @@ def test_figures_are_read_again_without_losing_the_focus_and_an_end_is_told(open
         now[0] = reading(lane(entries=77, consumers=1))
         until(page, lambda: "77" in page.inner_text("#live main"))
         assert page.evaluate("document.activeElement.className") == "lane"
-        assert opened.visible("aside .finding") == []
+        assert opened.visible(".cards .finding") == []
         assert page.inner_text("#stale") == ""
     until(page, lambda: "kodoctl ui has ended" in page.inner_text("#stale"))
     assert "77" in page.inner_text("#live main"), "the older figures stay, and are called so"

@@ -70,6 +70,7 @@ def test_what_a_page_shows_really_works(page, broker, commands, tmp_path):
         "PATH": ":".join([*([str(commands)] if page.stem != INSTALLED else []), installed, os.environ["PATH"]]),
         "KODOCTL_ADMIN_URL": broker.admin_url,
         "KODOCTL_BROKER_URL": broker.broker_url,
+        "KODOCTL_FUNCTION_WORKER": "none",
         "KODOCTL_CONFIG": str(tmp_path / "kodoctl-of-the-test.toml"),
     }
 

@@ -7,7 +7,8 @@ import javax.ws.rs.Path;
 
 /**
  * Prints Pulsar's admin API as its classes declare it, with tabs between words: `request CLASS VERB PATH` for each class
- * that answers requests, `member CLASS NAME` for each class of values, whose name is given with `=` before it.
+ * that answers requests, `member CLASS NAME` for each class of values, whose name is given with `=` before it, and whole
+ * if it is not one of the policies.
  */
 class AdminApi {
     private static final String RESOURCES = "org.apache.pulsar.broker.admin.v2.";
@@ -16,7 +17,8 @@ class AdminApi {
     public static void main(String[] names) throws Exception {
         for (String name : names) {
             boolean isResource = !name.startsWith("=");
-            String full = isResource ? RESOURCES + name : VALUES + name.substring(1);
+            String value = name.substring(1);
+            String full = isResource ? RESOURCES + name : value.contains(".") ? value : VALUES + value;
             Class<?> type = Class.forName(full, false, AdminApi.class.getClassLoader());
             if (isResource) printRequests(type); else printMembers(type);
         }

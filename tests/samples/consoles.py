@@ -27,7 +27,7 @@ from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.audit_sentence import AuditStep, Sentence
 from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, StoppedApply
-from kodoctl.ui.letter_causes import CauseCount, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
 from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     LaneMessages,
@@ -176,9 +176,15 @@ STOPPED = StoppedApply("trade", "kodo/trade", "apply 4f2a is cut off: 3 of 9 cha
 FACTS = ScreenFacts(
     {("trade", "orders-billing-DLQ", "orders", "billing"): LetterCauses(
         3, True, (CauseCount(CAUSE, 2), CauseCount("handler took too long", 1)), (),
+        entries=3, oldest=NOW - 8 * 3_600_000, since=NOW - 9 * 3_600_000,
+    ), ("trade", "orders-billing-RETRYING", "orders", "billing"): LetterCauses(
+        12, True, (CauseCount("ConnectionError", 12, (("u13", 12),)),), (("u13", 12),),
+        entries=12, oldest=NOW - 3_600_000, dues={"u13": NOW + 600_000}, since=NOW - 7_200_000,
+        failing=(FailingGroup("u13", "ConnectionError", 12, NOW - 7_200_000, 3, 9, "the backup level"),),
     )},
     (STOPPED,),
     DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),
+    tenants={("trade", "orders"): "uid"},
 )  # fmt: skip
 
 

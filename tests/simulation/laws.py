@@ -302,6 +302,9 @@ class _Move:
             return "moved before its handler ran, and there are no limits"
         if lane.ordered or lane.level.is_backup:
             return "a limit moved it out of a lane whose messages stay"
+        comes = self.target is not None and self.target.state is State.RETRYING and lane.state is not State.RETRYING
+        if comes and self._number(self.new, names.ATTEMPTS_RETRYING) != self._number(self.old, names.ATTEMPTS_RETRYING):
+            return "a refusal of a limit, which no handler saw, counted as an attempt of RETRYING"
         due = self._number(self.new, names.DUE) - self.process.clock.wall()
         if not ready and not self.dies and not 0 < due <= max(policy.horizon, 3_600_000) + _JITTER:
             return f"over a limit, and due in {due} ms"

@@ -284,7 +284,10 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
 def _on_limit_refusal(
     envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
-    """Moves to the limit's waiting state until it has room; short waits, ordered lanes and backup levels stay queued."""
+    """Moves to the limit's waiting state until it has room; short waits, ordered lanes and backup levels stay queued. A
+    message that has used up these states waits in RETRYING, without counting an attempt there, because no handler has
+    seen it; refused again there after the reserved time it counts, so that it comes to an end.
+    """
     stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.headers)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay
@@ -301,9 +304,10 @@ def _on_limit_refusal(
     for target in targets:
         if headers.attempts(target.state) + counts <= policy.waits[target.state].attempts:
             return _move(envelope, target, headers.with_attempt(target.state, counts), policy, limited=True)
-    used = headers.retrying + (counts if envelope.state is State.RETRYING else 1)
-    retrying = policy.target(envelope.level, State.RETRYING)
-    if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
+    retrying, attempts = policy.target(envelope.level, State.RETRYING), policy.waits[State.RETRYING].attempts
+    is_there = envelope.state is State.RETRYING
+    used = headers.retrying + (counts if is_there else 0)
+    if retrying is not None and used < attempts + is_there:  # who comes needs an attempt left, for the handler
         headers.retrying = used
         return _move(envelope, retrying, headers, policy, limited=True)
     escalated = _escalate(envelope, f"{OVER_LIMIT_REASON} for too long", policy)

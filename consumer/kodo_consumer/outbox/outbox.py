@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, String, cast, insert, literal
 from sqlalchemy.ext.compiler import compiles
@@ -24,8 +25,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from kodo_consumer.adapters.stores.callers_transaction import check_session, why_not_undone
 from kodo_consumer.adapters.stores.sql_tables import now_ms
-from kodo_consumer.adapters.tracing.setup import Wanted, callers
-from kodo_consumer.core.checks.message_validation import MessageValidator, message_arguments
+from kodo_consumer.adapters.tracing.setup import Wanted, carry_span
+from kodo_consumer.core.checks.message_validation import CheckedMessage, MessageValidator, NewMessage, message_arguments
 from kodo_consumer.core.values.envelope import Duration
 from kodo_consumer.core.values.object_use import misuse_error
 from kodo_consumer.outbox.row_filter import RowStatus
@@ -34,9 +35,8 @@ from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.runtime.readable_errors import ReadableErrors
 from kodo_consumer.runtime.settings import read_settings
 from kodo_consumer.sending.environment import ConnectionOptions, Environment
-from kodo_consumer.sending.send_hooks import Draft, SendHooks
+from kodo_consumer.sending.send_hooks import Draft, SendHook, SendHooks
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.values.clock import Clock
     from kodo_consumer.core.values.wire_texts import PropertyValue
 
-H = TypeVar("H", bound=Callable[..., Any])
+RowHook = TypeVar("RowHook", bound=Callable[[CheckedMessage], None])
 _LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
 _OPTIONS: Final = frozenset({"key", "properties", "delay", "id"})  # of a Draft for a row
@@ -83,9 +83,10 @@ class Outbox:
         clock: Clock | None = None,
         traces: Wanted = "auto",
     ) -> None:
-        self._app, self._env, self._send_targets, self._traces = app, env, send_targets, traces
+        self._app, self._env, self._send_targets = app, env, send_targets
         self._clock, self._order = clock, CreationOrder()
-        self._hooks, self._readable = SendHooks(moments=("send",)), ReadableErrors()
+        self._hooks, self._readable = SendHooks(moments=("send", "publish")), ReadableErrors()
+        self._hooks.add("publish", partial(carry_span, traces))
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -100,12 +101,19 @@ class Outbox:
         outbox._readable = readable
         return outbox
 
-    def interceptor(self, moment: Literal["send"], /) -> Callable[[H], H]:
-        """Adds a hook before a row is written, given as a decorator, as Producer.interceptor does. Its Draft has the
-        options key, properties, delay and id. (Receipts come to the relay, in another process.)
+    @overload
+    def interceptor(self, moment: Literal["send"], /) -> Callable[[SendHook], SendHook]: ...
+
+    @overload
+    def interceptor(self, moment: Literal["publish"], /) -> Callable[[RowHook], RowHook]: ...
+
+    def interceptor(self, moment: Literal["send", "publish"], /) -> Callable[[Any], Any]:
+        """Adds a hook before a row is checked ("send"), or after that, before it is written ("publish"), given as a
+        decorator, as Producer.interceptor does. The Draft of "send" has the options key, properties, delay and id. A
+        hook "publish" returns None: receipts come to the relay, in another process.
         """
 
-        def take(hook: H) -> H:
+        def take(hook: Any) -> Any:
             self._hooks.add(moment, hook)
             return hook
 
@@ -180,7 +188,7 @@ class Outbox:
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> dict[str, Any]:
         """Values of the columns of a new row. Raises UsageError, as `add` does."""
-        if not self._hooks.is_empty:
+        if self._hooks.needs_drafts:
             draft = self._hooks.before(Draft(payload, key=key, properties=properties, delay=delay, id=id))
             options: dict[str, Any] = {"key": None, "properties": None, "delay": 0, "id": None, **draft.options}
             if more := sorted(options.keys() - _OPTIONS):
@@ -190,8 +198,9 @@ class Outbox:
         key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
         form = MessageValidator() if self._send_targets is None else self._send_targets.form(topic)
         body, given = form.encode(payload), form.check_properties(properties)
-        if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
-            given |= callers(self._traces)
+        if self._hooks.prepare(CheckedMessage(NewMessage(id or "", body, given, key), topic, form)):
+            detail = "a function for the outcome would never be called: receipts come to the relay"
+            raise UsageError(error("K735", "invalid interceptor", detail))
         row = {
             "id": id or "", "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
             "env": self._env, "topic": topic, "key": key, "body": body,

@@ -1,6 +1,7 @@
 """Numbered publisher: sends the messages of one producer to the partitions of its topic, and awaits their receipts.
 
-It numbers the messages, and sends marks, which are messages with the last number of a partition.
+It numbers the messages, and sends marks, which are messages with the last number of a partition. Numbers are no
+interceptor: see kodo_consumer.sending.send_hooks.
 """
 
 from __future__ import annotations

@@ -1,14 +1,21 @@
-"""Interceptors of producers and outboxes: hooks before a message is sent, and when it is stored or has failed."""
+"""Interceptors of producers and outboxes: hooks before a message is checked, before it is published, and when it is
+stored or has failed.
+
+Spans are hooks of this interface. Sequence numbers are not: a message gets its number and goes to the client in one
+step under one lock (NumberedPublisher.publish). A hook between the two would hold up all senders, and one that raises
+or sends in another order would leave gaps, by which readers notice losses.
+"""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, Unpack, cast
 
+from kodo_consumer.core.checks.message_validation import CheckedMessage
 from kodo_consumer.core.values.broker import Confirmed, Receipt
 from kodo_consumer.runtime.handler_results import call_problem, close, is_coroutine
 from kodo_consumer.sending.pending_messages import OnStored, not_stored
@@ -16,15 +23,20 @@ from kodoctl.errors import UsageError, error
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.checks.message_validation import NewMessage, SendOptions
+    from kodo_consumer.core.checks.message_validation import MessageValidator, NewMessage, SendOptions
     from kodo_consumer.core.values.broker import OnSent
     from kodo_consumer.sending.level_senders import LevelSender, PostedMessage
-
-    Follow = Callable[[NewMessage, str], OnSent | None]
+    from kodoctl.errors import ClusterError
 
 log = logging.getLogger("kodo.producer")
-Moment = Literal["send", "sent", "failed"]
-MOMENTS: Final[tuple[Moment, ...]] = ("send", "sent", "failed")
+Moment = Literal["send", "publish", "sent", "failed"]
+MOMENTS: Final[tuple[Moment, ...]] = ("send", "publish", "sent", "failed")
+SendHook = TypeVar("SendHook", bound="Callable[[Draft], Draft | Awaitable[Draft | None] | None]")
+PublishHook = TypeVar(
+    "PublishHook", bound="Callable[[CheckedMessage], Callable[[Receipt | BaseException], object] | None]"
+)
+SentHook = TypeVar("SentHook", bound="Callable[[SentMessage], object]")
+FailedHook = TypeVar("FailedHook", bound="Callable[[SentMessage, ClusterError], object]")
 _QUIET: Final = 10.0  # seconds between two entries about one hook
 _MAX_SHOWN: Final = 200  # characters of a reason
 
@@ -57,15 +69,11 @@ class SentMessage(NamedTuple):
 
 class SendHooks:
     """Interceptors of one sender, each kind in the order in which they were added. `moments`: those that `add` takes.
-    `is_empty`: none was added.
-
-    `follow`: the library's own interceptor; None: there is none. It is called with each checked message and its topic
-    before the message is published. It may add properties, and returns the function that takes the outcome of the send;
-    None if no function needs it.
+    `needs_drafts`: a hook of another moment than "publish" was added, which gets the draft of a message.
     """
 
-    def __init__(self, follow: Follow | None = None, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
-        self._follow, self._moments, self.is_empty = follow, moments, True
+    def __init__(self, *, moments: tuple[Moment, ...] = MOMENTS) -> None:
+        self._moments, self.needs_drafts = moments, False
         self._hooks: dict[Moment, list[Callable[..., Any]]] = {moment: [] for moment in MOMENTS}
         self._logged: dict[object, float] = {}
 
@@ -79,9 +87,10 @@ class SendHooks:
         if problem := call_problem(hook, arguments):
             raise _invalid(f"{_name(hook)} is called with {' and '.join(arguments)}: {problem}")
         if moment != "send" and is_coroutine(hook):
-            raise _invalid(f"{_name(hook)} is async, and receipts come on a thread: it would never run")
+            why = "nothing is awaited between check and send" if moment == "publish" else "receipts come on a thread"
+            raise _invalid(f"{_name(hook)} is async, and {why}: it would never run")
         self._hooks[moment].append(hook)
-        self.is_empty = False
+        self.needs_drafts |= moment != "publish"
 
     def before(self, draft: Draft) -> Draft:
         """The draft after all hooks "send", which may change it in place. One that returns None leaves the draft as it
@@ -113,33 +122,61 @@ class SendHooks:
     def publish(
         self,
         by: LevelSender,
+        form: MessageValidator,
         message: NewMessage,
         draft: Draft | None,
         on_receipt: OnStored,
         partition: int | None = None,
     ) -> PostedMessage:
-        """Publishes a message by a sender. The receipt goes to `follow`, to the hooks "sent" or "failed", then to
-        `on_receipt`. `draft`: as the hooks "send" left it; None: no hook was added. An exception of a hook is logged,
-        at most once in 10 s for each hook. Raises as LevelSender.publish; then `follow` gets the exception, the hooks
-        nothing.
+        """Publishes a message by a sender, after the hooks "publish". The receipt goes to the functions that these have
+        returned, to the hooks "sent" or "failed", then to `on_receipt`. `form`: rules for properties that a hook adds;
+        `draft`: as the hooks "send" left it; None: nobody needs it. An exception of a hook about the outcome is logged,
+        at most once in 10 s for each hook.
+
+        Raises as LevelSender.publish, and as hooks "publish" do (see `prepare`); then the functions that were returned
+        before get the exception, the hooks "sent" and "failed" nothing.
         """
-        on_sent = None if self._follow is None else self._follow(message, by.topic)
-        if on_sent is None and draft is None:
+        outcomes = self.prepare(CheckedMessage(message, by.topic, form)) if self._hooks["publish"] else ()
+        if not outcomes and draft is None:
             return by.publish(message, on_receipt, partition)
         sent = None if draft is None else SentMessage(message.id, by.topic, draft)
-        report = partial(self._report, on_sent, sent, len(message.payload or b""), on_receipt)
+        report = partial(self._report, outcomes, sent, len(message.payload or b""), on_receipt)
         try:
             return by.publish(message, report, partition)
         except BaseException as problem:
-            if on_sent is not None:
-                on_sent(problem)
+            self._end(outcomes, problem)
             raise
 
+    def prepare(self, message: CheckedMessage) -> Sequence[OnSent]:
+        """Calls the hooks "publish" with a message, and returns the functions that take the outcome of its send. Raises
+        UsageError for a veto, and for a hook that returns neither None nor a function; other exceptions of a hook pass.
+        In each case the functions that were returned before get the exception.
+        """
+        outcomes: list[OnSent] = []
+        try:
+            for hook in self._hooks["publish"]:
+                if (outcome := hook(message)) is not None:
+                    outcomes.append(_function(hook, outcome))
+        except Veto as veto:
+            refusal = _vetoed(hook, veto)
+            self._end(outcomes, refusal)
+            raise refusal from None
+        except BaseException as problem:
+            self._end(outcomes, problem)
+            raise
+        return outcomes
+
+    def _end(self, outcomes: Sequence[OnSent], result: Receipt | BaseException) -> None:
+        for outcome in outcomes:
+            try:
+                outcome(result)
+            except Exception as problem:  # noqa: BLE001  # of the user's code; the message has its outcome
+                self._complain(outcome, problem)
+
     def _report(
-        self, on_sent: OnSent | None, sent: SentMessage | None, size: int, on_receipt: OnStored, receipt: Receipt
+        self, outcomes: Sequence[OnSent], sent: SentMessage | None, size: int, on_receipt: OnStored, receipt: Receipt
     ) -> None:
-        if on_sent is not None:
-            on_sent(receipt)
+        self._end(outcomes, receipt)
         if sent is not None:
             if isinstance(receipt, Confirmed):
                 self._call("sent", sent)
@@ -151,11 +188,14 @@ class SendHooks:
         for hook in self._hooks[moment]:
             try:
                 hook(*arguments)
-            except Exception as problem:  # of the user's code; the message is sent all the same
-                now = time.monotonic()
-                if now - self._logged.get(hook, float("-inf")) >= _QUIET:
-                    self._logged[hook] = now
-                    log.warning("interceptor %s failed", _name(hook), exc_info=problem)
+            except Exception as problem:  # noqa: BLE001  # of the user's code; the message is sent all the same
+                self._complain(hook, problem)
+
+    def _complain(self, hook: object, problem: Exception) -> None:
+        now, code = time.monotonic(), getattr(_unbound(hook), "__code__", type(hook))  # a function for each message
+        if now - self._logged.get(code, float("-inf")) >= _QUIET:
+            self._logged[code] = now
+            log.warning("interceptor %s failed", _name(hook), exc_info=problem)
 
 
 def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft:
@@ -164,6 +204,14 @@ def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft
     if isinstance(result, Draft):
         return result
     raise _invalid(f"{_name(hook)} returned {type(result).__name__}: return None or a Draft")
+
+
+def _function(hook: Callable[..., Any], outcome: Any) -> OnSent:
+    """Checks the function that a hook "publish" has returned for the outcome."""
+    if not callable(outcome):
+        close(outcome)
+        raise _invalid(f"{_name(hook)} returned {type(outcome).__name__}: return None or a function")
+    return cast("OnSent", outcome)
 
 
 def _vetoed(hook: Callable[..., Any], veto: Veto) -> UsageError:
@@ -176,4 +224,8 @@ def _invalid(detail: str) -> UsageError:
 
 
 def _name(hook: object) -> str:
-    return str(getattr(hook, "__qualname__", type(hook).__name__))
+    return str(getattr(_unbound(hook), "__qualname__", type(hook).__name__))
+
+
+def _unbound(hook: object) -> object:
+    return getattr(hook, "func", hook)  # of a partial

@@ -71,9 +71,9 @@ def approval_of(
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks the user to type `yes`, unless --auto-approve was given. For a protected context, the context's name is
-    asked for instead, unless it was given with --confirm; --auto-approve does not replace it. Raises UsageError if
-    there is no terminal to ask at, RefusedError for any other answer.
+    """Asks the user to answer `question` by typing `yes`, unless --auto-approve was given. For a protected context,
+    asks for the name of the context instead, unless --confirm gave it; --auto-approve does not replace it. Raises
+    UsageError if there is no terminal to ask at, RefusedError for any other answer.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -148,11 +148,12 @@ def carry_out(
     waiting: Collection[str] | None = None,
     verb: str = "apply",
 ) -> None:
-    """Carries out the plans of a fleet, blocks meanwhile, and prints the report; as JSON also that of a plan without
-    changes. Ends the command with a nonzero exit code unless every cluster of the fleet has a plan, and every change
-    was made.
+    """Carries out the plans of a fleet, blocks meanwhile, and prints a report for each cluster; with JSON output, also
+    for plans without changes. Ends the command with a nonzero exit code unless every cluster of the fleet has a plan,
+    and every change was made.
 
-    `waiting`: contexts whose plans have changes, None: all. `verb`: name of the command, for the journal.
+    `waiting`: contexts whose plans are carried out, because they have changes; None: all. `verb`: name of the command,
+    for the journal.
     """
     from kodoctl.apply.fleet_run import Task
 
@@ -267,8 +268,8 @@ def show_reviewed(sessions: Mapping[str, Session], fleet: FleetPlan, approval: A
 
 
 def confirm_all(sessions: Collection[Session], approval: Approval, *, question: str) -> None:
-    """Asks for the name of each protected context, and asks one question for all other clusters together, as `confirm`
-    does.
+    """Asks for confirmation of the plans of several clusters, as `confirm` does: for the name of each protected
+    context, and one question for all other clusters together. Raises UsageError, RefusedError.
     """
     contexts = [session.connection.context for session in sessions]
     protected = [one for one, context in zip(sessions, contexts, strict=True) if context and context.protected]
@@ -281,8 +282,9 @@ def confirm_all(sessions: Collection[Session], approval: Approval, *, question: 
 def confirm_changes(
     sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval, *, question: str
 ) -> list[str]:
-    """Asks for confirmation of the plans with changes, as `confirm_all` does; a plan without changes asks nothing.
-    Returns the contexts of these plans. `question`: for one cluster, such as "Take this back?".
+    """Asks for confirmation of the plans with changes, as `confirm_all` does; asks nothing for a plan without changes.
+    Returns the contexts of the plans with changes. `question`: text such as "Take this back?"; the names of several
+    clusters are added to it.
     """
     waiting = [name for name, plan in fleet.plans.items() if not plan.empty]
     several = "" if fleet.only is not None else f" On {' and '.join(waiting)}."

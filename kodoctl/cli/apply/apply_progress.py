@@ -133,7 +133,9 @@ def event_lines(event: ApplyEvent) -> list[str]:
 
 
 def event_json(event: ApplyEvent) -> dict[str, Any]:
-    """JSON of one event, which `apply --format json` prints as one line."""
+    """JSON of one event, which `apply --format json` prints as one line. `action`: the change's verb, such as `create`;
+    `number`: steps of the apply that have ended, of `total`.
+    """
     return {
         "type": "change",
         "status": event.kind,

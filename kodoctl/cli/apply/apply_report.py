@@ -78,7 +78,9 @@ def show_report(report: ApplyReport) -> None:
 
 
 def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
-    """Lines of the report of an apply, each with the column at which it goes on if it is folded; None: it is not."""
+    """Yields the lines of the report of an apply, each as (text, column at which its further lines begin if it is
+    folded to the width of the screen). The column is None for a line that must not be folded.
+    """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.text.escaping import one_line
 
@@ -101,9 +103,9 @@ def report_texts(report: ApplyReport) -> Iterator[tuple[str, int | None]]:
 
 
 def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:
-    """Outcomes to show, each with the number of others that it represents: those with the same verb and reason but for
-    the name of their topic. A line for each would bury another failure; few are shown one by one, unless they were not
-    started.
+    """Yields outcomes to show, each with the number of others that it represents: those of the same verb and reason, if
+    the names of their topics are ignored. A line for each would hide another failure. Few outcomes are shown one by
+    one, unless they did not start.
     """
     from kodoctl.apply.report import ChangeStatus
     from kodoctl.render.plan_folding import FOLDED_FROM

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def journal_history(
     admin: Admin, client: BrokerClient, space: NamespaceName
 ) -> tuple[History, Mapping[str, ReplayRecord]]:
-    """(applies, replays by their run) in the journal of a namespace. Raises ClusterError."""
+    """Reads the journal of a namespace, and returns (applies, replays by run id). Raises ClusterError."""
     entries = [parse(one) for one in read_journal(admin, client, space)]
     return read_history(entries), read_replays(entries, str(space))
 

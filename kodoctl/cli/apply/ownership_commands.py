@@ -17,7 +17,7 @@ from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
-    from kodoctl.pulsar.inventory.live_inventory import ReadScope
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
 
 
 @applying
@@ -66,7 +66,7 @@ def forget(
 
 
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> ReadScope:
-    from kodoctl.pulsar.inventory.live_inventory import ReadScope
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
     from kodoctl.topology.resources import is_of_platform
 
     spaces = {command_target.parse_namespace(text) for text in namespaces}

@@ -1,4 +1,6 @@
-"""Results of a command by cluster: made side by side, printed under the names of their contexts, written as one JSON."""
+"""Results of a command for each cluster: computed side by side, printed under the names of their contexts, or written
+as one JSON document.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ T = TypeVar("T")
 
 @contextmanager
 def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session]]:
-    """Context with the sessions by context; it closes them at its end. Raises UsageError (K548) if two contexts have a
-    common address.
+    """Context with an open session for each cluster, by context; its end closes them. Raises UsageError (K548) if two
+    contexts have an address in common.
     """
     with ExitStack() as stack:
         sessions = {name: stack.enter_context(target.session()) for name, target in targets.items()}
@@ -36,9 +38,9 @@ def open_all(targets: Mapping[str, TargetOptions]) -> Iterator[dict[str, Session
 
 
 def side_by_side(work: Callable[[str], T], names: Collection[str]) -> dict[str, T]:
-    """Results by name, in the order of the names, of which there is at least one. An error is raised when all calls
-    have ended; of several, the first in that order. The calling thread makes the only one, because an interrupt ends it
-    at once.
+    """Calls `work` with each of the names, on a thread each, and returns the results by name, in the order of the names
+    (at least one). If calls raise, raises the first error in that order, after all calls have ended. A single call is
+    made on the calling thread, so that an interrupt ends it at once.
     """
     if len(names) == 1:
         return {name: work(name) for name in names}
@@ -47,9 +49,9 @@ def side_by_side(work: Callable[[str], T], names: Collection[str]) -> dict[str, 
 
 
 def load_by_context(sessions: Mapping[str, Session], env: str | None, load: Callable[[str | None], T]) -> dict[str, T]:
-    """Loads the files of each cluster in its environment, and returns the results by context. Clusters of the same
-    environment share a result. `env`: the value of `--env`; `load`: gets the environment, None without one. Raises as
-    `environment_of` and `load` do.
+    """Loads the topology files for each cluster, and returns the results by context. Clusters of the same environment
+    share one call of `load`. `env`: the value of `--env`; `load`: takes the name of the environment, or None. Raises
+    UsageError if `env` contradicts a context, and the errors of `load`.
     """
     environments = {name: environment_of(session.connection, env) for name, session in sessions.items()}
     loaded = {environment: load(environment) for environment in dict.fromkeys(environments.values())}
@@ -57,13 +59,13 @@ def load_by_context(sessions: Mapping[str, Session], env: str | None, load: Call
 
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
-    """Context -> text with context and address of its cluster, for the heads of plans."""
+    """Context -> text with context and address of its cluster, for the heads of plans. Makes no request."""
     return {name: shown_target(session.connection) for name, session in sessions.items()}
 
 
 def read_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> dict[str, T | KodoctlError]:
-    """Results by context, read side by side. If there are several clusters, an error is the result of its cluster and
-    does not affect the others; errors of the only cluster raise.
+    """Calls `read` with each context, side by side, and returns the results by context. If there are several clusters,
+    an error is returned as the result of its cluster, and the others go on; an error of the only cluster is raised.
     """
 
     def attempt(name: str) -> T | KodoctlError:
@@ -78,8 +80,9 @@ def read_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> dict
 
 
 def require_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> dict[str, T]:
-    """Results by context, read side by side. Raises the errors of all clusters as one error, with the exit code of the
-    first; if there are several clusters, each error names its context.
+    """Calls `read` with each context, side by side, and returns the results by context. Raises the errors of all
+    clusters as one error, with the exit code of the first; if there are several clusters, each finding begins with its
+    context.
     """
     results = read_each(sessions, read)
     problems = {name: one for name, one in results.items() if isinstance(one, KodoctlError)}
@@ -97,8 +100,8 @@ def require_each(sessions: Mapping[str, Session], read: Callable[[str], T]) -> d
 
 
 def results_json(results: Mapping[str, T | KodoctlError], key: str, to_json: Callable[[T], Any]) -> Any:
-    """JSON of the only cluster's result, or of the results of several: each with its context, its result as `key` (null
-    for an error) and its problems.
+    """JSON of the results of a command: of the only cluster, what `to_json` returns; of several, a list with the
+    context of each, its result under `key` (null for an error) and its problems.
     """
     from kodoctl.plan.fleet import ONLY
     from kodoctl.plan.serialization import diagnostic_to_json
@@ -119,8 +122,9 @@ def results_json(results: Mapping[str, T | KodoctlError], key: str, to_json: Cal
 
 
 def show_results(results: Mapping[str, T | KodoctlError], show: Callable[[str, T], None], failure: str) -> None:
-    """Prints the result of each cluster by `show` (context, result), below its context if there are several. `failure`:
-    text such as "not compared" for a cluster with an error, which follows.
+    """Prints the results in order, each by a call of `show` (context, result); if there are several, the context is
+    printed above its result. For an error, the context, `failure` (a text such as "not compared") and the findings are
+    printed on standard error.
     """
     for name, one in results.items():
         if isinstance(one, KodoctlError):
@@ -133,7 +137,9 @@ def show_results(results: Mapping[str, T | KodoctlError], show: Callable[[str, T
 
 
 def finish_problems(results: Mapping[str, T | KodoctlError]) -> None:
-    """Ends the command with the exit code of the first error, if a result is one."""
+    """Ends the command with the exit code of the first error, if a result is one: called when all results are printed,
+    so that one cluster's error hides no other cluster's result.
+    """
     for one in results.values():
         if isinstance(one, KodoctlError):
             finish(one.exit_code)

@@ -1,4 +1,6 @@
-"""Target of a command: its connection flags, the cluster or clusters that they name, the topology files, and the user."""
+"""Target of a command: its connection flags, the cluster or clusters that they name, the topology
+files, and the user.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """Values of the connection flags of a command."""
+    """Values of the connection flags of a command (`--context`, `--admin-url` and so on); None for a flag that is not
+    given. Nothing is read or connected before `connection` or `session` is called.
+    """
 
     context: str | None = None
     admin_url: str | None = None
@@ -40,7 +44,7 @@ class TargetOptions:
 
     def connection(self) -> Connection:
         """Returns the connection that flags, environment variables and the context define, in this order of precedence.
-        Prints warnings, such as for misspelled variables.
+        Prints warnings, such as for misspelled variables. Raises UsageError if they name no cluster, or are invalid.
         """
         from kodoctl.pulsar.connection.connection import Flags, connect, misspelled_variables, readable
 
@@ -50,7 +54,9 @@ class TargetOptions:
         return found
 
     def session(self) -> Session:
-        """Returns a session with the clients of `connection`, for use as a context."""
+        """Returns a new session with the clients of `connection`, for use in a `with` statement; long waits are
+        reported on standard error. Raises UsageError as `connection` does.
+        """
         from kodoctl.pulsar.session import Session
 
         return Session(self.connection(), tell_wait, os.environ)
@@ -64,7 +70,9 @@ connects = gathers("target", CONNECTION, TargetOptions)
 
 @dataclass(frozen=True, slots=True)
 class TargetClusters:
-    """The cluster or clusters that the connection flags name."""
+    """The cluster or clusters that the connection flags of a command name, such as several contexts. `targets`: the
+    flags of each, in the order given.
+    """
 
     targets: tuple[TargetOptions, ...]
 

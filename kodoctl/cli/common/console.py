@@ -94,7 +94,9 @@ def printing(stream: IO[Any]) -> Iterator[None]:
 
 
 def say(text: str = "", *, newline: bool = True, styled: bool = False) -> None:
-    """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals, in a pipe too."""
+    """Prints a line on standard output, for people or programs. `styled`: it keeps codes of terminals,
+    in a pipe too.
+    """
     _streams.printed = True
     with printing(sys.stdout):
         typer.echo(text, nl=newline, color=styled or None)
@@ -283,8 +285,8 @@ def defect(problem: Exception) -> Diagnostic:
 
 
 def prepare_streams() -> None:
-    """Prepares the standard streams: one that is closed is replaced by one whose writes fail with an error, so that no
-    file or socket gets its number; characters that the screen's encoding lacks are escaped.
+    """Prepares the standard streams. A stream that is closed is replaced by one whose writes fail with an error, so
+    that no file or socket gets its number. Characters that the encoding of standard output lacks are escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

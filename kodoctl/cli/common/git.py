@@ -38,7 +38,8 @@ _ENVIRONMENT: Final = {
 
 
 class Revision:
-    """Files at one commit (`ref`) of the repository that contains `folder`.
+    """Files at one commit of the repository that contains `folder`. `ref`: a name of the commit that git knows, such as
+    a branch; the attribute `commit` is its full id, and `top` the root of the repository.
 
     Raises UsageError (exit 64) if there is no git, no repository or no such commit.
     """
@@ -72,15 +73,17 @@ class Revision:
         return data
 
     def files(self) -> dict[Path, str]:
-        """Every file of this commit by its path, each with the name of its content, for `content`."""
+        """All files of this commit: path -> git's name of the content (blob), which `content` takes."""
         return {self.top / name: blob for name, _, blob in self._list_blobs(self.top)}
 
     def content(self, blob: str) -> bytes:
-        """Content by its name. Raises UsageError as `read` does."""
+        """Returns the content of a file by git's name of it (blob). Raises UsageError as `read` does."""
         return self._run_git("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError as `read` does."""
+        """Paths of all topology files in and below a folder at this commit, sorted. Raises UsageError
+        as `read` does.
+        """
         inside = self._inside(folder.resolve())
         start = "" if inside == "." else f"{inside}/"
         names = [name for name, *_ in self._list_blobs(folder.resolve()) if name.startswith(start)]

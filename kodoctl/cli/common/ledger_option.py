@@ -21,8 +21,9 @@ LedgerOption = Annotated[
 
 
 def ledger_named(given: str | None, landing: str = "") -> str:
-    """Location of the recall ledger: `given`, which is the value of --ledger; else the folder `recall` next to the
-    landing (`.recall` in it, if it is a whole bucket); else LEDGER, if there is no landing or it is the default one.
+    """Location of the recall ledger: `given`, the value of --ledger; without it, the folder `recall` next to the
+    landing (`.recall` inside of a landing that is a whole bucket); `.kodoctl/recall` if there is no landing or it is
+    the default one.
     """
     if given is not None:
         return given

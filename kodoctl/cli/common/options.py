@@ -39,7 +39,7 @@ CONNECTION: Final[Mapping[str, Any]] = {
 
 
 class Format(StrEnum):
-    """Output formats: text for people, JSON for programs."""
+    """Values of `--format` for commands that print text for people or JSON for programs."""
 
     TEXT = "text"
     JSON = "json"

@@ -77,8 +77,8 @@ def _refuse_other(out: str, kind: str) -> None:
 
 
 def _begin_of(out: str) -> bytes | None:
-    """The first bytes of a file, b"" if there is none or it cannot be read. None: a pipe, which is not read, because
-    its writer would be waited for.
+    """Returns the first bytes of a file; b"" if there is none or it cannot be read. None: `out` is a pipe, which is not
+    read, because reading would wait for a writer.
     """
     path = Path(out)
     with suppress(OSError):
@@ -90,8 +90,8 @@ def _begin_of(out: str) -> bytes | None:
 
 
 def check_replaceable(out: str) -> None:
-    """Raises UsageError if `out` is a YAML file with content, or a plan: what can be made again, such as a drawing or a
-    page, replaces other files alone.
+    """Raises UsageError if `out` is a YAML file with content, or a plan file. Commands call this before they write
+    output that can be made again, such as a drawing or a page, because a YAML file or a plan cannot be made again.
     """
     from kodoctl.topology.load import is_yaml
 

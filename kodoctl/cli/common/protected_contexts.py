@@ -1,4 +1,6 @@
-"""Protected contexts: a command that writes to such a cluster requires the context's name, typed or with `--confirm`."""
+"""Protected contexts: a command that writes to such a cluster requires the context's name, typed or
+with `--confirm`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ Confirm = Annotated[
 
 
 def confirm_context(context: Context, names: list[str] | None, ask: Callable[[str], str]) -> None:
-    """Checks that the user confirmed a write to a protected context by its name: in `names` (values of `--confirm`,
-    None: not given), else, if `names` is empty, as the answer of `ask` at the terminal. Raises UsageError without a
-    terminal, RefusedError for another name.
+    """Checks that the user confirmed a write to a protected context by its name. `names`: values of `--confirm`; if
+    there are none, `ask` is called to ask for the name at the terminal. Raises UsageError if there is no terminal
+    either, RefusedError for another name.
     """
     given = names or []
     typed = context.name if context.name in given else next(iter(given), None)

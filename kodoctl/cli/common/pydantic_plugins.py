@@ -12,12 +12,12 @@ _LOADER: Final = "pydantic.plugin._loader"
 
 
 def leave_out_plugins() -> None:
-    """Switches the plugins of pydantic off, unless the variable PYDANTIC_DISABLE_PLUGINS is set. To be called before
-    pydantic is imported.
+    """Switches the plugins of pydantic off, unless the variable PYDANTIC_DISABLE_PLUGINS is set. Has to be called
+    before pydantic is imported.
 
-    The variable alone saves reading the metadata of every package, but pydantic's module that looks for plugins imports
-    `importlib.metadata` first (8 ms). An empty look takes the place of that module. If pydantic wants anything else of
-    the module, the real one is imported.
+    The variable alone is not enough: pydantic's module that looks for plugins still imports `importlib.metadata` (8
+    ms). So an empty module takes the place of that module. If pydantic wants any other name of it, the real one is
+    imported.
     """
     if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") != "__all__":
         return

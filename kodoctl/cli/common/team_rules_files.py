@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def team_rules(files: Sequence[SourceFile], named: Sequence[str] | None, against: str | None) -> TeamRules | None:
-    """Team rules for topology files: of the rules files at or above them, and of the files `named` by `--rules`. With
-    `against`, the rules files of that git revision judge as well, also topologies that have left their folder since,
-    and what a rule would have judged there it judges still: a change under review can make rules stricter, and neither
-    weaken them nor leave them. None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an
-    unknown revision.
+    """Team rules for topology files: those of the rules files at or above them, and of the files `named` by `--rules`.
+    None if there is no rules file. Raises UsageError for a missing file of `--rules`, or an unknown revision.
+
+    With `against`, the rules files of that git revision judge as well: they also apply to topologies that have left
+    their folder since, and to objects that a rule would have judged at that revision. So a change under review can make
+    rules stricter, but can neither weaken them nor move an object out of their reach.
     """
     from kodoctl.topology.team_rules.discovery import places_of_rules
 

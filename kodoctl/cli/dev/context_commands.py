@@ -28,6 +28,14 @@ Name = Annotated[str | None, typer.Argument(help="The context.", show_default="t
 
 _KEPT: Final[Mapping[str, Any]] = {
     **{key: option for key, option in CONNECTION.items() if key not in ("context", "admin_url")},
+    "function_worker": Annotated[
+        str | None,
+        typer.Option(
+            "--function-worker",
+            help="Address of function workers that run apart from the brokers; `none`: the cluster has none.",
+            metavar="URL",
+        ),
+    ],
     "oauth2_issuer": Annotated[
         str | None, typer.Option("--oauth2-issuer", help="Who gives tokens for client credentials.", metavar="URL")
     ],
@@ -61,6 +69,7 @@ def _document(context: Context, *, current: bool) -> dict[str, Any]:
         "current": current,
         "admin_url": context.admin_url,
         "broker_url": context.broker_url,
+        "function_worker": context.function_worker,
         **{key: context.access.get(key) for key in ("token_file", *TLS_KEYS, *OAUTH2_KEYS)},
         "env": context.env,
         "protected": context.protected,

@@ -20,8 +20,8 @@ _EVERY_SECONDS = 10.0
 
 @contextmanager
 def show_progress() -> Iterator[Tell]:
-    """Context with a function that prints progress events: on a terminal in one line that changes, else from time to
-    time as a line.
+    """Context with a function that prints progress events on standard error: a step as a line at once, the progress
+    within a step in one line that changes (on a terminal) or as a line every 10 seconds (elsewhere).
     """
     console = Console(stderr=True)
     if console.is_terminal:

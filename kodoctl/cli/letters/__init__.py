@@ -1,1 +1,1 @@
-"""Commands on stored messages: recall, waiting, peek."""
+"""Commands on stored messages: peek, recall, waiting, replay."""

@@ -1,7 +1,7 @@
-"""Files of the plans on messages that a console carries out: they stay until everything in them is done.
+"""Files of the plans on messages that a console carries out. They stay until everything in them is done.
 
-Beside each lies the command line that continues it: the next console may have another context, or another ledger, with
-which the same plan would send messages twice.
+Beside each file lies another one with the command line that continues the plan. The next console may have another
+context or another ledger, with which the same plan would send messages twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _COMMAND: Final = ".command"
 
 
 def store_plan(text: str, file: Path, continuing: str) -> None:
-    """Writes the file of a plan. `continuing`: command line that continues it. Raises UsageError (K535, K021)."""
+    """Writes the file of a plan, and beside it the file with the command line that continues the plan. Raises
+    UsageError (K535, K021).
+    """
     try:
         make_private(file.parent)
         write_private(file.with_suffix(_COMMAND), f"{continuing}\n")
@@ -31,7 +33,9 @@ def store_plan(text: str, file: Path, continuing: str) -> None:
 
 
 def forget_plan(file: Path) -> None:
-    """Removes the file of a plan in which everything is done; a file elsewhere is its owner's, and stays."""
+    """Removes the file of a plan of the console in which everything is done. A file in another folder stays: it belongs
+    to the user.
+    """
     with suppress(OSError):
         if file.parent.resolve() == PLANS.resolve():
             file.unlink(missing_ok=True)
@@ -39,8 +43,9 @@ def forget_plan(file: Path) -> None:
 
 
 def unfinished_plans() -> list[tuple[Path, str, str]]:
-    """(file, text, command line that continues it) of each plan in the folder; "" for a command that is not known. A
-    file that cannot be read, such as one whose plan has ended meanwhile, is none.
+    """Returns (file, text, command line that continues it) for each plan in the folder, sorted by file. The command is
+    "" if its file cannot be read. A plan whose file cannot be read, because the plan was finished meanwhile for
+    example, is left out.
     """
     found: list[tuple[Path, str, str]] = []
     for file in sorted(PLANS.glob("*.json")):

@@ -22,8 +22,10 @@ _MOST_VERSIONS: Final = 100  # requested of the broker: senders choose the versi
 
 
 def payload_form(admin: Admin, expansion: Expansion, topic: FamilyTopic) -> PayloadForm:
-    """Form of the payloads in a topic. The patterns of all subscriptions redact: what must not travel in an error of
-    one is in the payloads of all. Audit records have no form: no part of a payload is in them.
+    """Form of the payloads in a topic: their schema, masks, patterns to redact and the property of the tenant. The
+    patterns of all subscriptions redact, because a secret that must not be in the error texts of one subscription is in
+    the payloads that all of them share. Topics of audit records have the form NO_FORM, because no record contains a
+    part of a payload.
     """
     if topic.state is None:
         return NO_FORM

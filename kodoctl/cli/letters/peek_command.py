@@ -145,8 +145,8 @@ def _show(document: PeekDocument, now: int, output: Format, *, follow: bool) -> 
 
 
 def _new_file(out: Path, limit: int | None, *, follow: bool) -> Encoder:
-    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, with `follow`, for a limit of 0,
-    or if the file is there.
+    """Encoder for a file of this name. Raises UsageError (K585, K021) for another suffix, with `follow`, for a limit of
+    0, or if the file is there.
     """
     from kodoctl.recall.message.message_rows import encoder_of
 
@@ -209,8 +209,9 @@ def look(
     *,
     marks_too: bool = True,
 ) -> PeekDocument:
-    """Reads messages until `scan`, and counts those that meet the condition. Shows `limit` of them at most, with marks
-    of producers if `marks_too`. `forms`: by full name of the topic.
+    """Reads messages until `scan` of them were read, and returns the document of `peek`: counts of messages that were
+    read and that meet the condition, failures by cause, and the first `limit` messages that meet the condition.
+    `forms`: by full name of the topic; `marks_too`: shows marks of producers, too, which are counted apart in any case.
     """
     from kodoctl.recall.message.message_json import as_json
     from kodoctl.recall.plan.selection import count_values

@@ -1,4 +1,6 @@
-"""recall apply: carries out a recall plan at a limited rate; repeated runs continue it, and each letter is sent once."""
+"""recall apply: carries out a recall plan at a limited rate; repeated runs continue it, and each
+letter is sent once.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """Watch over a plan that is carried out without a terminal. `stop`: event that ends the attempt in order;
-    `progress`: gets the number of messages that are done, and of all; `tell`: gets lines for people.
+    """Controls of an attempt at a plan that runs without a terminal. `stop`: event that ends the attempt in order;
+    `progress`: takes the number of messages that are done, and of all; `tell`: takes lines for people.
     """
 
     stop: threading.Event
@@ -62,19 +64,24 @@ class Background:
     tell: Callable[[str], None]
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps. Raises StoppedError (K538) at once if the attempt is to end: only before anything was sent."""
+        """Sleeps for some seconds, before anything is sent. Raises StoppedError (K538) as soon as `stop` is set."""
         if self.stop.wait(seconds):
             raise StoppedError(error("K538", "interrupted", "nothing was sent"))
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """A recall plan that may be carried out: compared with the topology file and the cluster, and confirmed. Usable
-    while its session is open.
+    """A recall plan that may be carried out: it was compared with the topology file and the cluster, and confirmed.
+    Usable while its session is open.
 
-    `edit`: patch for payloads, None: none; `ledger`: location of the recall ledger; `per_second`: messages per second;
-    `largest`: greatest size of a message in bytes that the file allows, and `compression`: its algorithm, both by the
-    full topic, where declared; `source`: facts about the source of the messages, by the file.
+    Args:
+        edit: patch for payloads; None: none.
+        ledger: location of the recall ledger.
+        per_second: messages sent per second at most.
+        signer: signs headers; None: there are no keys.
+        largest: by full name of the topic, the greatest size of a message in bytes, if the file declares one.
+        compression: by full name of the topic, the algorithm, if the file declares one.
+        source: the source of the messages, by the file.
     """
 
     session: Session
@@ -90,8 +97,8 @@ class ApprovedPlan:
     def send(self, parallel: ParallelSends | None = None, background: Background | None = None) -> SendReport:
         """Sends or discards the messages of the plan, each once, and returns the report. `parallel`: makes a sender
         that uses several processes, and registers what must be closed in an ExitStack; None: this process sends, as it
-        always does with lost messages. Ctrl-C, or the event of `background`, ends the attempt in order, which the
-        report then says. Raises KodoctlError.
+        always does with lost messages. Ctrl-C, or the event of `background`, ends the attempt in order: the report is
+        then `interrupted`. Raises KodoctlError.
         """
         from kodoctl.recall.cluster import RecallCluster
         from kodoctl.recall.ledger.delta_ledger import DeltaLedger
@@ -206,8 +213,8 @@ def confirm_plan(
 
 
 def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
-    """Prints the report of a recall plan, and ends the command with the report's exit code if it is not 0. `seconds`:
-    duration.
+    """Prints the report of a plan on messages, and ends the command with the report's exit code if it is not 0.
+    `seconds`: duration.
     """
     if output is Format.JSON:
         say(json.dumps(report.to_json(plan.run, plan.action, seconds), indent=1))
@@ -224,7 +231,9 @@ def print_report(report: SendReport, plan: RecallPlan, seconds: float, output: F
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """Raises RefusedError (K559) for a plan older than `most`: letters may have come, died again or been handled since."""
+    """Raises RefusedError (K559) for a plan older than `most`: letters may have come, died again or
+    been handled since.
+    """
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
         detail = (

@@ -129,8 +129,14 @@ def prepare_plan(
     run: str | None = None,
     warn: Callable[[Iterable[Diagnostic]], None] = report,
 ) -> RecallPlan:
-    """Makes a recall plan for the command's flags. Reads the dead letters of `family`, and passes warnings for those
-    that cannot be read to `warn`. `fill`: see `kodoctl.recall.recall_planner`; `run`: id of the run, None: a new one.
+    """Makes a recall plan for the command's flags, from the dead letters of `family`; sends nothing. Raises
+    KodoctlError.
+
+    Args:
+        fill: offers the letters to the selection (`kodoctl.recall.recall_planner.Fill`); None: they are read from the
+            cluster.
+        run: id of the run; None: a new one.
+        warn: takes warnings about letters that cannot be read.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import parse
@@ -161,12 +167,15 @@ def run_id(now: int) -> str:
 
 @contextmanager
 def open_done_store(store: str | None, subscription: str, *, again: bool = False) -> Iterator[Done | None]:
-    """Context with a function that says whether a message is done already, by the workers' deduplication store: `store`,
-    or if that is None the value of KODO_CONSUMER_STORE. `subscription`: its full name there, such as
-    `kodo/trade/orders:billing`.
+    """Context with a function that returns which messages are done, by the workers' deduplication store. The context
+    has None if there is no store to query: if neither `store` nor KODO_CONSUMER_STORE names one, if `again` is set, or
+    if the variable is `memory`, because no other process can read the workers' own memory. Raises KodoctlError, such as
+    UsageError (K721) if the extra `database` is missing.
 
-    The context has None if neither names a store, if `again` is set, or if the variable is `memory`: no other process
-    can read the workers' own memory. Raises KodoctlError, a UsageError (K721) where the extra `database` is missing.
+    Args:
+        store: URL of the store; None: the value of KODO_CONSUMER_STORE.
+        subscription: its full name in the store, such as `kodo/trade/orders:billing`.
+        again: messages that are done are chosen, too.
     """
     from kodoctl.pulsar.connection.secret import Secret
 

@@ -55,7 +55,9 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 @dataclass(frozen=True, slots=True)
 class RecallFlags:
-    """Options of the commands that choose dead letters."""
+    """Values of the options of `recall plan` and `recall discard`, which choose dead letters and write a recall plan;
+    each field has the name of its option. `where`: text of the condition; `edit`: path of the file with the patch.
+    """
 
     topology: File
     topic: Topic
@@ -74,8 +76,8 @@ class RecallFlags:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFlags(RecallFlags):
-    """RecallFlags in which condition, topic and subscription are optional: without a condition all letters are chosen;
-    with --lost, without a topic or subscription those of all.
+    """RecallFlags in which condition, topic and subscription are optional. Without a condition all letters are chosen;
+    with --lost and without topic or subscription, the lost messages of all topics or subscriptions.
     """
 
     topic: Annotated[
@@ -105,7 +107,10 @@ Wait = Annotated[str, typer.Option("--wait", help="How long workers may take to 
 
 @dataclass(frozen=True, slots=True)
 class ApplyFlags:
-    """Options of the commands that carry out a recall plan."""
+    """Values of the options of `recall apply`, which carries out a recall plan. `plan`: its file; `ledger`: path of the
+    ledger, None: the default; `rate` and `max_age`: texts as typed, such as `200/s` and `7d`; `confirm_name`: the
+    context's name that a protected context requires.
+    """
 
     plan: PlanFile
     rate: RateOption = "200/s"
@@ -118,7 +123,9 @@ class ApplyFlags:
 
 @dataclass(frozen=True, slots=True)
 class WaitingApplyFlags(ApplyFlags):
-    """Options of the command that carries out a plan of waiting messages."""
+    """Values of the options of `waiting apply`: those of `recall apply`, and `wait`, the longest time (text such as
+    `1m`) that the command waits until workers have left the lane.
+    """
 
     plan: WaitingPlanFile
     max_age: MaxAge = "1d"

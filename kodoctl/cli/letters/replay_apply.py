@@ -170,8 +170,8 @@ def _read_plan(file: str) -> ReplayPlanDocument:
 
 
 def _check_plan(made: ReplayPlanDocument, file: str, most: int, answer: str | None) -> None:
-    """Raises RefusedError for a plan that was refused, is older than `most` ms, or has another hash than `answer` (None:
-    any).
+    """Raises RefusedError for a plan that was refused, is older than `most` ms, or has another hash than `answer`
+    (None: any).
     """
     from kodoctl.recall.plan.replay_plan import hash_of
 

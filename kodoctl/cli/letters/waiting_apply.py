@@ -75,12 +75,12 @@ class PausedSend(NamedTuple):
 
 def send_paused(approved: ApprovedPlan, pace: SendPace, background: Background | None = None) -> PausedSend:
     """Carries out a plan of waiting messages: pauses their lane, sends or discards them, and ends the pause unless the
-    report says that another attempt is needed. A plan without messages pauses nothing. `background`: gets the lines
+    report says that another attempt is needed. A plan without messages pauses nothing. `background`: takes the lines
     and the progress; None: they are printed.
 
-    An error at the end of the pause is printed and not raised, because the report of the sent messages must not be
-    lost. Raises KodoctlError; if a message may have been sent then, the lane stays paused, and the same command, run
-    again, continues.
+    Raises KodoctlError; if a message may have been sent before that, the lane stays paused, and the same command, run
+    again, continues. An error at the end of the pause is printed and not raised, because the report of the sent
+    messages must not be lost.
     """
     from kodoctl.pulsar.control.override_store import OverrideStore
     from kodoctl.recall.ledger.delta_ledger import DeltaLedger

@@ -1,4 +1,6 @@
-"""waiting list|plan: list messages that wait for their due time, and make a plan that releases, moves or discards them."""
+"""waiting list|plan: list messages that wait for their due time, and make a plan that releases, moves
+or discards them.
+"""
 
 from __future__ import annotations
 

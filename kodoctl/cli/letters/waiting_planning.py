@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def aimed_lane(
     loaded: LoadedTopology, topic: str, subscription: str, lane: str, action: RecallAction, to: str | None
 ) -> WaitingLane:
-    """Returns the waiting lane `lane`, such as `L1/retrying`, with the target of an action: itself for a release, none
-    for a discard, `to` (such as `L2` or `L2/retrying`) for a move; `to` is None for the others. Raises UsageError for
-    names that the file lacks, if `to` does not fit the action, and if no message can be sent to the target.
+    """Returns the waiting lane `lane`, such as `L1/retrying`, with the target of an action: for a release the lane
+    itself, for a move the lane `to`, such as `L2` (its ready topic) or `L2/retrying`; a discard has no target. Raises
+    UsageError for names that the file lacks, if no message can be sent to the target, and if `to` is missing for a move
+    or given for another action.
     """
     from kodoctl.recall.plan.recall_plan import RecallAction
     from kodoctl.recall.plan.waiting_lanes import waiting_lanes, with_target

@@ -1,9 +1,9 @@
 """waiting release: plans and releases the waiting messages of some lanes in one run, each message exactly once.
 
 Each plan is stored before its lane is paused, so that the same command continues after a kill; no other plan takes the
-messages of a paused lane. It is deleted when another attempt would have nothing to do, or when nothing of it was sent.
-Plans are in the folder of --plans, else in the user's state folder, never in the working folder. A stored plan is
-carried out only if it matches this run's options.
+messages of a paused lane. The stored plan is deleted when another attempt would have nothing to do, or when none of its
+messages was sent. Plans are in the folder of --plans, else in the user's state folder, never in the working folder. A
+stored plan is carried out only if it matches this run's options.
 """
 
 from __future__ import annotations

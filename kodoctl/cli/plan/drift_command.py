@@ -71,7 +71,9 @@ def drift(
 
 
 def drift_document(session: Session, found: Drift) -> DriftDocument:
-    """The drift of one cluster as JSON. Counts stored entries that the next apply would deliver again."""
+    """The drift of one cluster as JSON, with the number of stored entries that the next apply would deliver again,
+    which is read from the cluster. Raises KodoctlError.
+    """
     from kodoctl.plan.drift import to_json
     from kodoctl.plan.live.returning_entries import returning_entries
 

@@ -21,8 +21,9 @@ _ADVICE = "a token of the project with the scope `api` and the role Reporter: CI
 
 @dataclass(frozen=True, slots=True)
 class PlannedPull:
-    """A pull request, its head that was planned, the run that keeps the plan (a run of a workflow, or a job of GitLab),
-    and the client for it.
+    """A pull request whose plan is to be shown. `commit`: its head, which was planned; `run`: number of the run that
+    keeps the plan file (of a workflow on GitHub, of a job on GitLab); `forge`: client of the repository, for the caller
+    to close.
     """
 
     number: int
@@ -33,7 +34,9 @@ class PlannedPull:
 
 @dataclass(frozen=True, slots=True)
 class MergedCommit:
-    """The commit that a merge made, the job that applies it, and the client for it."""
+    """The commit that a merge made, the job that applies it, and the client of the repository, for the
+    caller to close.
+    """
 
     commit: str
     job: CiJob
@@ -44,8 +47,8 @@ def planned_pull(pull: int | None, commit: str | None) -> PlannedPull:
     """The pull request that this job planned. Raises UsageError with all that is missing or wrong (K504, K505, K547).
 
     Args:
-        pull: its number; None: this job's, which GitHub does not tell.
-        commit: its head; None: this job's, which GitHub does not tell.
+        pull: number of the pull request; None: that of this job, which only GitLab tells (GitHub: K547).
+        commit: its head; None: the commit of this job, which only GitLab tells (GitHub: K547).
     """
     own = _value("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or _value("CI_COMMIT_SHA") if _is_gitlab() else ""
     problems: list[Diagnostic] = []
@@ -62,8 +65,8 @@ def merged_commit(commit: str | None, workflow: str | None) -> MergedCommit:
     """The commit that a merge made. Raises UsageError with all that is missing or wrong (K504, K505, K547).
 
     Args:
-        commit: None: the commit that this job is of.
-        workflow: the file that plans; None: on GitHub the workflow of this job, on GitLab any of another project.
+        commit: its id; None: the commit of this job.
+        workflow: the file that plans; None: on GitHub the workflow of this job, on GitLab any file of another project.
     """
     problems: list[Diagnostic] = []
     job = _collected(problems, lambda: _merge_job(workflow))
@@ -77,8 +80,9 @@ def merged_commit(commit: str | None, workflow: str | None) -> MergedCommit:
 
 
 def open_forge(*, pause: Callable[[float], None] = time.sleep) -> Forge:
-    """Client of the repository that this job is of, for the caller to close. Raises UsageError (K547) with all missing
-    variables, and for an address (K505) or a token (K504) that is none. `pause`: waits for a number of seconds.
+    """Client of the repository of this job, for the caller to close. Raises UsageError: K547 with all missing or
+    invalid variables, K505 for an address and K504 for a token that cannot be used. `pause`: waits for a number of
+    seconds between two tries.
     """
     return _gitlab(pause) if _is_gitlab() else _github(pause)
 

@@ -70,8 +70,8 @@ def show(
 def show_plan(
     fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT, *, verbose: bool = False
 ) -> None:
-    """Prints a plan in one of its formats. `targets`: context -> text about its cluster or file; `verbose`: text names
-    every topic with the same changes.
+    """Prints a plan in one of its formats. `targets`: context -> text about its cluster or file; `verbose`: the text
+    names every topic, also those with the same changes, which are otherwise shown as a group.
     """
     from kodoctl.plan import fleet as fleets
     from kodoctl.plan import plan_file

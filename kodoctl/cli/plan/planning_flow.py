@@ -28,9 +28,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """Flags of a command that plans. `adopt`, `destroy`, `share`, `take_over`: allowances; `against`: git revision to
-    compare with; `targets`, `excludes`: patterns that select a part of the objects. None: the flag was not given.
-    `rules`: files of `--rules`; None: no team rules judge, not those beside the topologies either.
+    """Flags of a command that plans. None: the flag was not given.
+
+    Args:
+        adopt, destroy, share, take_over: allowances of the plan.
+        against: git revision to compare with.
+        targets, excludes: patterns that select a part of the objects.
+        rules: files of `--rules`; None: no team rules judge, not even those beside the topologies.
     """
 
     adopt: list[str] | None = None
@@ -103,8 +107,9 @@ def plan_all(
 
 
 def plan_each(sessions: Mapping[str, Session], make: Callable[[str], Plan]) -> FleetPlan:
-    """Plans by `make` (context) for a command that changes clusters as one. Raises the errors of all clusters, so that
-    nothing is written anywhere if one of them cannot be planned; UsageError (K548) if two contexts reach one cluster.
+    """Calls `make` with each context, side by side, and returns the plans as one fleet, for a command that changes
+    several clusters as one. Raises the errors of all clusters, so that nothing is written anywhere if one of them
+    cannot be planned; UsageError (K548) if two contexts reach the same cluster.
     """
     from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
 

@@ -15,6 +15,7 @@ import typer
 from kodoctl.cli.common import command_target
 from kodoctl.cli.common.command_target import TargetOptions, connects
 from kodoctl.cli.common.console import Environment, Paths, command, finish, one_line, replace_file, report, say, tell
+from kodoctl.cli.common.followed_files import FollowedFiles
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.host.end_signals import ending_on_signals
 from kodoctl.text.formatting import many
@@ -22,6 +23,8 @@ from kodoctl.text.formatting import many
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.status.lane_status import StatusReading, UnreadTopic
     from kodoctl.status.status_metrics import StatusCollector
 
@@ -54,7 +57,7 @@ def exporter(
     Dead letters are among them. Ends at SIGTERM.
 
     The cluster is read every 30 s (--every), however often it is scraped: one GET a topic, and some for each backlog of
-    a ready topic.
+    a ready topic. Changed files are read again before; while they are invalid, those from before count.
     """
     from prometheus_client import CollectorRegistry
 
@@ -66,10 +69,14 @@ def exporter(
         )
     if port is None and textfile is None and not once:
         raise UsageError(error("K029", "nothing to export to", "name --port, --textfile or both, or --once to print"))
-    collector = StatusCollector(every, _now)
+    connection = target.connection()
+    files = FollowedFiles(paths, command_target.environment_of(connection, env), report)
+    declared = DeclaredTopics(files, command_target.shown_target(connection))
+    declared.latest()
+    collector = StatusCollector(every, _now, lambda: declared.problem)
     registry = CollectorRegistry()
     registry.register(collector)
-    with ending_on_signals() as stopped, _reader(target, paths, env, every, stopped) as read:
+    with ending_on_signals() as stopped, _reader(connection, declared, every, stopped) as read:
         if once:
             collector.update(reading := read())
             _publish(registry, textfile)
@@ -110,20 +117,19 @@ def _run(
 
 @contextmanager
 def _reader(
-    target: TargetOptions, paths: list[str] | None, env: str | None, every: float, stopped: threading.Event
+    connection: Connection, declared: DeclaredTopics, every: float, stopped: threading.Event
 ) -> Iterator[Callable[[], StatusReading]]:
-    """Context with a function that reads all lanes of the files. A reading that takes longer than `every` seconds, or
-    is stopped, leaves the rest of the topics unread.
+    """Context with a function that reads all lanes of the files as they are then. A reading that takes longer than
+    `every` seconds, or is stopped, leaves the rest of the topics unread.
     """
     from kodoctl.pulsar.admin.admin_http import HttpAdmin
     from kodoctl.status.lane_status import StatusReading
     from kodoctl.status.status_reader import read_lanes
 
-    connection = target.connection()
-    desired = command_target.load_desired(paths, command_target.environment_of(connection, env))
     admin = HttpAdmin(connection, limit=0.0, timeout=_ANSWER_S)
 
     def read() -> StatusReading:
+        desired = declared.latest()
         end = time.monotonic() + every
 
         def over() -> bool:
@@ -133,11 +139,35 @@ def _reader(
         return StatusReading(_now(), statuses, unread)
 
     try:
-        topics = sum(len(expansion.topics) for expansion in desired.expansions)
-        tell(f"Reading {many(topics, 'topic')} of {command_target.shown_target(connection)}")
         yield read
     finally:
         admin.close()
+
+
+class DeclaredTopics:
+    """Topics of followed files. Prints how many of `target` are read whenever the files changed, and once the errors of
+    invalid files. `problem`: these errors, "" for valid files.
+    """
+
+    def __init__(self, files: FollowedFiles, target: str) -> None:
+        self._files, self._target = files, target
+        self._known: Desired | None = None
+        self.problem = ""
+
+    def latest(self) -> Desired:
+        """Returns the objects that the files declare, or declared when they were last valid. Raises InvalidFileError,
+        UsageError if they never were.
+        """
+        found, failure = self._files.latest(), self._files.problem
+        before, self.problem = self.problem, str(failure) if failure is not None else ""
+        if failure is not None and self.problem != before:
+            report(failure.diagnostics)
+            tell("The files are invalid now: the lanes are those that they declared before.")
+        if found is not self._known:
+            self._known = found
+            topics = sum(len(expansion.topics) for expansion in found.expansions)
+            tell(f"Reading {many(topics, 'topic')} of {self._target}")
+        return found
 
 
 @contextmanager

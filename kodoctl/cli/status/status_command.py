@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class StatusFormat(StrEnum):
-    """Formats in which a status is printed."""
+    """Values of `--format` of `status`: text for people, JSON for programs."""
 
     TEXT = "text"
     JSON = "json"
@@ -55,6 +55,10 @@ def status(
             "--exact",
             help="Count messages, not entries: reads the backlog. Of a batch that is partly acknowledged all count.",
         ),
+    ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Show every subscription. Of many, those that need a person are shown otherwise."),
     ] = False,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[
@@ -84,12 +88,12 @@ def status(
 
         snapshot = read_each(sessions, look)
         if watch:
-            _watch(snapshot, lambda: read_each(sessions, look), every, shown, output)
+            _watch(snapshot, lambda: read_each(sessions, look), every, shown, output, everything=everything)
             return
     if output is StatusFormat.JSON:
         say(json.dumps(_document(snapshot), indent=2))
     else:
-        show_results(snapshot, lambda name, one: _show(one, shown[name]), "not read")
+        show_results(snapshot, lambda name, one: _show(one, shown[name], everything=everything), "not read")
     finish_problems(snapshot)
     readings = [one for one in snapshot.values() if not isinstance(one, KodoctlError)]
     if any(one.unread or any(topology.missing for topology in one.topologies) for one in readings):
@@ -102,11 +106,11 @@ def _document(snapshot: Snapshot) -> Any:
     return results_json(snapshot, "status", status_json)
 
 
-def _show(reading: StatusReading, shown: str) -> None:
+def _show(reading: StatusReading, shown: str, *, everything: bool) -> None:
     from kodoctl.status.status_text import status_lines
 
     say(f"{shown}\n")
-    show_lines(status_lines(reading))
+    show_lines(status_lines(reading, everything=everything))
 
 
 def _watch(
@@ -115,6 +119,8 @@ def _watch(
     every: float,
     shown: Mapping[str, str],
     output: StatusFormat,
+    *,
+    everything: bool,
 ) -> None:
     """Shows the status every `every` seconds until Ctrl-C: in place on a terminal, otherwise as a block, or as
     a line of JSON.
@@ -134,7 +140,7 @@ def _watch(
                     for name, one in snapshot.items():
                         if not isinstance(one, KodoctlError):
                             histories[name].add(one)
-                    _redraw(screen, snapshot, every, shown, histories)
+                    _redraw(screen, snapshot, every, shown, histories, everything=everything)
                 time.sleep(every)
                 try:
                     snapshot = look()
@@ -145,7 +151,13 @@ def _watch(
 
 
 def _redraw(
-    screen: Screen, snapshot: Snapshot, every: float, shown: Mapping[str, str], histories: Mapping[str, RateHistory]
+    screen: Screen,
+    snapshot: Snapshot,
+    every: float,
+    shown: Mapping[str, str],
+    histories: Mapping[str, RateHistory],
+    *,
+    everything: bool,
 ) -> None:
     """Shows the status of the only cluster, or the statuses of several below their targets. Each reading has its time:
     a failed one leaves the earlier one on the screen.
@@ -164,11 +176,13 @@ def _redraw(
                 yield Line(f"--- {name}: not read: {one_line(one, 300)}", "bold red")
             else:
                 yield Line(f"--- {head(name, one)}", "bold cyan")
-                yield from status_lines(one, histories[name].earlier)
+                yield from status_lines(one, histories[name].earlier, everything=everything)
             yield Line()
 
     only = snapshot.get(ONLY)
     if only is None or isinstance(only, KodoctlError):
         screen(f"{many(len(snapshot), 'cluster')}, every {every:g} s", lines())
     else:
-        screen(f"{head(ONLY, only)}, every {every:g} s", status_lines(only, histories[ONLY].earlier))
+        screen(
+            f"{head(ONLY, only)}, every {every:g} s", status_lines(only, histories[ONLY].earlier, everything=everything)
+        )

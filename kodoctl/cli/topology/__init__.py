@@ -1,1 +1,1 @@
-"""Commands on topology files that make no plan: lint, fmt, init, schema, expand, graph, import."""
+"""Commands on topology files that make no plan: lint, fmt, init, schema, explain, expand, graph, docs, import."""

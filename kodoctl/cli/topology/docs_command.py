@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,11 +29,14 @@ from kodoctl.text.formatting import many, shorten_lines
 
 if TYPE_CHECKING:
     from kodoctl.render.catalogue_html import CatalogueDrawings
+    from kodoctl.render.shared_drawings import Drawing
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.flow_graph import FlowNode
 
 Json = dict[str, Any]
-_Key = tuple[str, str]  # file and ground topic of a drawing; without a ground topic the flow, without both that of all
+_Key = tuple[str, str]  # file and ground topic of a drawing
+_DrawAll = Callable[[list[str]], list[str]]
+_MOST_NODES: Final = 300  # of a flow that is drawn
 
 
 @command
@@ -129,31 +133,59 @@ def _with_changes(
 
 
 def drawings_of(document: Json, expansions: Sequence[Expansion]) -> CatalogueDrawings:
-    """Drawings of flows and lanes by Graphviz. A warning reports those that it cannot draw, all if it is missing."""
+    """Makes the drawings of flows and lanes by Graphviz. A drawing that Graphviz cannot make is left out, and a warning
+    is printed; without Graphviz there are none. A flow with more than _MOST_NODES nodes has none: nobody could read it.
+    """
     from kodoctl.render.catalogue_html import CatalogueDrawings, CatalogueLinks
     from kodoctl.render.flow_text import flow_dot, map_dot
-    from kodoctl.render.graph_text import dot
     from kodoctl.topology.flow_graph import flow_between, flow_graph, flow_of
-    from kodoctl.topology.graph import ground_lane_graphs
 
     links = CatalogueLinks(document)
     graph = flow_graph(expansions)
     names = {one.topology.source.name: one.name for one in expansions}
-    texts: dict[_Key, str] = {}
-    if pairs := flow_between(graph):
-        texts["", ""] = map_dot(pairs, names.__getitem__, links.from_index)
-    for one in expansions:
-        file = one.topology.source.name
-        texts[file, ""] = flow_dot(flow_of(graph, file), links.node, partial(_caption, file, names))
-        texts |= {(file, ground): dot(lanes) for ground, lanes in ground_lane_graphs(one)}
-    drawn = dict(zip(texts, _draw_all(list(texts.values())), strict=True))
-    between = drawn.pop(("", ""), "")
-    flows = {file: svg for (file, ground), svg in drawn.items() if not ground}
-    return CatalogueDrawings(flows, {key: svg for key, svg in drawn.items() if key[1]}, between)
+    texts: dict[str, str] = {}
+    if 0 < len(pairs := flow_between(graph)) <= _MOST_NODES:
+        texts[""] = map_dot(pairs, names.__getitem__, links.from_index)
+    for file in names:
+        if len(flow := flow_of(graph, file)) <= _MOST_NODES:
+            texts[file] = flow_dot(flow, links.node, partial(_caption, file, names))
+    with _drawing() as draw_all:
+        flows = dict(zip(texts, draw_all([*texts.values()]), strict=True))
+        lanes = _draw_lanes(expansions, draw_all)
+    return CatalogueDrawings(flows, lanes, flows.pop("", ""))
 
 
-def _draw_all(texts: list[str]) -> Iterator[str]:
-    """Yields the SVG document of each DOT graph, "" for one that Graphviz cannot draw, which a warning reports.
+def _draw_lanes(expansions: Sequence[Expansion], draw_all: _DrawAll) -> dict[_Key, Drawing]:
+    """The drawing of each ground topic, by file and name; one document for those that differ only in labels."""
+    from kodoctl.render.graph_text import dot
+    from kodoctl.render.shared_drawings import Drawing, shape_of, texts_between
+    from kodoctl.topology.graph import ground_lane_graphs
+
+    graphs = {
+        (one.topology.source.name, ground): dot(lanes)
+        for one in expansions
+        for ground, lanes in ground_lane_graphs(one)
+    }
+    shapes = {key: shape_of(text) for key, text in graphs.items()}
+    first: dict[str, _Key] = {}  # shape -> the topic whose graph is drawn for all of it
+    for key, shape in shapes.items():
+        first.setdefault(shape.key, key)
+    drawn = dict(zip(first, draw_all([graphs[key] for key in first.values()]), strict=True))
+    found: dict[_Key, Drawing] = {}
+    for key, shape in shapes.items():
+        document = drawn[shape.key]
+        texts = texts_between(shapes[first[shape.key]].labels, shape.labels, document)
+        if document and texts is not None:
+            found[key] = Drawing(document, texts)
+    alone = [key for key, shape in shapes.items() if key not in found and drawn[shape.key]]
+    documents = zip(alone, draw_all([graphs[key] for key in alone]), strict=True)
+    return found | {key: Drawing(document) for key, document in documents if document}
+
+
+@contextmanager
+def _drawing() -> Iterator[_DrawAll]:
+    """Context with a function that returns the SVG document of each DOT graph, "" for one that Graphviz cannot draw. At
+    its end, a warning reports these.
 
     Each graph has a process of its own: Graphviz 2.43 orders the groups of a second graph by addresses in memory, so
     that the same files would now and then give another page.
@@ -168,7 +200,7 @@ def _draw_all(texts: list[str]) -> Iterator[str]:
             return ""
 
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="graphviz") as pool:
-        yield from pool.map(attempt, texts)
+        yield lambda texts: list(pool.map(attempt, texts))
     if problems:
         first = problems[0].diagnostics[0]
         advice = first.detail.rpartition("\n")[0]  # without the last line, which is about the command `graph`

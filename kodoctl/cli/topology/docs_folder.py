@@ -51,9 +51,10 @@ def _is_page(path: str) -> bool:
 
 
 def write_pages(folder: Path, pages: Mapping[str, str], earlier: list[str]) -> None:
-    """Writes the pages and the mark, and removes the pages of an `earlier` catalogue that are no longer there. Raises
-    UsageError: K033, before any file is written, if a new page has the path of a file of somebody else, or if a folder
-    in it is a link; K020 with the system's reason: the mark then names old and new pages.
+    """Writes the pages and the mark, and removes pages of the earlier catalogue (`earlier`) that are not in `pages`.
+
+    Raises UsageError: K033, before any page is written, if a page has the path of a file that kodoctl did not write, or
+    if a folder for pages is a link; K020 with the system's reason, and then the mark names the old and the new pages.
     """
     if others := [path for path in pages if path not in earlier and os.path.lexists(folder / path)]:
         raise _refusal(f"kodoctl did not write {', '.join(others)} in {folder}, and would replace it")

@@ -27,11 +27,13 @@ _NO_ANSWER: Final = "K514"  # code of the error
 
 
 def with_live(session: Session, document: Json, expansions: Sequence[Expansion]) -> Json:
-    """The document of a catalogue with `live`: `target`, the time `at` in ms since the epoch, and the policies of the
-    `broker`. `live` of each topology has its `lanes`, the topics that are `unread` with the reason, and facts about its
-    namespace: its `policies`, the last apply `applied` (None: there is none), and the reason why that is `unknown`.
+    """Returns the document of a catalogue with facts of the cluster in the keys `live`. Blocks; raises KodoctlError if
+    no broker answers. Unknown is never absent: policies that cannot be read are None.
 
-    Unknown is never absent: policies that cannot be read are None. Blocks; raises KodoctlError if no broker answers.
+    The document's `live` has `target`, the time `at` in ms since the epoch, and the policies of the `broker`. The
+    `live` of each topology has its `lanes`, the topics that are `unread` with the reason, and facts about its
+    namespace: its `policies`, the last apply `applied` (None: there is none, or it is `unknown`), and `unknown`, the
+    reason why the last apply cannot be read ("" if it can).
     """
     at = int(time.time() * 1000)
     server = _server(session)

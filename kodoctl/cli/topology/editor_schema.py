@@ -42,9 +42,9 @@ class EditorSchema:
 
 
 def editor_schema(file: Path) -> EditorSchema:
-    """Reference from a topology file to the nearest schema file of ours, in its folder or above in the repository, or
-    in `schemas` in one of these folders. If there is none, the schema is to be written into the folder of the topology
-    file; if another file has that name there, there is no reference.
+    """Reference from a topology file to the nearest schema file of kodoctl: in the folder of the topology file, in a
+    folder above it in the repository, or in the folder `schemas` of one of these. If there is none, `missing` is a path
+    in the folder of the topology file; if another file has that path, there is no reference.
     """
     folder = file.absolute().parent
     for place in _places(folder):
@@ -56,7 +56,9 @@ def editor_schema(file: Path) -> EditorSchema:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder and those above it up to the root of its repository; outside of a repository only the folder itself."""
+    """The folder and those above it up to the root of its repository; outside of a repository only the
+    folder itself.
+    """
     above = [folder, *folder.parents]
     return above[: above.index(repository_root(folder) or folder) + 1]
 

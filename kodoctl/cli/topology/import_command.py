@@ -1,5 +1,5 @@
-"""import: writes topology files for existing objects. An apply of the files adopts the objects without touching
-data.
+"""import: writes topology files for objects that exist. An apply of the files adopts the objects and changes none of
+them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def import_(
 
     An apply of the files adopts the objects, and changes none of them. No file is overwritten.
     """
-    from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+    from kodoctl.pulsar.inventory.live_inventory import read_live
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
 
     several = len(places) > 1 or "/" not in places[0]
     if platform and several:

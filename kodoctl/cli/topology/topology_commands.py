@@ -46,7 +46,7 @@ class LintFormat(StrEnum):
 
 
 class FileKind(StrEnum):
-    """Files of which `schema` prints the JSON Schema."""
+    """Kinds of files whose JSON Schema `schema` prints."""
 
     TOPOLOGY = "topology"
     RULES = "rules"

@@ -33,8 +33,9 @@ _SPARK: Final = ("pyspark", "pyarrow", "pandas", "deltalake")
 
 
 class AuditReading:
-    """Reads the documents of the last audits. `files`: those that the user named; of each topology that none of these
-    judges, the document `NAME-audit.json` of the working folder is read, if it is there.
+    """Reader of the documents of the last audits. `files`: documents that the user named. For a topology that none of
+    these judges, the document `NAME-audit.json` (`NAME-ENVIRONMENT-audit.json` in an environment) of the working folder
+    is read, if it exists.
     """
 
     def __init__(self, files: Sequence[Path], words: CommandWords, desired: Desired) -> None:
@@ -50,7 +51,10 @@ class AuditReading:
         ]  # fmt: skip
 
     def __call__(self) -> Sentence:
-        """Sentence about the last audits. Files are read each time, because a nightly run may replace them."""
+        """Makes the sentence of the first screen about the last audits, with the steps that a verdict still lacks.
+        Files are read at each call, because a nightly run may replace them. A file that is no audit makes a sentence
+        that says so.
+        """
         sentence = self._sentence()
         if sentence.style == "good":
             return sentence
@@ -94,8 +98,8 @@ def _verdicts(files: Iterable[Path]) -> Iterator[AuditVerdict]:
 
 
 def _written_by(expansion: Expansion, desired: Desired, files: Sequence[Path]) -> Path:
-    """File into which the audit of a topology is to be written: the only one that the user named, for the only topology;
-    else the one in the working folder.
+    """File into which the audit of a topology is to be written: the only one that the user named, for the only
+    topology; else the one in the working folder.
     """
     return files[0] if len(files) == len(desired.expansions) == 1 else _document_of(expansion)
 

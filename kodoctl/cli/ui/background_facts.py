@@ -1,5 +1,6 @@
-"""Facts of the first screen that take time to read: causes of dead letters and of messages that wait, and applies that
-stopped. A thread reads them after a reading of the lanes, so that no page waits, with no more requests than that.
+"""Facts of the first screen that take time to read: causes of dead letters and of waiting messages, and applies that
+stopped. A thread reads them after a reading of the lanes, so that no page waits for them. It sends about as many
+requests as that reading.
 """
 
 from __future__ import annotations
@@ -30,9 +31,15 @@ _UNKNOWN: Final[_Figures] = (0, None)
 
 
 class BackgroundFacts:
-    """The facts as they were read last, and the thread that reads those that may have changed. `read_causes`: reads the
-    messages of a lane; `read_stopped`: reads the journals of all topologies; `drift`: returns the drift that somebody
-    asked for last; `limits`: as in ScreenFacts. These raise KodoctlError; what cannot be read has no facts.
+    """The facts as they were read last, and the thread that reads changed ones again. The functions may raise
+    KodoctlError; facts that cannot be read are left out.
+
+    Args:
+        read_causes: reads the messages of a lane.
+        read_stopped: reads the journals of all topologies.
+        drift: returns the drift that somebody requested last.
+        limits: as in ScreenFacts.
+        tenants: as in ScreenFacts.
     """
 
     def __init__(
@@ -41,9 +48,10 @@ class BackgroundFacts:
         read_stopped: Callable[[], tuple[StoppedApply, ...]],
         drift: Callable[[], DriftNews | None],
         limits: Mapping[tuple[str, str, str, str], str] = MappingProxyType({}),
+        tenants: Mapping[tuple[str, str], str] = MappingProxyType({}),
     ) -> None:
         self._read_causes, self._read_stopped, self._drift = read_causes, read_stopped, drift
-        self._limits, self._last_at = limits, 0
+        self._limits, self._tenants, self._last_at = limits, tenants, 0
         self._thread: threading.Thread | None = None
         self._begin = threading.Lock()
         self._causes: dict[LaneKey, LetterCauses] = {}
@@ -52,14 +60,16 @@ class BackgroundFacts:
         self._stopped_due = 0.0
 
     def __call__(self, reading: StatusReading) -> ScreenFacts:
-        """Returns the facts, and begins to read changed ones, once for a reading and unless others are under way."""
+        """Returns the facts as they were read last, without waiting. Also starts a thread that reads the facts that
+        `reading` shows as changed: once for each reading, and not while an earlier thread runs.
+        """
         with self._begin:
             if reading.at != self._last_at and (self._thread is None or not self._thread.is_alive()):
                 self._last_at, due = reading.at, list(self._due(reading))
                 if due or time.monotonic() > self._stopped_due:
                     self._thread = threading.Thread(target=self._read, args=(due,), name="kodo-ui-facts", daemon=True)
                     self._thread.start()
-        return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits)
+        return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits, self._tenants)
 
     def _due(self, reading: StatusReading) -> Iterator[tuple[TopologyStatus, LaneStatus]]:
         """Yields the lanes to read now, with about as many requests as `reading` has topics: dead letters first, then
@@ -90,7 +100,7 @@ class BackgroundFacts:
             key, figures = lane_key(topology.name, lane), (lane.entries, lane.oldest)
             try:
                 found = self._read_causes(LaneQuestion(topology.name, lane.topic, lane.subscription))
-                self._causes[key] = replace(found, entries=lane.entries)
+                self._causes[key] = replace(found, entries=lane.entries, oldest=lane.oldest)
             except KodoctlError:
                 self._causes.pop(key, None)
                 figures = _UNKNOWN  # it is tried again

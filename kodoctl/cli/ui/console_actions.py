@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class ConsoleActions:
-    """Plans for the pages (`kodoctl.ui.action_pages.ActionMaker`). `env`, `ledger`: values of --env and --ledger, None:
-    not given.
+    """Maker of the plans that pages offer (implements `kodoctl.ui.action_pages.ActionMaker`). `env`, `ledger`: values
+    of --env and --ledger; None: not given. `protected`: name of a protected context, "" for another.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class ConsoleActions:
         self._undo = UndoActions(target, words, self._confirm)
 
     def lane(self, topology: str, topic: str, subscription: str) -> LaneFacts:
-        """Facts about a lane by its file. Raises UsageError."""
+        """Facts about a lane as its file declares it: ground topic, lane, the actions that are possible on its
+        messages, and the levels or lanes that they can be sent to. A lane whose messages workers read at once allows no
+        actions. Raises UsageError for an unknown topology, topic or subscription.
+        """
         expansion = self._expansion(topology)
         found = lane_topic(expansion, topic)
         ground = expansion.topology.spec.topics[found.ground]
@@ -72,16 +75,18 @@ class ConsoleActions:
         return LaneFacts(found.ground, name, actions, targets, ground.fair_by)
 
     def plan_letters(self, request: LetterRequest) -> ActionPlan:
-        """Plans an action on messages of a lane. Raises KodoctlError."""
+        """Plans an action on messages of a lane, for its page; sends and acknowledges nothing. Raises KodoctlError."""
         lane = self.lane(request.topology, request.topic, request.subscription)
         return self._letters.plan(request, lane, self._expansion(request.topology))
 
     def orders(self, topology: str, ground: str, subscription: str) -> OrdersView:
-        """Reads the live orders of a subscription. Raises KodoctlError."""
+        """Reads the live orders of a subscription, their history, and the lanes, levels and limits that a new order can
+        name. `ground`: ground topic, by its name in the file. Raises KodoctlError.
+        """
         return self._orders.view(topology, ground, subscription)
 
     def plan_order(self, request: OrderRequest) -> ActionPlan:
-        """Plans to give a live order, or to take one back. Raises KodoctlError."""
+        """Plans to give a live order, or to take one back, for its page; stores nothing. Raises KodoctlError."""
         return self._orders.plan(request)
 
     def applies(self, topology: str) -> Sequence[ApplyRow]:
@@ -89,11 +94,11 @@ class ConsoleActions:
         return self._undo.applies(self._expansion(topology).namespace)
 
     def plan_undo(self, request: UndoRequest) -> ActionPlan:
-        """Plans to take an apply back. Raises KodoctlError."""
+        """Plans to take an apply back, for its page; writes nothing. Raises KodoctlError."""
         return self._undo.plan(request, self._expansion(request.topology).namespace)
 
     def unfinished(self) -> Sequence[str]:
-        """Command lines that continue plans which are not finished."""
+        """Command lines that continue plans of the working folder's console which were not carried out to their end."""
         return self._letters.unfinished()
 
     def _confirm(self, typed: Confirmation) -> None:

@@ -12,7 +12,7 @@ from kodoctl.cli.common.command_target import shown_target
 from kodoctl.cli.common.console import defect
 from kodoctl.cli.ui.audit_reading import AuditReading
 from kodoctl.cli.ui.background_facts import BackgroundFacts
-from kodoctl.cli.ui.message_reading import MessageReading
+from kodoctl.cli.ui.message_reading import MessageReading, limit_text
 from kodoctl.cli.ui.plan_reading import PlanReading
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.status.status_reader import read_lanes
@@ -43,7 +43,9 @@ class NamedFiles:
 def console_data(
     connection: Connection, admin: Admin, desired: Desired, words: CommandWords, files: NamedFiles
 ) -> ConsoleData:
-    """Functions that read a cluster for the topologies of the command."""
+    """Makes the functions and readers with which the console's pages read the cluster for the topologies of the
+    command. Reads nothing itself.
+    """
     context = connection.context
     messages = MessageReading(connection, admin, desired)
     plans = PlanReading(connection, admin, desired, files.paths, files.env, files.ledger, words)
@@ -53,7 +55,9 @@ def console_data(
         words=words,
         read_status=partial(_read_status, admin, desired),
         read_audit=AuditReading(files.audits, words, desired),
-        read_facts=BackgroundFacts(messages.causes, plans.stopped, plans.drift_news, _limit_texts(desired)),
+        read_facts=BackgroundFacts(
+            messages.causes, plans.stopped, plans.drift_news, _limit_texts(desired), _tenants(desired)
+        ),
         messages=messages,
         plans=plans,
         defect=defect,
@@ -62,19 +66,20 @@ def console_data(
 
 def _limit_texts(desired: Desired) -> dict[tuple[str, str, str, str], str]:
     """Words for the limits that hold messages back in pending and blocking lanes, as in `ScreenFacts`."""
-    texts = {}
-    for one in desired.expansions:
-        for ground, topic in one.topology.spec.topics.items():
-            for name, subscription in topic.subscriptions.items():
-                for state, kind in ((State.PENDING, "rate"), (State.BLOCKING, "quota")):
-                    limits = [
-                        f"{limit.limit}{f' by {limit.by}' if limit.by else ''}"
-                        for limit in subscription.limits
-                        if limit.kind == kind
-                    ]
-                    if limits:
-                        texts[one.name, ground, name, str(state)] = f"over its {kind} {' or '.join(limits)}"
-    return texts
+    texts = {
+        (one.name, ground, name, str(state)): limit_text(subscription, state)
+        for one in desired.expansions
+        for ground, topic in one.topology.spec.topics.items()
+        for name, subscription in topic.subscriptions.items()
+        for state in (State.PENDING, State.BLOCKING)
+    }
+    return {place: text for place, text in texts.items() if text}
+
+
+def _tenants(desired: Desired) -> dict[tuple[str, str], str]:
+    """Properties by which the files tell tenants apart, as in `ScreenFacts`."""
+    topics = ((one.name, *each) for one in desired.expansions for each in one.topology.spec.topics.items())
+    return {(name, ground): topic.fair_by for name, ground, topic in topics if topic.fair_by}
 
 
 def _read_status(admin: Admin, desired: Desired) -> StatusReading:

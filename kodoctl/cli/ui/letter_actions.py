@@ -1,7 +1,7 @@
 """Plans on dead and waiting letters for the console: made and carried out by the functions of `recall` and `waiting`.
 
-The file of a plan is written when it is confirmed, and removed when everything in it is done. It is a plan file as the
-commands write it, so that they continue the work of a console that was killed.
+When a plan is confirmed, its file is written, in the form of the commands, so that a command can continue the work of a
+console that was killed. The file is removed when everything in it is done.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ _PARTS: Final = 12  # causes, and tenants, that a page offers alone
 
 
 class LetterActions:
-    """Plans on messages. `env`: value of --env, `ledger`: value of --ledger, None: not given."""
+    """Maker of plans on dead and waiting letters. `env`: value of --env, `ledger`: value of --ledger;
+    None: not given.
+    """
 
     def __init__(self, target: TargetOptions, env: str | None, ledger: str | None, words: CommandWords) -> None:
         self._target, self._env, self._ledger, self._words = target, env, ledger, words
@@ -65,7 +67,9 @@ class LetterActions:
         return ("--ledger", self._ledger) if self._ledger is not None else ()
 
     def plan(self, request: LetterRequest, lane: LaneFacts, expansion: Expansion) -> ActionPlan:
-        """Makes a plan on messages of a topology, as `recall plan`, `recall discard` and `waiting plan` do. Raises KodoctlError."""
+        """Makes a plan on messages of a lane, as `recall plan`, `recall discard` and `waiting plan` do; sends nothing.
+        Raises KodoctlError.
+        """
         findings: list[Diagnostic] = []
         with self._target.session() as session:
             made = self._prepare(session, request, lane, findings)

@@ -16,6 +16,7 @@ from kodoctl.cli.letters.payload_forms import payload_form
 from kodoctl.cli.letters.peek_command import chosen_row, is_mark, look
 from kodoctl.cli.ui.page_names import lane_reader, lane_topic, of_topology
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.protocol import properties
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.binary.client import BrokerClient
 from kodoctl.pulsar.binary.message_reader import (
@@ -36,7 +37,7 @@ from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
 from kodoctl.topology.names import State
-from kodoctl.ui.letter_causes import LetterCauses, WaitCount, letter_causes
+from kodoctl.ui.letter_causes import LetterCauses, LetterCount, Tries, letter_causes
 from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     SPANS,
@@ -52,9 +53,10 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.recall.message.payload_view import PayloadForm
     from kodoctl.topology.expand import Expansion, FamilyTopic
-    from kodoctl.topology.model.topology import GroundTopic
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 T = TypeVar("T")
+_LIMITS: Final[Mapping[State | None, str]] = {State.PENDING: "rate", State.BLOCKING: "quota"}
 _SHOWN: Final = 50
 _MOST: Final = 50_000  # messages that one page reads
 _SECONDS: Final = 20.0  # that one page reads them for
@@ -124,7 +126,7 @@ class _Reader:
                 yield letter_of(stored, topic.name.full, form.tenant_by)
 
     def message(self, expansion: Expansion, name: str, position: str) -> PeekedMessage | None:
-        """The message at a position of a topic; None if it is not stored any more."""
+        """The message at a position of a topic; None if it is no longer stored or cannot be read."""
         topic, place = next(one for one in expansion.topics if one.name.full == name), Position.parse(position)
         form, entry = payload_form(self.admin, expansion, topic), (place.ledger, place.entry)
         before, part = (place.ledger, place.entry - 1), topic.name.partition(place.partition)
@@ -139,7 +141,7 @@ _Match = tuple[DeadLetter, Mapping[str, Cursor], str]
 
 
 class _Searched:
-    """A topic of a lane, and the comparison of its messages with the text of a search."""
+    """A topic to search, and the comparison of its messages with the text of the search."""
 
     def __init__(self, admin: Admin, wanted: SearchText, expansion: Expansion, topic: FamilyTopic) -> None:
         self.expansion, self.topic, self._wanted = expansion, topic, wanted
@@ -168,7 +170,9 @@ class _Searched:
         return None if member is None else f"payload.{member}"
 
     def copies(self, letter: DeadLetter, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
-        """A stored message as each subscription has it."""
+        """A stored message as each subscription of the topic sees it: its lane, and whether it waits there (None: not
+        known).
+        """
         message, entry = as_json(letter, self._form), (letter.position.ledger, letter.position.entry)
         lane, topic = lane_text(self.topic.level, self.topic.state), self.topic.name.local
 
@@ -193,15 +197,39 @@ def _hits(found: Iterable[tuple[_Searched, Iterable[_Match]]]) -> list[SearchHit
 
 
 def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
-    """The longest wait, in ms, that the file declares for one of the subscriptions, of which it may lack some."""
+    """The longest time, in ms, that a message may wait in lanes of these subscriptions, by the file. Subscriptions that
+    the file lacks are ignored; 0 if it has none of them.
+    """
     topic = expansion.topology.spec.topics[ground]
     declared = (topic.subscriptions[name] for name in subscriptions if name in topic.subscriptions)
     return max((int(defaults.horizon(topic, one)) for one in declared), default=0)
 
 
+def limit_text(subscription: Subscription, state: State | None) -> str:
+    """Words for the limits of the file that hold messages back in a lane of a state, "" for none."""
+    kind = _LIMITS.get(state)
+    limits = [f"{one.limit}{f' by {one.by}' if one.by else ''}" for one in subscription.limits if one.kind == kind]
+    return f"over its {kind} {' or '.join(limits)}" if limits else ""
+
+
+def lane_tries(spec: GroundTopic, topic: FamilyTopic, subscription: str) -> Tries | None:
+    """Tries that a message has in a lane; None where failures do not use them up."""
+    if topic.level is None or subscription not in spec.subscriptions:
+        return None
+    declared = spec.subscriptions[subscription]
+    if topic.level.startswith("B"):
+        return Tries(properties.ATTEMPTS_BACKUP, defaults.waits(declared, None).attempts, "dead letters")
+    if topic.state is not State.RETRYING:
+        return None
+    then = "the backup level" if spec.backup else "dead letters"
+    return Tries(properties.ATTEMPTS_RETRYING, defaults.waits(declared, State.RETRYING).attempts, then)
+
+
 class MessageReading:
-    """Reads messages of the topologies of the command. One page reads at a time, so that many windows cannot load the
-    broker, and each with a new client, which does not know that an earlier one got no answer.
+    """Reader of messages of the topologies of the command. Its methods block.
+
+    `lane`, `find` and `history` read one at a time, so that many windows cannot load the broker. Each method uses a new
+    client, because a client that once got no answer gives up at once.
     """
 
     def __init__(self, connection: Connection, admin: Admin, desired: Desired) -> None:
@@ -210,20 +238,33 @@ class MessageReading:
         self._lock, self._exports = threading.Lock(), threading.Lock()
 
     def lane(self, question: LaneQuestion) -> LaneMessages:
-        """Reads the messages of a lane that its subscription has not acknowledged, oldest first. Raises UsageError for
-        an unknown lane or an invalid condition, ClusterError.
+        """Reads the messages of a lane that its subscription has not acknowledged, oldest first, and returns their
+        counts and the first 50 that meet the condition. `ended` in the result: the limit of messages or time of a page
+        came first. Raises UsageError for an unknown lane or an invalid condition, ClusterError.
         """
         expansion, topic = self._lane(question)
         condition, budget = parse(question.where, _now()), _Budget()
-        form = payload_form(self._admin, expansion, topic)
+        form, spec = payload_form(self._admin, expansion, topic), expansion.topology.spec.topics[topic.ground]
+        count, declared = self._count(expansion, topic, question.subscription), spec.subscriptions
         with self._reader() as reader, closing(reader.waiting(topic, question.subscription, form)) as letters:
-            looked = look(budget.take(letters), condition, _SHOWN, _MOST, {topic.name.full: form})
+            taken = count.take(budget.take(letters))
+            looked = look(taken, condition, _SHOWN, _MOST, {topic.name.full: form})
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
         kept = lane_reader(topic, question.subscription)
+        whole = letter_causes(document, ended=budget.ended, count=count) if question.where == "true" else None
+        limit = limit_text(declared[question.subscription], topic.state) if question.subscription in declared else ""
         return LaneMessages(
             str(topic.name), topic.ground, topic.level, str(topic.state), kept, document, budget.ended,
-            longest_wait(expansion, topic.ground, question.subscription),
+            longest_wait(expansion, topic.ground, question.subscription), whole, limit, spec.fair_by or "",
+            lane_tries(spec, topic, question.subscription),
         )  # fmt: skip
+
+    @staticmethod
+    def _count(expansion: Expansion, topic: FamilyTopic, subscription: str) -> LetterCount:
+        if topic.state is State.DEAD:
+            return LetterCount(None)
+        spec, wait = expansion.topology.spec.topics[topic.ground], longest_wait(expansion, topic.ground, subscription)
+        return LetterCount(subscription, wait, lane_tries(spec, topic, subscription))
 
     def lane_title(self, question: LaneQuestion) -> str:
         """Names a lane by its file: `orders / billing: L1 retrying`. Raises UsageError for an unknown lane."""
@@ -231,24 +272,24 @@ class MessageReading:
         return f"{topic.ground} / {question.subscription}: {lane_text(topic.level, topic.state)}"
 
     def causes(self, question: LaneQuestion) -> LetterCauses:
-        """Reads the causes of the dead letters of a lane, or of the messages that wait in it, for the first screen. Raises
-        UsageError, ClusterError.
+        """Reads and counts the causes of the dead letters of a lane, or of its waiting messages, for the first screen.
+        Reads at most 20,000 letters or 2,000 waiting messages. Raises UsageError, ClusterError.
         """
         expansion, topic = self._lane(question)
         form, reader_name = payload_form(self._admin, expansion, topic), question.subscription
-        waits = None
-        if topic.state is not State.DEAD:
-            waits = WaitCount(reader_name, longest_wait(expansion, topic.ground, reader_name))
-        budget = _Budget(_MOST_WAITING if waits else _MOST_COUNTED)
+        count = self._count(expansion, topic, reader_name)
+        budget = _Budget(_MOST_COUNTED if topic.state is State.DEAD else _MOST_WAITING)
         with self._new_reader() as reader, closing(reader.waiting(topic, reader_name, form)) as letters:
-            taken = budget.take(letters)
-            looked = look(waits.take(taken) if waits else taken, parse("true", _now()), 0, _MOST_COUNTED)
+            looked = look(count.take(budget.take(letters)), parse("true", _now()), 0, _MOST_COUNTED)
             document: PeekDocument = {**looked, "unread": reader.unread.lines()}
-        return letter_causes(document, ended=budget.ended, waits=waits)
+        return letter_causes(document, ended=budget.ended, count=count)
 
     def export(self, question: LaneQuestion, suffix: str) -> Iterator[bytes]:
-        """Yields a file of the messages that `lane` counts, as `peek --out` writes it. `suffix`: its form. Raises
-        UsageError at once, ClusterError while it is read; also if there are too many messages for one page.
+        """Returns an iterator over the bytes of a file with the messages that `lane` counts, as `peek --out` writes it.
+        `suffix`: format of the file, `jsonl` or `parquet`.
+
+        Raises UsageError at once. The iterator raises ClusterError if messages cannot be read, if there are too many
+        for one page, or if another file is being written: the file is then incomplete.
         """
         expansion, topic = self._lane(question)
         condition, encoder = parse(question.where, _now()), encoder_of(suffix)
@@ -278,9 +319,10 @@ class MessageReading:
         return expansion, lane_topic(expansion, question.topic)
 
     def find(self, wanted: SearchText, span: str, topology: str) -> SearchResult:
-        """Searches all lanes of the topology, "" for all topologies, for messages that meet the condition `wanted`, or
-        of which a fact or a top-level value of the payload is equal to it. `span`: one of SPANS. Raises UsageError,
-        ClusterError.
+        """Searches all lanes of a topology ("": of all topologies) for messages that meet the condition `wanted`, or of
+        which a fact or a top-level value of the payload is equal to its text. Returns the found messages, each once
+        with its copies in lanes, and the topics that the cluster lacks or that could not be read. `span`: a key of
+        SPANS, the greatest age. Raises UsageError, ClusterError.
         """
         chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
         begin, budget = _begin(span), _Budget()
@@ -315,9 +357,10 @@ class MessageReading:
         return SearchResult(hits[:MOST_HITS], budget.read, not budget.ended, missing, unread, recorded, counted)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
-        """The document of `kodo-consumer why`; as `stored` the message at its last place, None if it is no longer stored;
-        as `longest_wait` the longest wait that the file declares, in ms. Raises UsageError, ClusterError; also if time
-        is over.
+        """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:
+        `stored`, the message at its last place (None: no longer stored, or it cannot be read), and `longest_wait`, the
+        longest wait that the file declares, in ms. Raises UsageError, ClusterError; the latter also if the time of a
+        page is over.
         """
         expansion, begin, budget = self._expansion(question.topology), _begin(question.span), _Budget()
         with self._reader() as one:

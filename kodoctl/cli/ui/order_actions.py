@@ -1,4 +1,6 @@
-"""Plans of live orders for the console: checked and given by the functions of `kodo-consumer pause`, `limit` and `move`."""
+"""Plans of live orders for the console: checked and given by the functions of `kodo-consumer pause`, `limit` and
+`move`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class OrderActions:
-    """Plans of live orders. `confirm`: raises KodoctlError unless the typed name is that of a protected context."""
+    """Maker of plans of live orders. `confirm`: raises KodoctlError unless the typed name is that of a protected
+    context.
+    """
 
     def __init__(
         self, target: TargetOptions, env: str | None, words: CommandWords, confirm: Callable[[Confirmation], None]
@@ -33,7 +37,9 @@ class OrderActions:
         self._target, self._env, self._words, self._confirm = target, env, words, confirm
 
     def view(self, topology: str, ground: str, subscription: str) -> OrdersView:
-        """Reads the live orders of a subscription. Raises KodoctlError."""
+        """Reads the live orders of a subscription, their history, and the lanes, levels and limits that an order can
+        name. Raises KodoctlError.
+        """
         with self._open(topology, ground, subscription) as book:
             policy = book.policy
             lanes = list(policy.every_lane)
@@ -47,7 +53,9 @@ class OrderActions:
             )
 
     def plan(self, request: OrderRequest) -> ActionPlan:
-        """Makes the plan of an order, and stores nothing. Raises KodoctlError."""
+        """Makes the plan of giving an order or taking it back, and stores nothing. If somebody gives or takes back an
+        order of the same subject before the user confirms the plan, carrying it out refuses. Raises KodoctlError.
+        """
         with self._open(**request.place) as book:
             order, standing, notes = self._look(book, request)
         digest = _digest(request, standing)

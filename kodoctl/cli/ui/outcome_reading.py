@@ -1,7 +1,7 @@
 """Outcome of an action of the console, read from the lanes of its messages; nothing is consumed.
 
-A sent message is recognised by the id of its entry in the recall ledger, which its copy has as a header, and followed
-by its identity, which all hops keep. Each move by a worker adds a hop to those of the copy.
+A sent message is recognised by its recall id, which its copy has as a header, and is followed by its identity, which
+stays the same over all hops. Each move by a worker adds a hop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class OutcomeReading:
         self._until = 0.0
 
     def __call__(self) -> SentOutcome:
-        """Reads the lanes, at most once in two seconds. Raises KodoctlError."""
+        """Returns where the sent messages are now: how many were recognised, and their number by lane. Reads the
+        cluster at most once in two seconds, else returns the last result; another thread waits. Raises KodoctlError.
+        """
         with self._lock:
             if self.last is None or time.monotonic() > self._until:
                 with self._target.session() as session:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def of_topology(values: Mapping[str, T], topology: str) -> T:
-    """The value for a topology. Raises UsageError (K022) if there is none of this name."""
+    """Returns the value for the topology of this name. Raises UsageError (K022) if the command has no such topology."""
     if (found := values.get(topology)) is None:
         raise UsageError(error("K022", "unknown topic", f"there is no topology {topology!r} here"))
     return found

@@ -1,6 +1,6 @@
-"""Reading of plans and history for the console, by the same functions as `history` and `drift`.
+"""Reading of history and drift for the console, by the same functions as the commands `history` and `drift`.
 
-These are imported by the first page that needs them: the first screen comes sooner.
+The first page that needs these functions imports them, and not this module, so that the first screen comes sooner.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class PlanReading:
-    """Reads history and drift of the topologies of the command. `paths`: files or folders as the user named them, which
-    drift reads again; `ledger`: location of the recall ledger. One drift is read at a time.
+    """Reader of history and drift for the topologies of the command. `paths`: files or folders as the user named them,
+    which are read again for a drift; `env`: value of --env; `ledger`: location of the recall ledger. At most one drift
+    is read at a time; other threads wait.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class PlanReading:
         self._drift: DriftReading | None = None
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads everything that was done in a topology's namespace. Raises KodoctlError."""
+        """Reads everything that was done in the namespace of a topology. Raises KodoctlError, also for an unknown
+        topology.
+        """
         from kodoctl.cli.apply.namespace_history import namespace_history
 
         space = of_topology(self._expansions, topology).namespace
@@ -79,7 +82,9 @@ class PlanReading:
         return str(held_by(self._admin, space) or "")
 
     def read_drift(self) -> DriftReading:
-        """Compares the files, as they are now, with the cluster. Raises KodoctlError."""
+        """Compares the files, as they are now, with the cluster, keeps the result for `last_drift`, and returns it.
+        Takes as long as a plan; one call at a time, others wait. Raises KodoctlError.
+        """
         from kodoctl.cli.plan.drift_command import drift_document
         from kodoctl.cli.plan.planning_flow import PlanFlags, plan_all
         from kodoctl.plan.drift import split
@@ -96,9 +101,9 @@ class PlanReading:
             return self._drift
 
     def last_drift(self) -> DriftReading | None:
-        """The drift that was read last, None for none."""
+        """The result of the last `read_drift`; None if there was none."""
         return self._drift
 
     def drift_news(self) -> DriftNews | None:
-        """The verdict of the drift that was read last, None for none."""
+        """The verdict of the last `read_drift`, for the first screen; None if there was none."""
         return self._drift.news() if self._drift is not None else None

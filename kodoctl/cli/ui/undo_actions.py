@@ -1,5 +1,6 @@
-"""Plans that take an apply back, for the console: made and carried out by the functions of `undo`, which
-the first of them imports: the first screen comes sooner.
+"""Plans that take an apply back, for the console: made and carried out by the functions of `undo`.
+
+The first plan imports these functions, and not this module, so that the first screen comes sooner.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class UndoActions:
-    """Plans that take applies back. `confirm`: raises KodoctlError unless the typed name is that of a protected
-    context.
+    """Maker of plans that take applies back. `confirm`: raises KodoctlError unless the typed name is that of a
+    protected context.
     """
 
     def __init__(self, target: TargetOptions, words: CommandWords, confirm: Callable[[Confirmation], None]) -> None:
@@ -41,7 +42,9 @@ class UndoActions:
         return [to_json(one) for one in found.applies]
 
     def plan(self, request: UndoRequest, space: NamespaceName) -> ActionPlan:
-        """Plans to take an apply back, and writes nothing. Raises KodoctlError."""
+        """Makes the plan of taking an apply back, and writes nothing. The plan has no verb, so that the page shows no
+        button, if nothing is left to take back or if the plan is refused. Raises KodoctlError.
+        """
         from kodoctl.plan import plan_file
         from kodoctl.plan.diff import Allowances
         from kodoctl.plan.live.undo_planner import prepare_undo

@@ -1,7 +1,7 @@
-"""Broker settings that change declared topics automatically (K210), and values that Pulsar accepts but cannot handle
-well (K207).
+"""Broker settings that change declared topics automatically (K210) or endanger the order of keys (K445), and values that
+Pulsar accepts but cannot handle well (K207).
 
-Only a cluster shows whether a value is of the second kind.
+Only a cluster shows whether a value is of the last kind.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 K210: Final = "the broker makes or deletes topics by itself"
 K207: Final = "a value Pulsar accepts but cannot handle well"
+_FAILOVER_MS: Final = 2_000  # from here on, messages that a client held may start before earlier ones of their key
 
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields at most one warning for each namespace and each of: automatic creation of topics, their automatic
     deletion, an ensemble larger than the cluster, stalled delivery; and one for each offload driver that is new to an
-    object. A value that is unknown causes none.
+    object, and one for all failover subscriptions. A value that is unknown causes none.
     """
     set_by_plan = namespace_changes(changes)
     subscribed = {
@@ -44,6 +45,28 @@ def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Chang
         yield from _too_wide(namespace, topics, levels, live.bookies)
         yield from _stall_warnings(namespace, live, desired)
     yield from _new_offloads(changes)
+    yield from _slow_hand_overs(desired, live.failover_delay)
+
+
+def _slow_hand_overs(desired: Desired, delay: int | None) -> Iterator[Diagnostic]:
+    """Yields a warning if brokers wait so long before a new active consumer gets messages that workers of failover
+    subscriptions cannot tell any more which messages are old.
+    """
+    lanes = [
+        f"{expansion.name}/{ground}/{name}"
+        for expansion in desired.expansions
+        for ground, topic in expansion.topology.spec.topics.items()
+        for name, subscription in topic.subscriptions.items()
+        if subscription.type == "failover"
+    ]
+    if lanes and delay is not None and delay >= _FAILOVER_MS:
+        others = f" and {len(lanes) - 1} more" if len(lanes) > 1 else ""
+        detail = (
+            f"{lanes[0]}{others} is read as failover, and brokers wait {delay:,} ms before a new active consumer gets"
+            " messages: where a partition changes hands, messages of a key may start in another order; set"
+            " `activeConsumerFailoverDelayTimeMillis` to 1000 or less on every broker"
+        )
+        yield warning("K445", "brokers hand partitions over too slowly", detail)
 
 
 def _topics(desired: Desired) -> dict[NamespaceName, list[TopicResource]]:

@@ -1,5 +1,5 @@
-"""Sources of change data against their databases: what would fail, or lose changes, although the file is valid (K434), a
-database that could not be read (K435), and slots that the first run makes (K436).
+"""Sources of change data against their databases: what would fail, or lose changes, although the file is valid (K434),
+a database that could not be read (K435), and slots that the first run makes (K436).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _TABLE_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreig
 
 
 def change_data_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields findings about the declared sources, and about every database that could not be read: of these sources, or
-    with a publication of these topologies.
+    """Yields findings about the declared sources (errors, warnings and notes), and about every database that could not
+    be read: of these sources, or with a publication of these topologies.
     """
     yield from _unread(desired, live)
     written = {change.address: change for change in sorted(changes, key=lambda one: not isinstance(one, Adopt))}

@@ -14,7 +14,7 @@ from kodoctl.errors import Diagnostic, Remedy, error, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import durability_warnings
 from kodoctl.plan.danger.evidence import DAY_MS
-from kodoctl.plan.danger.functions import deletion_stake
+from kodoctl.plan.danger.functions import deletion_stake, package_use
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.danger.platform_objects import platform_dangers, unserved, untrusted_record
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
@@ -34,6 +34,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     SlotResource,
     SubscriptionResource,
@@ -51,8 +52,8 @@ K441 = "unread messages would expire earlier"
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
-    """Facts about all changes of a plan: the objects that it deletes, and (topic, policy) of each policy that it
-    changes on a topic itself; all changes by address.
+    """Facts about all changes of a plan, by which each of them is judged. `gone`: addresses of the objects that it
+    deletes; `own`: (topic, policy) of each policy that it changes on a topic itself; `changes`: all changes by address.
     """
 
     gone: frozenset[Address]
@@ -71,8 +72,9 @@ def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
 
 @dataclass(frozen=True, slots=True)
 class DangerRules:
-    """The rules, and their input: `ordered` are topics with a subscription that keeps order, `allowed` the addresses
-    whose loss is allowed.
+    """Rules by which changes are judged, with their input. `ordered`: topics with a subscription that keeps order;
+    `live`: the live inventory; `evidence`: figures that were read, by address; `allowed`: addresses whose loss is
+    allowed; `now`: ms since the epoch.
     """
 
     ordered: frozenset[Address]
@@ -82,7 +84,9 @@ class DangerRules:
     now: int  # ms since the epoch
 
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Returns the changes in their order, each with its dangers and its evidence."""
+        """Returns the changes in their order, each with its dangers and evidence in its context. A danger of severity
+        ERROR refuses the plan; it is a WARNING if the address is in `allowed`.
+        """
         all_changes = tuple(changes)
         rest = _rest_of(all_changes)
         return tuple(self._judge_change(change, rest) for change in all_changes)
@@ -96,6 +100,8 @@ class DangerRules:
                 dangers += self._deletion_dangers(change.address)
             case Delete(before=FunctionResource() as function):
                 dangers += self._function_danger(function)
+            case Delete(before=PackageResource() as package):
+                dangers.append(self._package_danger(package, rest))
             case Delete(before=SlotResource()):
                 dangers.append(self._slot_danger(change.address))
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
@@ -167,9 +173,17 @@ class DangerRules:
         if stake := deletion_stake(function, facts, evidence, self.now):
             yield self._refusal("K401", K401, function.address, ", ".join(stake))
 
+    def _package_danger(self, package: PackageResource, rest: OtherDeletions) -> Diagnostic:
+        """The refusal (K401) of a package's deletion; nothing allows it while a known function or connector uses it."""
+        used, stake = package_use(package, self.live, rest.gone)
+        if used:
+            detail = f"{package.address}: {', '.join(used)} would not start any more: delete or update them first"
+            return error("K458", "a package in use", detail)
+        return self._refusal("K401", K401, package.address, stake)
+
     def _slot_danger(self, address: Address) -> Diagnostic:
-        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has a
-        reader: the server would refuse it in the middle of an apply.
+        """The refusal (K401) of a slot's deletion, which always loses a position. Nothing allows it while the slot has
+        a reader: the server would refuse it in the middle of an apply.
         """
         found = self.live.objects.get(address)
         facts = found.facts if found else None
@@ -250,8 +264,8 @@ class DangerRules:
                 return ""
 
     def _earlier(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
-        """Unread messages of a topic that expire earlier than before if nobody reads them; "" for none. They are younger
-        than the new value, so that `_loss` has none of them.
+        """Unread messages of a topic that expire earlier than before if nobody reads them; "" for none. They are
+        younger than the new value, so that `_loss` has none of them.
         """
         facts = self.live.objects[address].facts if address in self.live.objects else None
         oldest = self.evidence.get(address, Evidence()).oldest
@@ -274,7 +288,9 @@ def _first_of(stakes: Iterable[tuple[Address, str]], *, of_namespace: bool) -> s
 
 
 def _expiry(policy: str, before: PolicyValue, after: PolicyValue) -> Duration | None:
-    """Age at which Pulsar drops unread messages by the new value of a policy, if that is earlier than before; else None."""
+    """Age at which Pulsar drops unread messages by the new value of a policy, if that is earlier than before; else
+    None.
+    """
     match policy, before, after:
         case "ttl", _, Duration() if after < as_limit(before):
             return after
@@ -341,16 +357,9 @@ def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evid
 def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
     entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
     if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
-        if found.messages:
-            count = f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
-            count += " and marks of producers" if found.unseen_marks else ""
-        elif found.marks and found.messages == 0 and not found.at_least:
-            count = f"no unread message, {many(found.marks, 'mark')} of producers"
-        else:
-            count = many(entries, "unread entry", "unread entries")
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
-        yield f"{count} ({size_text(size)}{age})"
+        yield f"{found.unread_text(entries)} ({size_text(size)}{age})"
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
         yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
     for cluster, entries in facts.unreplicated if isinstance(facts, TopicFacts) else ():

@@ -21,9 +21,10 @@ _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Yields the addresses whose evidence the danger rules need: deleted functions and objects of the whole cluster;
-    tenants that lose a cluster; deleted topics and subscriptions, and
-    topics whose retention, TTL or backlog quota changes, if `holds_something` is true for them.
+    """Yields the addresses whose evidence the danger rules need: live functions and objects of the whole cluster that
+    are deleted; tenants that lose a cluster; and, if `holds_something` is true for them, deleted topics and
+    subscriptions, and topics whose retention, TTL or backlog quota changes, be it by a change of their namespace. An
+    address may come twice.
     """
     for change in changes:
         match change:

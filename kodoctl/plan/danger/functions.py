@@ -5,29 +5,36 @@ whose names or subscriptions others have (K450), and the loss by deleting one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error, note, warning
 from kodoctl.plan.changes import Change, Create, Delete
-from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts
+from kodoctl.pulsar.values.live_objects import NO_WORKER_HERE, FunctionFacts
 from kodoctl.text.formatting import age_text, many, size_text
-from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, kind_label
+from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, PackageResource, kind_label
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
+    from kodoctl.topology.names import NamespaceName
     from kodoctl.topology.resources import Address
 
 FUNCTIONS_UNREAD: Final = "functions or connectors could not be read"
 UNCHANGEABLE: Final = "a change that no function or connector can take"
+_ADVICE: Final = (
+    ": name the workers' address in the context (`function_worker`, or KODOCTL_FUNCTION_WORKER), start one"
+    " (functionsWorkerEnabled=true in broker.conf), or say `none` there"
+)
 STOPPED: Final = "a function or connector that does not run"
 
 
 def function_findings(desired: Desired, part: Desired, live: Live, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    """Yields all findings about functions and connectors. `part`: what a plan of a part selects of `desired`."""
+    """Yields all findings about functions and connectors. `part`: the selected part of `desired` in a plan of a part,
+    else `desired` itself.
+    """
     yield from unread_functions(part, live)
     yield from stopped_functions(part, live)
     yield from missing_packages(part, live)
@@ -49,7 +56,7 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
         if where is None and not owners:
             continue
         kind, _, name = place.partition(".")
-        is_one = name.count("/") == 2
+        is_one = kind == "package" or name.count("/") == 2
         subject = place if is_one else f"{kind_label(kind)}s of {name}"
         if desired.destroyed:
             detail = f"{subject}: {why}; they are not deleted, and go on running: let it be reached and plan again, or"
@@ -60,8 +67,17 @@ def unread_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
         else:
             unknown = "how it is, is unknown, and it is" if is_one else "whether they exist is unknown, and they are"
             detail = f"{subject}: {why}; {unknown} left alone"
-            advice = ": start one (functionsWorkerEnabled=true in broker.conf)" if why == NO_WORKER else ""
-            yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}", where)
+            yield warning("K451", FUNCTIONS_UNREAD, f"{detail}{_ADVICE if why == NO_WORKER_HERE else ''}", where)
+
+
+def kept_namespace(namespace: NamespaceName, unknown: Mapping[Address, str]) -> Diagnostic:
+    """A warning (K451) about a namespace that a destroy keeps, because whether functions or connectors of others live in it
+    is not known. `unknown`: the reasons.
+    """
+    address, why = f"namespace.{namespace}", next(iter(unknown.values()))
+    detail = f"{address} stays, and is nobody's then, because functions or connectors of others may live in it: {why}"
+    advice = _ADVICE if why == NO_WORKER_HERE else ": let them be reached"
+    return warning("K451", FUNCTIONS_UNREAD, f"{detail}{advice}; --allow-destroy {address} deletes it, too")
 
 
 def stopped_functions(desired: Desired, live: Live) -> Iterator[Diagnostic]:
@@ -126,8 +142,8 @@ def handed_subscriptions(desired: Desired, changes: Iterable[Change]) -> Iterato
 
 
 def taken_names(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if the
-    plan deletes that one: deletions come last.
+    """Yields an error (K450) for each function or connector to be created whose name one of another kind has, even if
+    the plan deletes that one: deletions come last.
     """
     for change in changes:
         if not isinstance(change, Create) or not isinstance(function := change.after, FunctionResource):
@@ -145,6 +161,21 @@ def _is_in(address: Address, place: Address) -> bool:
     return place in (address, address.rpartition("/")[0])
 
 
+def package_use(package: PackageResource, live: Live, gone: Collection[Address]) -> tuple[list[Address], str]:
+    """The functions and connectors that use a package and stay, by addresses, and a text about those that may use it: Pulsar
+    tells of none which package it has. `gone`: addresses of deleted objects.
+    """
+    here = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
+    staying = [one for one in here if one.address not in gone]
+    used = sorted(one.address for one in staying if one.package in (package.url, package.url.rpartition("@")[0]))
+    stake = "functions of other namespaces may use it, which Pulsar does not tell"
+    if unknown := live.unknown_functions_in(package.namespace):
+        stake += f"; whether functions of its own do, is not known: {next(iter(unknown.values()))}"
+    elif others := sorted(one.address for one in staying if not one.package):
+        stake += f"; and so may {', '.join(others[:3])}{' and others' if others[3:] else ''}"
+    return used, stake
+
+
 def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evidence, now: int) -> list[str]:
     """Texts of the loss by the deletion of a function or connector: unread messages of its subscription, and running
     instances; [] for none. `now`: ms since the epoch.
@@ -153,15 +184,9 @@ def deletion_stake(function: FunctionResource, facts: FunctionFacts, found: Evid
     if facts.cleans_up and found.unread:
         stake.append(f"its subscription {function.subscription} goes with it, unread messages unknown: {found.unread}")
     elif facts.cleans_up and found.entries:
-        least = "at least " if found.at_least else ""
-        count = (
-            many(found.messages, "unread message")
-            if found.messages
-            else many(found.entries, "unread entry", "unread entries")
-        )
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
-        size = size_text(found.bytes)
-        stake.append(f"its subscription {function.subscription} goes with it: {least}{count} ({size}{age})")
+        unread = f"{found.unread_text(found.entries)} ({size_text(found.bytes)}{age})"
+        stake.append(f"its subscription {function.subscription} goes with it: {unread}")
     if facts.running is None:
         stake.append("whether instances run is not known")
     elif facts.running:

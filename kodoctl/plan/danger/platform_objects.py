@@ -1,6 +1,6 @@
 # pure: every branch is tested
-"""Findings about objects of the whole cluster: those that something uses (K454), those of doubtful ownership (K455), those
-that could not be read (K456), and isolation policies without a broker (K457).
+"""Findings about objects of the whole cluster: those that something uses (K454), those of doubtful ownership (K455),
+those that could not be read (K456), and isolation policies without a broker (K457).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def platform_dangers(
     change: Delete | Update, evidence: Evidence, changes: Mapping[Address, Change], allowed: frozenset[Address]
 ) -> Iterator[Diagnostic]:
     """Yields a refusal (K454) for the deletion of an object that something uses, and for a tenant that loses a cluster
-    which its namespaces use. `changes`: all changes of the plan by address, because they may end the use. Only the loss
-    of an isolation can be allowed (`allowed`): nothing else works without what it uses.
+    which its namespaces use. `evidence`: has the users of the object; `changes`: all changes of the plan by address,
+    because they may end the use. Only the deletion of a failure domain or an isolation policy can be allowed
+    (`allowed`, then a warning): users of other objects do not work without them.
     """
     resource = change.before
     assert isinstance(resource, PlatformResource)
@@ -98,8 +99,8 @@ def untrusted_record(
 
 
 def _writers(resource: PlatformResource, live: Live) -> frozenset[str] | None:
-    """Roles that may write the ledger and the journal of the home of an object; for a tenant without a home those of all
-    Pulsar tenants that were read, because any of their journals may name it. None: they are not known.
+    """Roles that may write the ledger and the journal of the home of an object; for a tenant without a home those of
+    all Pulsar tenants that were read, because any of their journals may name it. None: they are not known.
     """
     tenants = {resource.home.tenant} - live.absent_tenants if resource.home else live.record_writers.keys()
     found: set[str] = set()
@@ -146,7 +147,7 @@ def _goes_on(resource: PlatformResource, change: Change | None) -> bool:
 
 
 def users_text(resource: PlatformResource, users: Iterable[PlatformUser]) -> str:
-    """Text about the users of an object, and the way out."""
+    """Text that names up to three users of an object, with the way to end their use, or the consequence for them."""
     found = tuple(users)
     match resource:
         case TenantResource(name=name):

@@ -22,8 +22,8 @@ K433: Final = "a change that stops clients"
 
 
 def stopped_clients(live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields a warning (K433) for each changed policy that stops clients: it names the first topic, the effect on its
-    clients, and the number of further topics.
+    """Yields a warning (K433) for each changed policy that stops clients which are connected now: it names the policy,
+    the first topic, the effect on its clients, and the number of further topics.
     """
     for change in changes:
         if not isinstance(change, Update):

@@ -34,8 +34,9 @@ class _Lane:
 def with_lanes(
     changes: tuple[Change, ...], desired: Desired, live: Live, allowed: frozenset[Address]
 ) -> tuple[Change, ...]:
-    """Returns the changes with further dangers (K408): of lanes that are deleted with messages in them, and of
-    subscriptions that replace others.
+    """Returns the changes in their order, with further dangers (K408): a refusal for a lane that is deleted with
+    messages in it (a warning if its address is in `allowed`), and a warning for a new subscription on a topic from
+    which another one is deleted, if messages would be skipped or delivered again.
     """
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
     replaced = _replaced_subscriptions(changes)
@@ -105,7 +106,7 @@ def _replaced_subscriptions(changes: tuple[Change, ...]) -> Mapping[TopicName, t
 def _replacement_dangers(
     change: Change, replaced: Mapping[TopicName, tuple[str, ...]], live: Live
 ) -> Iterator[Diagnostic]:
-    """A warning for a new subscription in the place of another: messages that it reads again, or never."""
+    """Yields a warning for a new subscription in the place of another, if messages would be skipped or come again."""
     if not isinstance(change, Create) or not isinstance(change.after, SubscriptionResource):
         return
     after = change.after

@@ -66,8 +66,9 @@ class UnownedObjects:
 
 
 def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
-    """Local name of each ground topic -> its family. Each topic whose name is valid and has no suffix of a level or
-    state is a ground topic.
+    """Returns the family of each ground topic, by its local name, sorted. Each topic whose name is valid and has no
+    suffix of a level or state is a ground topic. A topic of a level or state belongs to the family only if its
+    partitions and subscriptions fit.
     """
     return {
         local: _family(local, seen)

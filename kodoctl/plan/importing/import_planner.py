@@ -25,7 +25,6 @@ from kodoctl.plan.importing.families import (
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.plan.ownership import claim
-from kodoctl.pulsar.values.live_objects import NO_WORKER
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
@@ -60,8 +59,9 @@ _PLAIN_ROLE: Final = re.compile(r"[\w.@/+-]{1,80}", re.ASCII)  # valid without a
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The text of an imported file, the objects and settings that the file leaves out, each with the reason, and the
-    numbers of its ground topics and of the objects that its plan adopts and creates.
+    """An imported topology file. `text`: its YAML; `left_out`: (object or setting, reason) that the file leaves out,
+    sorted; `families`: number of its ground topics; `adopted`, `created`: numbers of objects that its first apply
+    adopts and creates.
     """
 
     text: str
@@ -205,14 +205,12 @@ def _odd_roles(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, 
 
 
 def _functions(live: Live, namespace: NamespaceName) -> dict[str, str]:
-    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows of
-    builtin connectors alone.
+    """Address -> reason for each function or connector without an owner: a file needs its package, which Pulsar shows
+    of builtin connectors alone.
     """
-    unread = live.unread_functions_in(namespace)
+    unread = live.unknown_functions_in(namespace)
     found = {
-        place: f"{'it' if place.count('/') == 2 else 'they'} cannot be read: {why}"
-        for place, why in unread.items()
-        if why != NO_WORKER
+        place: f"{'it' if place.count('/') == 2 else 'they'} cannot be read: {why}" for place, why in unread.items()
     }
     for address, one in live.objects.items():
         function = one.resource

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kodoctl.plan.field_diff import platform_fields
 from kodoctl.plan.importing.import_planner import Import, load_import
 from kodoctl.plan.importing.yaml_writer import render
+from kodoctl.topology.function_settings import HIDDEN, hidden_names
 from kodoctl.topology.model.platform import (
     BrokerIsolation,
     FailureDomain,
@@ -20,7 +21,7 @@ from kodoctl.topology.model.platform import (
 )
 from kodoctl.topology.names import NamespaceName, why_not_pulsar_name
 from kodoctl.topology.resource_json import resource_to_json
-from kodoctl.topology.resources import Address, PlatformResource, TenantResource
+from kodoctl.topology.resources import Address, ClusterResource, PlatformResource, TenantResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.model.field_types import FileModel
@@ -40,7 +41,9 @@ def import_platform(
     found: Iterable[PlatformResource], owners: Mapping[Address, str], cluster: str, home: NamespaceName, name: str
 ) -> Import:
     """Returns the file, with the topology `name` in the namespace `home`, for these live objects of the whole cluster.
-    `owners`: address -> text about the topology whose ledger lists it; `cluster`: name of the cluster that was read.
+    Objects that a topology owns, that Pulsar or its brokers write, or that a file cannot declare, are left out with the
+    reason. `owners`: address -> text about the topology whose ledger lists it; `cluster`: name of the cluster that was
+    read.
     """
     left_out: dict[str, str] = {}
     platform: Json = {}
@@ -51,6 +54,8 @@ def import_platform(
             left_out[address] = reason
         else:
             platform.setdefault(key, {})[resource.name] = _settings(resource)
+            for hidden in hidden_names(resource.settings) if isinstance(resource, ClusterResource) else ():
+                left_out[f"{address} {hidden}"] = "it may be a secret, and stays as it is"
     data: Json = {"version": 1, "name": name, "tenant": home.tenant, "namespace": home.namespace}
     ordered = {key: platform[key] for key, _ in _MODELS.values() if key in platform}
     data |= {"platform": ordered, "topics": {}} if ordered else {"topics": {}}
@@ -65,6 +70,8 @@ def import_platform(
 def _settings(resource: PlatformResource) -> Json:
     """The settings of an object as a file gives them, without empty ones that a file may leave out."""
     document = resource_to_json(resource)
+    if isinstance(resource, ClusterResource):
+        document["settings"] = {name: one for name, one in resource.settings.items() if one != HIDDEN}
     required = ("clusters", "brokers", "namespaces", "primary")
     return {key: value for key, value in document.items() if key not in _ABOUT and (value or key in required)}
 

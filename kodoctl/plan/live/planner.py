@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, error
-from kodoctl.plan.changes import Change, Update, with_context
+from kodoctl.plan.changes import Change, Delete, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
@@ -23,13 +23,15 @@ from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.targeting import choose, known_addresses
 from kodoctl.pulsar.admin.admin import Admin, must, schema_path
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.inventory.live_inventory import read_live
+from kodoctl.pulsar.inventory.read_scope import ReadScope
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     PlatformResource,
     Resource,
     SchemaResource,
@@ -48,15 +50,19 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.values.evidence import Evidence
     from kodoctl.pulsar.values.live_objects import Live
 
+FRESH_S: Final = 30.0  # age up to which the reading of a plan is as good for a delete as one under the lease
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 
 
 class Tolerance(Enum):
-    """Ways of a plan to treat an object that cannot be read."""
+    """Ways of a plan to treat a part of the cluster that cannot be read: NONE raises an error; REDUCED makes a plan of
+    topics and subscriptions, which cannot be applied, for a role that may read only these; LEFT_OUT leaves out each
+    topic that the broker cannot load, with an error among the findings.
+    """
 
     NONE = "it raises an error"
     REDUCED = "a role that may read topics only gets a plan that cannot be applied"
-    LEFT_OUT = "it leaves out each topic that the broker cannot load, with an error among its findings"
+    LEFT_OUT = "it leaves out each topic that waiting does not make readable, with an error among its findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,14 @@ class PlannedRun:
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """The scope that a plan of `desired` reads. `namespaces`: further ones."""
+    """Returns the scope that a plan of `desired` reads. `namespaces`: namespaces to read besides those of the files."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     return replace(
         _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
         named=_named_policies(resources),
         packages=True,
+        neighbours=bool(desired.destroyed),
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
@@ -90,6 +97,7 @@ def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names:
         tenants=frozenset(r.name for r in found if isinstance(r, TenantResource) and r.home is None),
         platform={r.address: r.home for r in found if isinstance(r, PlatformResource) and r.home is not None},
         functions=frozenset(r for r in found if isinstance(r, FunctionResource)),
+        uploads=frozenset(r for r in found if isinstance(r, PackageResource)),
         grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 
@@ -114,29 +122,56 @@ def plan_live(
     reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT
     scope = replace(scope, reduced=reduced, selection=selection or WHOLE, lenient=lenient)
     live = with_sources(read_live(session.admin, session.client, scope), desired, session.variables)
+    live = replace(live, read_at=time.monotonic())
     if live.unseen:
         desired, live = drop_unseen(desired, live)
-    missed = Severity.NOTE
     if lenient and (unread := known_addresses(desired, live) & frozenset(map(topic_address, live.unread))):
-        selection, missed = TargetFlags(excludes=tuple(sorted(unread))), Severity.ERROR
-    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, missed=missed)
+        selection = TargetFlags(excludes=tuple(sorted(unread)))
+    plan = plan_inventory(session.admin, desired, live, allowances, against, selection, compares=lenient)
     return PlannedRun(plan, live)
 
 
-def scope_of_plan(plan: Plan) -> ReadScope:
-    """The scope that is read again before a plan is carried out."""
+def just_read(plan: Plan, now: float) -> frozenset[TopicName]:
+    """Returns the topics that a plan deletes whole, if its reading ended at most FRESH_S seconds before `now`, by
+    `time.monotonic`; else none.
+
+    An apply does not read them again under the lease: each is read right before its DELETE, which refuses an object of
+    another owner, clients and messages (kodoctl.apply.deletes).
+    """
+    if plan.reading is None or now - plan.reading.read_at > FRESH_S:
+        return frozenset()
+    whole = {
+        one.before.name for one in plan.changes if isinstance(one, Delete) and isinstance(one.before, TopicResource)
+    }
+    kept = {topic_of(resource_of(change)) for change in plan.changes if not isinstance(change, Delete)}
+    return frozenset(whole - kept - plan.reading.unread.keys())
+
+
+def with_known(live: Live, plan: Plan, known: frozenset[TopicName]) -> Live:
+    """Returns `live` with the topics in `known` and their subscriptions, as the plan read them."""
+    if not known or plan.reading is None:
+        return live
+    found = {key: one for key, one in plan.reading.objects.items() if topic_of(one.resource) in known}
+    return replace(live, objects={**live.objects, **found})
+
+
+def scope_of_plan(plan: Plan, known: frozenset[TopicName] = frozenset()) -> ReadScope:
+    """Returns the scope that is read again before a plan is carried out: the objects of its changes, without the topics
+    in `known`.
+    """
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     selection = plan.portion.selection if plan.portion else WHOLE
-    return replace(scope_of_changes(plan.changes, own, names), selection=selection)
+    return replace(scope_of_changes(plan.changes, own, names), selection=selection, known=known)
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """The scope with the objects of these changes. `own`: their namespaces; `names`: their topologies. A namespace is
-    read whole only if a change concerns all its topics, such as one of its policies.
+    """Returns the scope with the objects of these changes. `own`: namespaces to read; `names`: names of topologies
+    whose ledger entries are read. Only the topics of the changes are read, unless a change concerns all topics of a
+    namespace, such as one of its policies.
     """
     touched = [resource_of(change) for change in changes if database_of(change.address) is None]
-    kinds = PlatformResource | FunctionResource
+    kinds = PlatformResource | FunctionResource | PackageResource
     topics = [topic_of(one) for one in touched if not isinstance(one, kinds)]
     declared = frozenset(topic for topic in topics if topic is not None)
     only = None if None in topics else declared
@@ -160,19 +195,23 @@ def topic_of(resource: Resource | None) -> TopicName | None:
             return None
 
 
-def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int, known: frozenset[TopicName] = frozenset()) -> Plan:
     """Reads new evidence and returns the plan with its changes judged again by `DangerRules` on the present live
     cluster; order (K405) and lanes (K408) are not judged again. The plan keeps its reviewed evidence: an apply
-    disconnects clients only if that evidence names some.
+    disconnects clients only if that evidence names some. Changes of the topics in `known` keep their dangers. `now`: ms
+    since the epoch. Blocks; raises ClusterError if evidence cannot be read.
     """
-    evidence = evidence_for(admin, plan.changes, live)
+    settled = {change.address for change in plan.changes if topic_of(resource_of(change)) in known} if known else set()
+    evidence = evidence_for(admin, [change for change in plan.changes if change.address not in settled], live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
-    pairs = zip(plan.changes, judged, strict=True)
+    pairs = [(old, old if old.address in settled else new) for old, new in zip(plan.changes, judged, strict=True)]
     return replace(plan, changes=tuple(with_context(old, dangers=new.about.dangers) for old, new in pairs))
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
-    """Reads figures about data and clients that these changes put at risk: address -> evidence; {} if none is at risk."""
+    """Reads figures about data and clients that these changes put at risk, and returns them by address; {} if none is
+    at risk. Blocks; raises ClusterError.
+    """
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}
@@ -188,19 +227,20 @@ def plan_inventory(
     against: Baseline | None = None,
     selection: TargetFlags | None = None,
     *,
-    missed: Severity = Severity.NOTE,
+    compares: bool = False,
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
-    cluster. `missed`: severity of the finding about a topic that is left out and cannot be read. Raises UsageError if
-    `selection` names nothing in the inventory, ClusterError if a part cannot be read.
+    cluster. `compares`: for a comparison with the last apply, so that a topic that is left out and cannot be read is an
+    error, and every topic is asked whether it was terminated. Raises UsageError if `selection` names nothing in the
+    inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
     if desired.destroyed:
-        difference = with_namespaces(difference, desired.names, live)
+        difference = with_namespaces(difference, desired.names, live, allowances.destroy)
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
-    known = chosen.known if chosen else frozenset()
+    known, missed = chosen.known if chosen else frozenset(), Severity.ERROR if compares else Severity.NOTE
     unread = [
         _unread_finding(topic, why, missed if topic_address(topic) in known else None)
         for topic, why in live.unread.items()
@@ -208,7 +248,7 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    states = topic_state_findings(admin, desired, live, plan)
+    states = topic_state_findings(admin, desired, live, plan, every=compares)
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 

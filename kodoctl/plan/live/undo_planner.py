@@ -19,7 +19,7 @@ from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.staleness import looked_at
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.control.journal import read_journal
-from kodoctl.pulsar.inventory.live_inventory import ReadScope, read_live
+from kodoctl.pulsar.inventory.live_inventory import read_live
 from kodoctl.text.formatting import time_text
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import PlatformResource
@@ -27,6 +27,7 @@ from kodoctl.topology.resources import PlatformResource
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Change
     from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.resources import Address
 
@@ -43,9 +44,9 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """Reads one apply from the journals of all namespaces to which it wrote. Raises UsageError for an unknown name,
-    RefusedError (K431) if the journal of one of these namespaces does not have the apply: a writer of one journal could
-    name any namespace.
+    """Reads one apply from the journals of all namespaces to which it wrote, beginning with `namespace`. `name`: its
+    id, the beginning of it, or `last`. Raises UsageError (K424) for an unknown name, RefusedError (K431) if the journal
+    of one of these namespaces does not have the apply: a writer of one journal could name any namespace.
     """
     entries = list(map(parse, read_journal(session.admin, session.client, namespace)))
     first = find_apply(read_history(entries).applies, name, str(namespace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,6 +37,9 @@ _FUNCTION_PATHS: Final[Mapping[FunctionKind, str]] = {"function": "functions", "
 VERSION_3: Final = (
     "v3/"  # begins the paths of what version 2 of the API has not, or in another form: functions, connectors
 )
+FUNCTION_API: Final = tuple(f"{VERSION_3}{part}/" for part in _FUNCTION_PATHS.values())
+"""Beginnings of the paths that a function worker answers, in a broker or apart from the brokers."""
+WITHOUT_WORKERS: Final = "the settings of this connection say that the cluster has no function worker"
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -47,11 +51,16 @@ def no_condition() -> None:
 class Reply:
     """Answer of a broker to one call.
 
-    `data`: the decoded JSON, or the plain text if the body is not JSON; None if the body is empty or a web page.
-    `reason`: text of a refusal (status 400 or above). `server_time`: the header `Date` in ms since the epoch (the
-    server's clock, whole seconds), None without the header. `took`: seconds from request to answer. `foreign`: the body
-    is a web page or not JSON, so perhaps not from Pulsar. `body`, `headers`: as received. `host`: `http://HOST:PORT`
-    that answered.
+    Args:
+        status: HTTP status.
+        data: the decoded JSON, or the plain text if the body is not JSON; None if the body is empty or a web page.
+        reason: text of a refusal (status 400 or above), else "".
+        server_time: the header `Date` in ms since the epoch (the server's clock, whole seconds); None without the
+            header.
+        took: seconds from request to answer.
+        foreign: the body is a web page or not JSON, so perhaps not from Pulsar.
+        body, headers: as received.
+        host: `http://HOST:PORT` that answered.
     """
 
     method: str
@@ -68,7 +77,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """True if the call succeeded (2xx)."""
+        """True if the broker carried the request out (status 2xx)."""
         return 200 <= self.status < 300
 
     @property
@@ -115,10 +124,23 @@ class RequestCount:
     reads: int = 0
     writes: int = 0
     by_path: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+
+    def add(self, method: str, path: str, *, reads: bool) -> None:
+        """Counts one request. Several threads may call it."""
+        with self._lock:
+            if reads:
+                self.reads += 1
+            else:
+                self.writes += 1
+            kind = f"{method} {path.rsplit('/', 1)[-1]}"
+            self.by_path[kind] = self.by_path.get(kind, 0) + 1
 
 
 class Admin(Protocol):
-    """Port to the admin API of one cluster."""
+    """Port to the admin API of one cluster (interface). HttpAdmin sends every request; FencedAdmin sends a writing
+    request only while this process holds the lease.
+    """
 
     @property
     def traffic(self) -> RequestCount:
@@ -141,16 +163,20 @@ class Admin(Protocol):
     ) -> Reply:
         """Sends one call and blocks until its reply, which may be a refusal.
 
-        `path` is below `/admin/v2/`, one that begins with VERSION_3 below `/admin/`; `body` is encoded as JSON, bytes
-        are sent as they are. As long as `waits` allows, a read is sent again if its answer is transient or the
-        connection breaks; then the transient answer is returned. A write is sent again only if no broker can have
-        carried it out: its transient answer is returned at once. `patient` False: that of a read is, too, for requests
-        that may fail for ever because of data that others wrote.
+        A read is sent again as long as `waits` allows, if its answer is transient or the connection breaks; then the
+        transient answer is returned. A write is sent again only if no broker can have carried it out: its transient
+        answer is returned at once. Raises LostReplyError if the result of a write is unknown; ClusterError if no broker
+        answers, the token is not accepted, a redirect leads out of the cluster, or a web page answers with success; and
+        the errors of `condition`.
 
-        `condition` is called right before each request is sent, after all waiting, and for redirected requests as well.
-        If it raises, the request is not sent and the exception is raised here. Raises LostReplyError if the result of a
-        write is unknown, ClusterError if no broker answers, the token is not accepted, a redirect leads out of the
-        cluster, or a web page answers with success.
+        Args:
+            path: path below `/admin/v2/`; one that begins with VERSION_3, below `/admin/`.
+            body: is encoded as JSON; bytes are sent as they are; NOT_SENT: no body.
+            query: query parameters.
+            condition: is called right before each request is sent, after all waiting, and for redirected requests as
+                well. If it raises, the request is not sent.
+            patient: False returns the transient answer of a read at once, too. For reads that may fail for ever because
+                of data that others wrote.
         """
 
 
@@ -159,7 +185,9 @@ class LostReplyError(ClusterError):
 
 
 class AdminError(ClusterError):
-    """A refusal (`reply`) that the caller cannot handle. `doing`: the action, such as `reading X`, for the text."""
+    """A refusal by a broker that the caller cannot handle. `reply`: the refusal; `doing`: the action, such as `reading
+    X`, for the text.
+    """
 
     def __init__(self, reply: Reply, doing: str) -> None:
         super().__init__(_refusal(reply, doing))
@@ -195,7 +223,9 @@ def path_part(name: str) -> str:
 
 
 def topic_path(topic: TopicName) -> str:
-    """Path of a topic below `/admin/v2/`, `persistent/tenant/namespace/topic`; its local name is percent-encoded once."""
+    """Path of a topic below `/admin/v2/`, `persistent/tenant/namespace/topic`; its local name is
+    percent-encoded once.
+    """
     return f"persistent/{topic.namespace}/{path_part(topic.local)}"
 
 
@@ -215,22 +245,22 @@ def functions_path(kind: FunctionKind, namespace: NamespaceName, name: str = "")
 
 
 def packages_path(kind: str, name: str) -> str:
-    """Path below `/admin/` of the packages of a type in a namespace, or of a package. `name`: TENANT/NAMESPACE, and what
-    follows.
+    """Path below `/admin/` of the packages of a type (`kind`, such as `function`). `name`: TENANT/NAMESPACE for all
+    packages there; for one of them, its name (and its version) after that.
     """
     return f"{VERSION_3}packages/{kind}/{quote(name)}"
 
 
 def schema_path(topic: TopicName) -> str:
-    """Path of the schemas of a topic below `/admin/v2/`. Its local name is percent-encoded twice, because Pulsar decodes
-    it twice here: encoded once, `a+b` names the schemas of the topic `a b`.
+    """Path of the schemas of a topic below `/admin/v2/`. Its local name is percent-encoded twice, because Pulsar
+    decodes it twice here: encoded once, `a+b` names the schemas of the topic `a b`.
     """
     return f"schemas/{topic.namespace}/{path_part(path_part(topic.local))}"
 
 
 def subscription_path(topic: TopicName, subscription: str, partition: int | None = None) -> str:
-    """Path below `/admin/v2/` of a subscription on one partition of a topic (PLAIN: on the topic itself), None: on all of
-    them. The subscription's name is percent-encoded twice, because Pulsar decodes it twice here: encoded once, `a+b`
+    """Path below `/admin/v2/` of a subscription on one partition of a topic (PLAIN: on the topic itself), None: on all
+    of them. The subscription's name is percent-encoded twice, because Pulsar decodes it twice here: encoded once, `a+b`
     names the subscription `a b`.
     """
     path = topic_path(topic) if partition is None else partition_path(topic, partition)

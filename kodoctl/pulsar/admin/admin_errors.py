@@ -47,7 +47,9 @@ class Silence:
 
 
 class NoAnswerError(Exception):
-    """A request got no answer."""
+    """A request got no answer from one address. `silence`: the address and the cause. HttpAdmin catches this error and
+    tries the next address; its callers see ClusterError.
+    """
 
     def __init__(self, silence: Silence) -> None:
         super().__init__(str(silence))

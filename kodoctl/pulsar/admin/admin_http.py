@@ -6,7 +6,6 @@ broker is busy or does not answer.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +21,18 @@ from urllib3.filepost import encode_multipart_formdata
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin.adaptive_limit import AdaptiveConcurrencyLimit
-from kodoctl.pulsar.admin.admin import NOT_SENT, VERSION_3, Reply, RequestCount, no_condition
+from kodoctl.pulsar.admin.admin import (
+    FUNCTION_API,
+    NOT_SENT,
+    VERSION_3,
+    WITHOUT_WORKERS,
+    Reply,
+    RequestCount,
+    no_condition,
+)
 from kodoctl.pulsar.admin.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.admin.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
+from kodoctl.pulsar.connection.addresses import NO_WORKERS
 from kodoctl.pulsar.connection.credentials import trust
 from kodoctl.pulsar.connection.oauth2 import BearerToken
 from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
@@ -66,7 +74,7 @@ class _Request:
 
 
 class HttpAdmin:
-    """One cluster's admin API. Safe to call from several threads."""
+    """The admin API of one cluster over HTTP (implements `Admin`). Several threads may call it."""
 
     def __init__(
         self,
@@ -76,15 +84,17 @@ class HttpAdmin:
         pause: Callable[[float], None] = time.sleep,
         limit: float = FAIL_OVER_S,
         timeout: tuple[float, float] | None = None,
+        traffic: RequestCount | None = None,
     ) -> None:
         """Sends nothing yet. `waits`: monitor that limits and reports waits; None: a new one without reports, which
         allows `limit` seconds per call (0, no wait, for callers that call again soon anyway) and sleeps by `pause`.
-        `timeout`: seconds to connect, seconds to answer; None: TIMEOUT.
+        `timeout`: seconds to connect, seconds to answer; None: TIMEOUT. `traffic`: counts of requests to add to; None:
+        new ones.
         """
+        worker = connection.function_worker if connection.function_worker != NO_WORKERS else None
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)
-        self._lock = threading.Lock()
-        self._traffic = RequestCount()
+        self._traffic = RequestCount() if traffic is None else traffic
         self._brokers = Brokers(connection.admin_urls)
         self._answered = False
         self._bearer_token = BearerToken(connection)
@@ -99,6 +109,10 @@ class HttpAdmin:
                 ssl_context=trust(connection.tls) if over_tls else None,
             )
         )
+        self._worker: HttpAdmin | None = None
+        if worker is not None:
+            apart = replace(connection, admin_url=worker, function_worker=None)
+            self._worker = HttpAdmin(apart, waits=self._waits, timeout=timeout, traffic=self._traffic)
 
     @property
     def traffic(self) -> RequestCount:
@@ -113,6 +127,8 @@ class HttpAdmin:
     def close(self) -> None:
         """Closes the connections and the monitor of waits."""
         self._pool.clear()
+        if self._worker is not None:
+            self._worker.close()
         self._waits.close()
 
     def call(
@@ -126,7 +142,17 @@ class HttpAdmin:
         condition: Callable[[], None] = no_condition,
         patient: bool = True,
     ) -> Reply:
-        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one."""
+        """Sends one call, as `Admin.call` does. If an address does not answer, tries the next configured one. A call about
+        functions or connectors goes to the workers that run apart from the brokers, if the connection names some; if it
+        says that there are none, the reply (409, WITHOUT_WORKERS) is made here.
+        """
+        if path.startswith(FUNCTION_API):
+            if self._connection.function_worker == NO_WORKERS:
+                return Reply(method, path, 409, reason=WITHOUT_WORKERS)
+            if self._worker is not None:
+                return self._worker.call(
+                    method, path, body, query=query, content_type=content_type, condition=condition, patient=patient
+                )
         data = None if body is NOT_SENT else body if isinstance(body, bytes) else json.dumps(body).encode()
         request = _Request(method, path, data, content_type, condition, patient)
         with self._waits.during(f"{request}: no answer yet") as wait:
@@ -223,21 +249,12 @@ class HttpAdmin:
         urllib3 without `requests`, which needs twice the CPU time for its sessions.
         """
         request.condition()
-        self._count(request)
+        self._traffic.add(request.method, request.path, reads=request.reads)
         headers = {**_HEADERS, "Content-Type": request.content_type, **_bearer(token)}
         try:
             return self._pool.request(request.method, url, body=request.data, headers=headers, redirect=False)
         except HTTPError as problem:
             raise NoAnswerError(Silence(_origin(url), via, problem)) from None
-
-    def _count(self, request: _Request) -> None:
-        with self._lock:
-            if request.reads:
-                self._traffic.reads += 1
-            else:
-                self._traffic.writes += 1
-            kind = f"{request.method} {request.path.rsplit('/', 1)[-1]}"
-            self._traffic.by_path[kind] = self._traffic.by_path.get(kind, 0) + 1
 
     def _read_reply(
         self, request: _Request, host: str, answer: urllib3.BaseHTTPResponse, token: Secret | None
@@ -304,11 +321,17 @@ def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
     return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)
 
 
-def multipart(parts: Mapping[str, str]) -> tuple[bytes, str]:
-    """Body and content type of a form with these texts by name, as the worker takes them."""
+def multipart(parts: Mapping[str, str | bytes]) -> tuple[bytes, str]:
+    """Body and content type of a form with these texts and files (bytes) by name, in the form that worker and broker
+    read: a text whose name ends in `Config` or `metadata` is JSON.
+    """
     fields = []
-    for name, text in parts.items():
-        fields.append(field := RequestField(name, text))
-        kind = "application/json" if name.endswith("Config") else "text/plain"
+    for name, content in parts.items():
+        if isinstance(content, bytes):
+            fields.append(field := RequestField(name, content, filename=name))
+            field.make_multipart(content_type="application/octet-stream")
+            continue
+        fields.append(field := RequestField(name, content))
+        kind = "application/json" if name.endswith(("Config", "metadata")) else "text/plain"
         field.make_multipart(content_type=f"{kind}; charset=utf-8")
     return encode_multipart_formdata(fields)

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class PolicyUnreadableError(Exception):
-    """The policy in force cannot be read. The text is the broker's answer."""
+    """A broker refused to return the policy in force. The text is the broker's answer."""
 
 
 def time_to_live(admin: Admin, topic: TopicName) -> int:
-    """Reads the time to live of a topic's messages in ms; 0: none. Raises PolicyUnreadableError, and ClusterError if no
-    broker answers.
+    """Reads after which time, in ms, unread messages of a topic count as acknowledged; 0: never. Raises
+    PolicyUnreadableError, and ClusterError if no broker answers.
     """
     return int(_applied(admin, topic, "messageTTL") or 0) * 1000
 

@@ -21,10 +21,17 @@ from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Facts about a broker and its cluster. `cluster`: name of the local cluster; `clusters`: names of all clusters
-    that it knows; `version`: () if unknown; `unsupported`: names of policies that the version lacks. `defaults`:
-    policies of the broker's configuration, and `delays`: its delayed delivery; empty and None if the role may not read
-    the configuration (only super-users may).
+    """Facts about a broker and its cluster.
+
+    Args:
+        cluster: name of the local cluster.
+        version: such as (4, 2, 4); () if unknown.
+        defaults: policies of the broker's configuration; empty if the role may not read it (only super-users may).
+        unsupported: names of policies that the version lacks.
+        delays: delayed delivery by the broker's configuration; None if the role may not read it.
+        clusters: names of all clusters that the broker knows.
+        failover_delay: ms from the choice of a new active consumer to its first message; None if the role may not
+            read the configuration.
     """
 
     cluster: str
@@ -33,6 +40,7 @@ class Server:
     unsupported: frozenset[str] = frozenset()
     delays: DelayedDelivery | None = None
     clusters: frozenset[str] = frozenset()
+    failover_delay: int | None = None
 
 
 def read_server(admin: Admin) -> Server:
@@ -56,6 +64,7 @@ def read_server(admin: Admin) -> Server:
         _unsupported_policies(version),
         _delays(configuration) if configuration else None,
         frozenset(map(str, clusters)),
+        int(configuration.get("activeConsumerFailoverDelayTimeMillis", 1_000)) if configuration else None,
     )
 
 

@@ -31,7 +31,9 @@ class ClusterClock:
         return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
 
     def now(self) -> int:
-        """The time in ms since the epoch by the cluster's clock, or by this machine's if the cluster reports no time."""
+        """The time in ms since the epoch by the cluster's clock, or by this machine's if the cluster
+        reports no time.
+        """
         return int(time.time() * 1000) - (self.ahead or 0)
 
 

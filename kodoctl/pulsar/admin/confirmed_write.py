@@ -40,15 +40,17 @@ def write_confirmed(  # noqa: PLR0913  # a request has these parts
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
     """Sends one write, repeats it if necessary until it has taken effect, and blocks meanwhile. Returns the last reply
-    (2xx, or a status in `final`), or None if `done` saw the effect.
-
-    `done` reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before the
-    write is sent again. `final`: statuses that another try would not change. Such a status in reply to a repeated
-    request may be caused by the first request, whose effect a broker may show late: `done` is then polled. Tries as
-    long as `admin.waits` allows; after a 409, CONFLICT_S seconds. A ClusterError of `done` counts as "not yet".
+    (2xx, or a status in `final`), or None if `done` saw the effect. Tries as long as `admin.waits` allows; after a 409,
+    CONFLICT_S seconds.
 
     Raises WriteFailedError for any other refusal, at once, and if the time is over; ClusterError of `Admin.call` other
     than LostReplyError.
+
+    Args:
+        done: reads whether the write has taken effect. It is called after a lost or transient reply or a 409, before
+            the write is sent again. A ClusterError of `done` counts as "not yet".
+        final: statuses that another try would not change. Such a status in reply to a repeated request may be caused by
+        the first request, whose effect a broker may show late: `done` is then polled.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -91,12 +93,16 @@ def delete(
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
     """Calls `look`, then sends one DELETE; repeats both after a transient or lost reply, or a 409. Returns the last
-    reply, which may have a status in `final`; None if `look` found that the object is gone.
+    reply, which may have a status in `final`; None if `look` found that the object is gone. Raises WriteFailedError,
+    also that of `look`; ClusterError of `Admin.call` other than LostReplyError, and of the first `look` (a later one
+    counts as a failed try).
 
-    `look` reads the object and decides before each try whether to delete it, and with which query; if it raises, no
-    request is sent. Seconds to minutes lie between two tries, and clients and messages may come back when a broker
-    restarts. `final`: statuses that another try would not change. Raises WriteFailedError, also of `look`; ClusterError
-    of `Admin.call` other than LostReplyError, and of the first `look` (a later one counts as a failed try).
+    Seconds to minutes lie between two tries, and clients and messages may come back when a broker restarts. So the
+    object is read before each of them.
+
+    Args:
+        look: reads the object and decides whether to delete it, and with which query; if it raises, no request is sent.
+        final: statuses that another try would not change.
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:

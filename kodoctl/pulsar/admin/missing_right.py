@@ -1,5 +1,6 @@
 # pure: the right that a refused request needs, in words
-"""Right that a refused request of the admin API needs, and the grant to write. A broker's refusal does not name the role.
+"""Right that a refused request of the admin API needs, and the grant to write. A broker's refusal does not name the
+role.
 
 The rights of reads were measured on 4.2.4 and 4.0.7 (kodoctl.pulsar.admin.permission_probe); an admin of the Pulsar
 tenant may do all other work in it.

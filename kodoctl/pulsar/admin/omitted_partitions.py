@@ -42,6 +42,7 @@ class UnknownPartitionsError(ClusterError):
 
     def __init__(self, topic: TopicName, numbers: Iterable[int], why: str, *, lasting: bool = False) -> None:
         self.topic, self.reason = topic, f"nothing is known of {_which(numbers)}: {why}"
+        self.lasting = lasting
         if lasting and _NO_DRIVER in why:
             advice = _MEND_DRIVER.format(topic)
         else:
@@ -50,9 +51,21 @@ class UnknownPartitionsError(ClusterError):
 
 
 class NotAwaitedError(UnknownPartitionsError):
-    """It is unknown whether a partition exists, of a topic that does not concern the command. Raised without a retry,
-    because the broker of the partition may never answer.
+    """It is unknown whether some partitions exist, of a topic that does not concern the command. Raised without a
+    second try, because the broker of these partitions may never answer.
     """
+
+
+def may_be_left_out(problem: ClusterError, *, is_ours: bool, everything: bool, lenient: bool) -> bool:
+    """True if a read goes on without a topic. `is_ours`: a file declares it, or a ledger lists it; `everything`: the read
+    is of an import; `lenient`: of a comparison. This goes on without a topic of ours only if waiting does not mend the
+    problem: else its verdict would be that of a moment in which a broker ended.
+    """
+    if not isinstance(problem, UnknownPartitionsError):
+        return False
+    if is_ours:
+        return lenient and problem.lasting
+    return lenient or everything or isinstance(problem, NotAwaitedError)
 
 
 def _which(numbers: Iterable[int]) -> str:

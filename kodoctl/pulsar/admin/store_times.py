@@ -16,9 +16,9 @@ _NOTED: Final = "X-Pulsar-Broker-Entry-METADATA-timestamp"
 
 
 def closing_times(admin: Admin, part: str) -> Mapping[int, int] | None:
-    """Reads ledger -> the time when it was closed, in ms since the epoch, for the partition with the full name `part`.
-    The last ledger counts as open and is left out, and so are ledgers without a time. After a broker died the time is
-    that of the next start. None: this role may not read it. Raises AdminError.
+    """Reads when the broker closed each ledger of a partition: ledger -> ms since the epoch. `part`: full name of the
+    partition. The last ledger counts as open and is left out, and so are ledgers without a time. If a broker died, the
+    time is that of the next start. None: this role may not read it. Raises AdminError.
     """
     reply = admin.call("GET", f"{topic_path(TopicName.parse(part))}/internal-info")
     if reply.forbidden:

@@ -34,9 +34,14 @@ COMPACTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionReading:
-    """One durable subscription on all partitions of its topic. `missing_on`: numbers of the existing partitions that
-    lack it; `marker`: name of its owner, None without a marker; `properties`: those of others; `is_replicated`: its
-    position is replicated to other clusters.
+    """One durable subscription on all partitions of its topic.
+
+    Args:
+        missing_on: numbers of the existing partitions that lack it.
+        marker: name of its owner; None without a marker.
+        facts: backlog and consumers, as evidence.
+        properties: properties that are not kodoctl's.
+        is_replicated: its position is replicated to other clusters.
     """
 
     name: str
@@ -49,10 +54,15 @@ class SubscriptionReading:
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """One topic, by its metadata and its partitions. `partitions`: their number, 0 for a plain topic; `marker`: name of
-    the topology that owns it, None without a marker; `subscriptions`: the durable ones, sorted by name, without the
-    broker's own (COMPACTION); `missing`: numbers of partitions that the metadata counts and that do not exist;
-    `properties`: those of others, and of Pulsar.
+    """One topic, by its metadata and its partitions.
+
+    Args:
+        partitions: their number; 0 for a plain topic.
+        marker: name of the topology that owns it; None without a marker.
+        facts: backlog, storage and clients, as evidence.
+        subscriptions: durable subscriptions, sorted by name, without the broker's own (COMPACTION).
+        missing: numbers of partitions that the metadata counts and that do not exist.
+        properties: properties that are not kodoctl's.
     """
 
     name: TopicName
@@ -104,8 +114,9 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
 
 
 def ask_stats(admin: Admin, topic: TopicName, query: dict[str, str]) -> Reply:
-    """Reply about a whole topic in the form of `partitioned-stats`, which may omit partitions; for a plain topic without
-    its metadata. Meant for figures that are read again and again.
+    """Requests the stats of a whole topic once, and returns the reply; its data have the form of `partitioned-stats`,
+    but may omit partitions, and for a plain topic lack the metadata. For figures that are read again and again, so that
+    fewer requests matter more than a complete answer.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:

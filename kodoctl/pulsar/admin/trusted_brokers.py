@@ -57,8 +57,8 @@ class NotNowError(Exception):
 
 
 class Brokers:
-    """Trusted hosts of one cluster: the configured `addresses` for ever, and for NAMED_FOR_S seconds each broker that a
-    trusted host names. Safe to use from several threads: while one thread asks about an unknown host, others with an
+    """Trusted hosts of one cluster: the configured `addresses` always, and each broker that a trusted host names, for
+    NAMED_FOR_S seconds. Several threads may use it: while one thread asks about an unknown host, other threads with an
     unknown host wait.
     """
 
@@ -87,13 +87,14 @@ class Brokers:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask, *, asked_again: bool) -> Course:
-        """Decides on a redirect from the trusted URL `here` to `location`. If the target is unknown, sends requests to
-        trusted hosts by `ask`.
+        """Decides on a redirect from the trusted URL `here` to `location`: to follow it, or to send the request to
+        `here` once more. If the target is unknown, sends requests to trusted hosts by `ask`. Raises ClusterError (K513)
+        for a host that no trusted broker names, NotNowError if the cluster cannot say that now.
 
-        `topics`: topics (`persistent/tenant/namespace/topic`) whose owner the redirect may lead to. `asked_again`: an
-        earlier decision about this request was ASK_AGAIN; if False, a lookup that names a third host is taken as a sign
-        that the topic has moved since the redirect. Raises ClusterError (K513) for a host that no trusted broker names,
-        NotNowError.
+        Args:
+            topics: topics (`persistent/tenant/namespace/topic`) to whose owner the redirect may lead.
+            asked_again: an earlier decision about this request was ASK_AGAIN. If False, a lookup that names a third
+                host is taken as a sign that the topic has moved since the redirect.
         """
         source, target = urlsplit(here), urlsplit(location)
         if target.scheme != source.scheme:

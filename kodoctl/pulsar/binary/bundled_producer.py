@@ -53,9 +53,10 @@ class BundledProducer(DedupProducer):
         self._thread.start()
 
     def send(self, number: int, message: RecalledMessage, on_receipt: OnReceipt) -> None:
-        """Queues a message, which `flush` sends. Raises RejectedError if it is above the topic's own limit even when
-        compressed.
+        """Queues a message, which `flush` sends. Raises RejectedError if its number does not rise, or if it is above the
+        topic's own limit even when compressed.
         """
+        self._check_number(number)
         if self._largest and self._algorithm_for(message) != self._declared:
             self._large.add(number)
         size = len(message.payload or b"")
@@ -69,8 +70,8 @@ class BundledProducer(DedupProducer):
         return len(self._queue) >= _MOST or self._bytes >= _MOST_BYTES
 
     def flush(self) -> bool:
-        """Sends the queued messages. False: the client refused one, and later ones are still queued, as in
-        `DedupProducer.flush`. Raises ClusterError.
+        """Sends the queued messages. Returns False if the client refused one: later messages are then still queued, as
+        in `DedupProducer.flush`. Raises ClusterError.
         """
         import pulsar
 
@@ -115,7 +116,7 @@ class BundledProducer(DedupProducer):
             on_receipt(receipt)
 
         try:
-            super().send(number, message, take)
+            self._post(number, message, take)
         except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
             on_receipt(Receipt("", str(problem), never=number > self._passed))
             return False

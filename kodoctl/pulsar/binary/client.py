@@ -33,9 +33,11 @@ _BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
-    """Opens at most one `pulsar.Client` at a time, when first needed. The client library's own log is not shown,
-    because kodoctl reports errors itself. A second `close` does nothing; a later `get` opens a new client. `problem`:
-    the error of the first `get` if no broker answered, None if one did or none was asked.
+    """Client of the binary port, which opens at most one `pulsar.Client` at a time, when first needed. A second `close`
+    does nothing; a later `get` opens a new client. `problem`: the error of the first `get` if no broker answered; None
+    if one did, or `get` was not called.
+
+    The client library's own log is not shown, because kodoctl reports errors itself.
     """
 
     def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
@@ -93,13 +95,17 @@ class BrokerClient:
         patience: Patience | None = None,
         new_topic: bool = False,
     ) -> T:
-        """Calls `work` with the `pulsar.Client` in another thread, and returns its result. The call is repeated for
-        `limit` seconds (0: one call) while topics move from one broker to another or cannot be opened.
+        """Calls `work` with the `pulsar.Client` in another thread, and returns its result. Repeats the call while
+        topics move from one broker to another or cannot be opened. Raises the library's last error, UnansweredError if
+        a call does not return within CALL_S seconds, and the errors of `get`.
 
-        `what`: name of the awaited thing, for messages. `late`: receives a result that comes after the call was given
-        up. `new_topic`: the topic may have been created a moment ago, so the call is also repeated if a broker does not
-        know it yet. Raises the library's last error, UnansweredError if a call does not return within CALL_S seconds,
-        and the errors of `get`.
+        Args:
+            what: name of the awaited thing, for messages.
+            limit: seconds for which the call is repeated; 0: one call.
+            late: takes a result that comes after the call was given up, to close it.
+            patience: limits of the waits; None: those of this client.
+            new_topic: the topic may have been created a moment ago, so the call is also repeated if a broker does not
+                know it.
         """
         client = self.get()
         waiting = patience or self.patience

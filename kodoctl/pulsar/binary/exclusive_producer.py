@@ -52,21 +52,24 @@ def unconfirmed_lease_error(namespace: NamespaceName, why: str) -> UnconfirmedEr
 
 @dataclass(slots=True)
 class _Entry:
-    """Entry to send; `sends`: the number of tries left."""
+    """Entry to send; `sends`: the number of tries left; `changed`: of the caller that waits for its receipt, None if
+    nobody does.
+    """
 
     data: bytes
     sends: int = _SENDS
     stored: bool = False
+    changed: threading.Condition | None = None
 
 
 class ExclusiveProducer:
-    """A lease that this process holds (implements kodoctl.pulsar.control.lease.Hold). `producer`: a `pulsar.Producer`;
-    `others`: looks for a client that took the lease in another way, and returns its name or None. Safe to use from
-    several threads.
+    """A lease that this process holds (implements `kodoctl.pulsar.control.lease.Hold`). `producer`: a
+    `pulsar.Producer`; `others`: looks for a client that took the lease in another way, and returns its name or None.
+    Several threads may use it.
 
-    A wait for a receipt lasts at most RECEIPT_S seconds, AGAIN_S if the wait before was in vain; the entry may still be
-    stored after UnconfirmedError. Once the lease is lost, every method but `note` and `close` raises the same
-    LockedError.
+    A wait for a receipt lasts at most RECEIPT_S seconds, or AGAIN_S if the wait before was in vain. After
+    UnconfirmedError, the entry may still be stored later. Once the lease is lost, every method but `note` and `close`
+    raises the same LockedError.
     """
 
     def __init__(
@@ -74,7 +77,8 @@ class ExclusiveProducer:
     ) -> None:
         self._namespace, self._producer, self._patience, self._others = namespace, producer, patience, others
         self._order = threading.Lock()  # numbers rise in the order of sending
-        self._changed = threading.Condition()  # never held while something is sent: receipts need it
+        self._lock = threading.Lock()  # never held while something is sent: receipts need it
+        self._changed = threading.Condition(self._lock)  # of `settle`
         self._number = 0
         self._open: dict[int, _Entry] = {}  # without a receipt so far
         self._unstored: list[_Entry] = []  # whose receipt names no place
@@ -103,7 +107,7 @@ class ExclusiveProducer:
 
     def settle(self) -> None:
         """Waits until every sent entry is stored. Raises LockedError, UnconfirmedError."""
-        self._wait(lambda: not self._open and not self._unstored)
+        self._wait(lambda: not self._open and not self._unstored, self._changed)
 
     def close(self) -> None:
         """Closes the producer, which frees the topic, as the end of the connection would. Never raises."""
@@ -111,27 +115,27 @@ class ExclusiveProducer:
             self._patience.call(self._producer.close, f"the end of the lease of {self._namespace}", CLOSE_S)
 
     def _write(self, entry: Mapping[str, Any]) -> float:
-        one = _Entry(_bytes(entry))
+        stored = threading.Condition(self._lock)
+        one = _Entry(_bytes(entry), changed=stored)
         self._send(one)
-        return self._wait(lambda: one.stored)
+        return self._wait(lambda: one.stored, stored)
 
-    def _wait(self, done: Callable[[], object]) -> float:
+    def _wait(self, done: Callable[[], object], changed: threading.Condition) -> float:
         """Waits until `done` is true, and sends entries again that the broker confirmed without storing them. Returns
-        the seconds that it waited. Raises LockedError, UnconfirmedError.
+        the seconds that it waited. `changed`: is notified when `done` may be true. Raises LockedError,
+        UnconfirmedError.
         """
         took = 0.0
         what = f"the journal of {self._namespace} to store an entry"
         while True:
-            with self._changed:
+            with self._lock:
                 again, self._unstored = self._unstored, []
             for entry in again:
                 self._send(entry)
-            with self._changed:
+            with changed:
                 try:
                     limit = AGAIN_S if self._silent else RECEIPT_S
-                    took += self._patience.until(
-                        self._changed, lambda: self._failed or self._unstored or done(), what, limit
-                    )
+                    took += self._patience.until(changed, lambda: self._failed or self._unstored or done(), what, limit)
                 except UnansweredError as silence:
                     self._silent = True
                     raise unconfirmed_lease_error(self._namespace, _silence_text(silence)) from None
@@ -146,7 +150,7 @@ class ExclusiveProducer:
 
         entry.sends -= 1
         with self._order:
-            with self._changed:
+            with self._lock:
                 if self._failed is not None:
                     raise self._failed
                 self._number += 1
@@ -167,7 +171,7 @@ class ExclusiveProducer:
         """
         import pulsar
 
-        with contextlib.suppress(BaseException), self._changed:
+        with contextlib.suppress(BaseException), self._lock:
             entry = self._open.pop(number)
             if result != pulsar.Result.Ok:
                 self._failed = self._failed or lost_lease_error(self._namespace, _refusal(result))
@@ -178,12 +182,21 @@ class ExclusiveProducer:
             else:
                 why = f"the broker confirmed an entry of the journal {_SENDS} times, and stored it nowhere"
                 self._failed = self._failed or lost_lease_error(self._namespace, why)
-            self._changed.notify_all()
+            self._notify(entry)
 
     def _fail(self, problem: LockedError) -> None:
-        with self._changed:
+        with self._lock:
             self._failed = self._failed or problem
-            self._changed.notify_all()
+            self._notify(*self._open.values())
+
+    def _notify(self, *entries: _Entry) -> None:
+        """Wakes those who wait for these entries, and for all; everybody if the lease is lost or an entry is to be sent
+        again. A receipt that woke everybody would cost more than its entry.
+        """
+        self._changed.notify_all()
+        for entry in (*entries, *(self._open.values() if self._failed or self._unstored else ())):
+            if entry.changed is not None:
+                entry.changed.notify_all()
 
 
 def _bytes(entry: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,6 @@
-"""Reader of stored messages that consumes nothing: it reads each partition up to the entry that was last at the start."""
+"""Reader of stored messages that consumes nothing: it reads each partition up to the entry that was
+last at the start.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,17 @@ Place = tuple[int, int]
 
 
 class ReadMessage(NamedTuple):
-    """Copy of a message of the client library. `token`: acknowledges the message, None if it was read without
-    consuming. Times are ms since the epoch, 0: none; `batch`: index in its batch, -1 if it is alone in its entry;
-    `payload` None: a tombstone; `broken`: text about parts that cannot be decoded
-    (`kodoctl.pulsar.binary.message_decoding`), "" if there are none; `first_chunk`: place of the first chunk of a
-    message in chunks, whose own place is the last one, None for others and where nobody looked (`Expected.met`);
-    `producer`: name of the producer, which the broker keeps, "": it was not read.
+    """Copy of a message of the client library. Times are ms since the epoch, 0: none.
+
+    Args:
+        token: acknowledges the message; None if it was read without consuming.
+        batch: index in its batch; -1 if it is alone in its entry.
+        payload: None: a tombstone.
+        broken: text about parts that cannot be decoded (`kodoctl.pulsar.binary.message_decoding`), "" if there are
+            none.
+        first_chunk: place of the first chunk of a message in chunks, whose own place is that of the last chunk; None
+            for other messages, and if nobody looked for chunks (`Expected.met`).
+        producer: name of the producer, by which the broker tells repeated messages; "" if it was not read.
     """
 
     token: Any
@@ -61,10 +68,16 @@ class ReadMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Facts about one partition, as the broker reports them. `partition`: PLAIN for a plain topic; `first_ledger`: the
-    oldest ledger, -1 if there is none; `last`: position of the last entry, which is -1 if the last ledger has none;
-    `deduplicates`: True if the broker drops repeated messages; `cursors`: by subscription; `ledgers`: the stored
-    entries of each ledger that has some.
+    """Facts about one partition, as the broker reports them.
+
+    Args:
+        topic: full name of the partition.
+        partition: its number; PLAIN for a plain topic.
+        first_ledger: the oldest ledger; -1 if there is none.
+        last: place of the last entry; its entry is -1 if the last ledger has none.
+        deduplicates: the broker drops repeated messages.
+        cursors: acknowledgements by subscription.
+        ledgers: the stored entries of each ledger that has some.
     """
 
     topic: str
@@ -76,7 +89,7 @@ class PartitionFacts:
     ledgers: tuple[EntryRun, ...] = ()
 
     def behind(self, after: Place | None) -> list[EntryRun]:
-        """Stored entries that come later than the entry `after`; None: all stored entries."""
+        """Stored entries after the entry `after`, one run for each ledger, oldest first; None: all stored entries."""
         cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
         return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
 
@@ -142,7 +155,9 @@ def place_of(text: str) -> Place:
 
 
 def cursor_of(data: Mapping[str, Any]) -> Cursor:
-    """Parses one cursor in the JSON of `internalStats`."""
+    """Parses one cursor in the JSON of `internalStats`: the mark, up to which every entry is acknowledged, and the
+    ranges of entries after it that are acknowledged singly.
+    """
     ranges = []
     for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
         data.get("individuallyDeletedMessages") or ""
@@ -154,9 +169,9 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Collector of stored entries for which readers got no message, by full name of the partition (`runs`), so that
-    commands report them. `sure`: `add` accepts only entries of which it is proved that no message can come, and raises
-    ClusterError for others.
+    """Collector of stored entries for which readers got no message, so that commands report them. `runs`: these entries
+    by full name of the partition. `sure`: `add` accepts only entries of which it is proved that no message can come,
+    and raises ClusterError for others.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
@@ -332,7 +347,9 @@ def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
 
 
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
-    """(partition, ledger, entry, batch) of a message id of the client library."""
+    """Returns (partition, ledger, entry, batch) of a message id `token` of the client library; `partition` is passed
+    through, because the client library's reader of one partition does not know its number.
+    """
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
 
 

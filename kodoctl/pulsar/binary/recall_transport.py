@@ -53,9 +53,13 @@ class RecalledMessage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Result of sending a message. `position` (`ledger:entry`): where it is stored, "" if the broker had stored it
-    before or there is a problem. `problem`: the reason why there is no receipt, "" if there is one; `never`: the
+    """Result of sending a message. `position` (`ledger:entry`): where it is stored, "" if the broker dropped it as a
+    duplicate or there is a problem. `problem`: the reason why there is no receipt, "" if there is one; `never`: the
     message was certainly not stored (otherwise unknown).
+
+    A dropped message was stored before if its number rose above all numbers that this producer sent, which
+    `DedupProducer.send` ensures: then only the client's own repetition after a lost connection, or an earlier attempt,
+    can have stored it. The latter is judged before anything is sent (kodoctl.recall.ledger.recovery).
     """
 
     position: str
@@ -80,8 +84,8 @@ class DeadLetterConsumer:
 
     def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
         """Subscribes to `part`, a topic or partition by its full name; a missing subscription is created, from the
-        earliest message. Raises LockedError if another consumer keeps the subscription for 15 s, ClusterError. `stop`:
-        an event after which no wait for letters begins or continues.
+        earliest message. `stop`: event after which waits for letters end. Raises LockedError if another consumer keeps
+        the subscription for 15 s, ClusterError.
         """
         self._client, self._part, self._stop = client, part, stop or threading.Event()
         self._consumer = _lock_subscription(client, part, subscription)
@@ -112,9 +116,9 @@ class DeadLetterConsumer:
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
         """Yields unacknowledged messages in order, up to the entry `until`, which must be unacknowledged. The next call
-        begins after that entry. Messages that are not in `only` are among them, except after `unacknowledged`: then
-        only messages that it returned. Ends early if the command was stopped. Raises ClusterError, also if no letter
-        comes for RECEIPT_S seconds.
+        begins after that entry. After `unacknowledged`, only messages of `only` that it returned are yielded; otherwise
+        all messages, also those that are not in `only`. Ends early if the command was stopped. Raises ClusterError,
+        also if no letter comes for RECEIPT_S seconds.
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._receive_messages(until))
@@ -227,23 +231,28 @@ def _lock_subscription(client: BrokerClient, part: str, subscription: str) -> An
 
 
 class DedupProducer:
-    """Producer with a fixed name on one partition whose broker drops sequence numbers that it has stored. It sends
-    without batches and without time-out, because each number has to have a known result. The constructor connects; it
-    raises LockedError if another producer keeps the name for 15 s, else ClusterError.
+    """Producer with a fixed name on one partition whose broker drops sequence numbers that it has stored, so that each
+    number is stored once. It sends without batches and without time-out, because each number has to have a known
+    result. The constructor connects; it raises LockedError if another producer keeps the name for 15 s, else
+    ClusterError.
 
-    `largest`: bytes that the topic accepts, 0 if it has no limit of its own. The broker closes the connection for a
-    larger message, and the client sends the message again for ever. Later messages then wait, or are stored first, so
-    that the broker takes the number of the large one for stored.
-
-    `declared`: algorithm with which messages are compressed, "": none. A message that is too large otherwise is
-    compressed by another one (kodoctl.protocol.compression). Only one producer at a time can have the name and the
-    numbers: the producer of the other algorithm replaces the present one after every message has a receipt.
+    Args:
+        part: full name of the partition.
+        name: name of the producer.
+        largest: bytes that the topic accepts; 0 if it has no limit of its own. The broker closes the connection for a
+            larger message, and the client sends the message again for ever. Later messages then wait, or are stored
+            first, so that the broker takes the number of the large one for stored.
+        declared: algorithm with which messages are compressed; "": none. A message that is too large otherwise is
+            compressed by another one (`kodoctl.protocol.compression`). Only one producer at a time can have the name
+            and its numbers. So the producer of the other algorithm replaces the present one after every message has a
+            receipt.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0, declared: str = "") -> None:
         self.part = part
         self._client, self._name, self._largest = client, name, largest
         self._declared = self._algorithm = declared
+        self._sent = 0
         self._producer = self._open()
 
     @property
@@ -252,11 +261,27 @@ class DedupProducer:
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Sends a message with the sequence number `number`, which is at least 1 and rises from call to call. A thread
-        of the client calls `on_receipt`; this thread does if the broker's size limit refuses the message. May wait for
-        earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if it is above the topic's
-        own limit or invalid; ClusterError, LockedError.
+        """Sends a message with the sequence number `number`, which is at least 1 and rises from call to call. May wait
+        for earlier receipts. A subclass may keep the message until `flush`. Raises RejectedError if the number does
+        not rise, or if the message is above the topic's own limit or invalid; ClusterError, LockedError.
+
+        `on_receipt` is called in a thread of the client, or in the calling thread if the broker's size limit refuses
+        the message.
         """
+        self._check_number(number)
+        self._post(number, message, on_receipt)
+
+    def _check_number(self, number: int) -> None:
+        """Raises RejectedError unless a number is above all that this producer was given: the broker would drop the
+        message, and confirm it as if it were stored.
+        """
+        if number <= self._sent:
+            detail = f"its number {number:,} is not above {self._sent:,}, which was sent before on {self.part}"
+            raise RejectedError(f"{detail}: the broker would drop it: plan again")
+        self._sent = number
+
+    def _post(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        """Sends a message whose number is checked. Raises the other errors of `send`."""
         import pulsar
 
         if (algorithm := self._algorithm_for(message)) != self._algorithm:

@@ -58,9 +58,9 @@ class _Followed:
 
 
 class TopicFollower:
-    """Yields messages of several topics as they arrive. `notice`: receives texts for people about connections and new
-    partitions; `unread`: receives entries of which the client library returns no message; `admin`: used to look for new
-    partitions, and should not wait for brokers.
+    """Reader of messages of several topics as they arrive. `admin`: is used to look for new partitions, and should not
+    wait for brokers; `unread`: takes entries of which the client library returns no message; `notice`: takes texts for
+    people about connections and new partitions.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, unread: Unread, notice: Callable[[str], None]) -> None:

@@ -40,11 +40,15 @@ class EntryRun(NamedTuple):
 
 
 class Expected:
-    """Compares the entries that a reader should return (`runs`, in order) with those that it returns, to find gaps.
+    """Comparison of the entries that a reader should return (`runs`, in order) with those that it returns, to find
+    gaps.
 
-    `gaps`: expected entries without a message, before one that had a message. `parts`: number of entries that were
-    chunks of a chunked message, which the reader returns at its last chunk. `open_`: the first expected entry is
-    unknown, so the first one that comes determines it.
+    Args:
+        runs: the expected entries.
+        open_: the first expected entry is not known, so that the first entry that comes determines it.
+
+    The attribute `gaps` has the expected entries without a message, before an entry that had one. `parts`: number of
+    entries that were chunks of a message in chunks, which the reader returns at its last chunk.
     """
 
     def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
@@ -54,9 +58,9 @@ class Expected:
         self.parts = 0
 
     def met(self, place: Place, message: Any) -> Place | None:
-        """Records that the reader returned `message`, of the entry `place`. Expected entries before it become gaps,
-        except chunks of this message, between which there may be other messages. Returns the place of its first chunk,
-        None if all expected entries have a message, or it is not in chunks.
+        """Records that the reader returned `message`, of the entry `place`. Expected entries before that become gaps,
+        except chunks of this message, between which there may be other messages. Returns the place of the first chunk;
+        None if the message is not in chunks, or if no entry is missing so far, so that nobody looked for chunks.
         """
         if self._next is None or (place == self._next and not self.gaps):
             self._next = (place[0], place[1] + 1)
@@ -146,7 +150,9 @@ def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
 
 
 def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
-    """The runs without those entries at their end that are known to have no message, so that no reader waits for these."""
+    """The runs without those entries at their end that are known to have no message, so that no reader
+    waits for these.
+    """
     if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
         return runs
     return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
@@ -177,7 +183,9 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
 
 
 def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
-    """Text for people about entries of the partition `part` that cannot be read, with at most `_MOST_TOLD` positions."""
+    """Text for people about entries of the partition `part` that cannot be read, with at most
+    `_MOST_TOLD` positions.
+    """
     some = list(runs)
     count = sum(run.entries for run in some)
     more = ", …" if len(some) > _MOST_TOLD else ""
@@ -185,8 +193,8 @@ def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
 
 
 def first_chunk(token: Any) -> Place | None:
-    """`(ledger, entry)` of the first chunk of a chunked message. `token`: its MessageId of the client library. None: the
-    message is not chunked.
+    """`(ledger, entry)` of the first chunk of a chunked message. `token`: its MessageId of the client library. None:
+    the message is not chunked.
     """
     raw: bytes = token.serialize()
     found = dict(fields(raw)).get(_FIRST_CHUNK)

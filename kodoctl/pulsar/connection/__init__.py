@@ -1,1 +1,3 @@
-"""Connections to a cluster: addresses, credentials, tokens, TLS, options of the client, and waits for a busy cluster."""
+"""Connections to a cluster: addresses, credentials, tokens, TLS, options of the client, and waits for
+a busy cluster.
+"""

@@ -13,6 +13,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 
 ADMIN: Final = ("http", "https")
 BROKER: Final = ("pulsar", "pulsar+ssl")
+NO_WORKERS: Final = "none"  # in place of the address of a function worker: the cluster has none
 _FLAGS: Final = {ADMIN: "--admin-url", BROKER: "--broker-url"}
 
 
@@ -51,6 +52,18 @@ def normalize_addresses(
     if faults:
         raise UsageError(*faults)
     return found[0] or "", found[1]
+
+
+def normalize_worker(text: str | None) -> str | None:
+    """Checks the addresses of function workers that run apart from the brokers, and returns them as `join` writes them;
+    NO_WORKERS and None as they are. Raises UsageError (K505).
+    """
+    if text is None or text == NO_WORKERS:
+        return text
+    if faults := [*_faults(text, ADMIN)]:
+        say = f"; or {NO_WORKERS!r}, if the cluster has no function workers"
+        raise UsageError(*(error("K505", "not an address", f"function_worker: {fault}{say}") for fault in faults))
+    return join(split(text))
 
 
 def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[str]:

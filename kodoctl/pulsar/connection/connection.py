@@ -23,7 +23,13 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, w
 from kodoctl.host.host_facts import expand_home, nearest_file, why_a_strangers
 from kodoctl.host.private_files import write_whole
 from kodoctl.host.user_folders import config_folder
-from kodoctl.pulsar.connection.addresses import normalize_addresses, readable_by_all, split
+from kodoctl.pulsar.connection.addresses import (
+    NO_WORKERS,
+    normalize_addresses,
+    normalize_worker,
+    readable_by_all,
+    split,
+)
 from kodoctl.pulsar.connection.credentials import (
     FILE_KEYS,
     OAUTH2_KEYS,
@@ -46,13 +52,15 @@ PREFIX: Final = "KODOCTL_"  # of every variable that kodoctl reads
 VARIABLES: Final = frozenset(
     {
         *(f"{PREFIX}{key.upper()}" for key in _ACCESS_KEYS),
-        *(f"{PREFIX}{name}" for name in ("ADMIN_URL", "BROKER_URL", "TOKEN", "CONTEXT", "CONFIG", "ENV", "DEV_HOME")),
+        *(f"{PREFIX}{name}" for name in ("ADMIN_URL", "BROKER_URL", "FUNCTION_WORKER", "TOKEN", "CONTEXT", "CONFIG")),
+        *(f"{PREFIX}{name}" for name in ("ENV", "DEV_HOME")),
         _OAUTH2_TEXT,
     }
 )
 _CONTEXT_KEYS: Final = {
     "admin_url": str,
     "broker_url": str,
+    "function_worker": str,
     **dict.fromkeys(_ACCESS_KEYS, str),
     "env": str,
     "protected": bool,
@@ -61,7 +69,8 @@ _CONTEXT_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named cluster of the configuration file `file`. `env`: the environment of its topologies, None: none is set;
+    """A named cluster of the configuration file `file`. `function_worker`: addresses of workers that run apart from the
+    brokers, NO_WORKERS: none run; `env`: the environment of its topologies; each None: none is set;
     `protected`: commands that write there require its name, typed or with --confirm; `access`: keys about tokens,
     OAuth2 and TLS, whose file names include their folder.
     """
@@ -70,6 +79,7 @@ class Context:
     file: Path
     admin_url: str
     broker_url: str | None = None
+    function_worker: str | None = None
     env: str | None = None
     protected: bool = False
     access: Mapping[str, str] = field(default_factory=dict)
@@ -79,8 +89,10 @@ class Context:
 class Connection:
     """Settings with which clients connect to one cluster. Both URLs may be lists of brokers
     (kodoctl.pulsar.connection.addresses). `broker_url` None: there is no binary port, so no bulk reads and no exclusive
-    producer. `broker_from`: the flag, variable or file that set `broker_url`, for messages; `withheld`: text about
-    credentials of the environment that are not used, "" if there are none; `native`: the native border may be used.
+    producer. `function_worker`: addresses of function workers that run apart from the brokers, NO_WORKERS: the cluster
+    has none, None: the brokers may have some. `broker_from`: the flag, variable or file that set `broker_url`, for
+    messages; `withheld`: text about credentials of the environment that are not used, "" if there are none; `native`:
+    the native border may be used.
     """
 
     admin_url: str
@@ -92,6 +104,7 @@ class Connection:
     broker_from: str = "--broker-url"  # where broker_url was said, for whoever has to change it
     withheld: str = ""  # credentials of the environment that are there and not used, and why
     native: bool = True  # the native border reads and sends, where it can be used
+    function_worker: str | None = None
 
     @property
     def admin_urls(self) -> tuple[str, ...]:
@@ -114,10 +127,14 @@ class Flags:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's, by name; a context
-    of the project hides one of the user. `current`: name of the default context, from KODOCTL_CONTEXT, else the
-    project's file, else the user's; None if none names one. It may be missing in `by_name`. `own`: the contexts of the
-    user's file.
+    """Contexts of the project's `kodoctl.toml` (in the working folder or above) and of the user's own. A context of the
+    project hides one of the user with the same name.
+
+    Args:
+        by_name: all contexts.
+        current: name of the default context, from KODOCTL_CONTEXT, else the project's file, else the user's; None if
+            none names one. It may be missing in `by_name`.
+        own: the contexts of the user's file.
     """
 
     by_name: Mapping[str, Context] = field(default_factory=dict)
@@ -230,7 +247,9 @@ def _fault(values: Any) -> str | None:
 
 
 def in_file(file: Path, name: str) -> Context | None:
-    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the file is invalid."""
+    """The context `name` in one file; None if the file has no such context. Raises KodoctlError if the
+    file is invalid.
+    """
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 
@@ -244,6 +263,7 @@ def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Map
         if faults := [*_of_project(found, there)]:
             raise KodoctlError(*faults)
     normalize_addresses(found.admin_url, found.broker_url)
+    normalize_worker(found.function_worker)
     _kept_by(found)
 
 
@@ -307,7 +327,12 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         raise UsageError(error("K503", "no cluster named", detail))
     own_broker = context.broker_url if context else None
     broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
-    mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
+    worker = normalize_worker(env.get("KODOCTL_FUNCTION_WORKER") or (context.function_worker if context else None))
+    foreign = worker not in (None, NO_WORKERS) and (
+        context is None or worker != normalize_worker(context.function_worker)
+    )
+    # the context's own credentials go to its own addresses only
+    mixed = not flags.context and (broker_url != own_broker or foreign)
     access = _access_of(environ)
     sent = context is None  # both addresses are of flags and of the environment then
     named = flags.context or environ.get("KODOCTL_CONTEXT")
@@ -330,6 +355,7 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         places[1],
         _withheld(context) if context is not None and (access.token or access.oauth2) else "",
         native_setting(environ),
+        worker,
     )
 
 
@@ -372,7 +398,8 @@ def readable(connection: Connection) -> Diagnostic | None:
     """Returns a warning if a token would be sent over a network without TLS, where others can read it; else None."""
     if connection.token is None and connection.oauth2 is None:
         return None
-    urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]
+    worker = connection.function_worker if connection.function_worker != NO_WORKERS else None
+    urls = [url for url in (connection.admin_url, connection.broker_url, worker) if url is not None]
     plain = [url for url in urls if readable_by_all(url)]
     if not plain:
         return None

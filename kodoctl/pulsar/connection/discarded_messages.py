@@ -48,9 +48,9 @@ class ClientLog:
 
     @property
     def is_ignored(self) -> bool:
-        """True if the library writes its log elsewhere, because the application opened a client with a logger of its own
-        before the first one with this log. To be called after that one was opened. False on systems without files in
-        memory or /proc.
+        """True if the library writes its log elsewhere, because the application opened a client with a logger of its
+        own before the first one with this log. To be called after that one was opened. False on systems without files
+        in memory or /proc.
         """
         if self._file is None or not _DESCRIPTORS.is_dir():
             return False

@@ -139,7 +139,9 @@ def token_cache(settings: OAuth2) -> TokenCache:
 
 
 class BearerToken:
-    """Token in the header of every request of a connection: a fixed one, or one that is renewed."""
+    """Source of the token that is sent with every request of a connection: a fixed token, one of OAuth2 that is renewed
+    before it expires, or none.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._fixed = connection.token

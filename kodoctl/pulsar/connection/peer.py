@@ -24,7 +24,7 @@ _FRAME: Final = bytes.fromhex(
 
 
 class PortError(ClusterError):
-    """Raised if the address of the binary port does not lead to a broker."""
+    """The address of the binary port does not lead to a broker."""
 
 
 class Protocol(Enum):
@@ -44,9 +44,9 @@ class Peer:
 
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
-    """Connects to an address and returns the service that answers; its protocol is UNKNOWN if it understands neither
-    attempt. With `trust` (the trusted authorities), TLS is tried first; else plain text. Then the other one is tried,
-    in which no certificate is checked. `within`: seconds for both together.
+    """Connects to an address, sends the probe, and returns the service that answers. With `trust` (the trusted
+    authorities), TLS is tried first, else plain text; then the other of the two, in which no certificate is checked.
+    The protocol is UNKNOWN if the service understands neither. `within`: seconds for both together.
 
     Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side sends
     nothing, OSError if no service listens.

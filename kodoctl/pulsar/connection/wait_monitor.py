@@ -120,7 +120,7 @@ class WaitMonitor:
         self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
-        """Ends the thread that reports. The limits of waits stay."""
+        """Ends the thread that reports long waits. The limits of waits stay in force. Never raises."""
         self._closed.set()
 
     def _begin(self) -> None:

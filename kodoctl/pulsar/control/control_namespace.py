@@ -28,6 +28,7 @@ _POLICIES: dict[str, Any] = {
         "deleteWhileInactive": False,
     },
 }
+Place = tuple[str, NamespaceName]  # a topology by name, and a namespace in which it owns objects
 _EXISTS: Final = frozenset({CONFLICT})  # of a create: another client was first, which is fine
 
 
@@ -38,10 +39,13 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class ControlNamespace:
-    """Content of the control namespace of a Pulsar tenant. `uuid`: id of the tenant, None if no apply has created it
-    yet; `index`: by topology name, the namespaces in which the topology owns objects; `listed`: the part of `index`
-    that is stored in the older form, one list per name; `producers`: roles with `produce` on it or on a topic in it,
-    which may write journals.
+    """Content of the control namespace of a Pulsar tenant.
+
+    Args:
+        uuid: id of the tenant; None if no apply has created it yet.
+        index: by topology name, the namespaces in which the topology owns objects.
+        listed: the part of `index` that is stored in the older form, one list for each name.
+        producers: roles with `produce` on the namespace or on a topic in it, which may write journals.
     """
 
     uuid: str | None = None
@@ -152,34 +156,37 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
     return topic
 
 
-def write_index(
-    admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
-) -> None:
-    """Changes the index entry of the topology `name`: adds the namespaces `more` and removes `less`.
+def write_index(admin: Admin, tenant: str, *, more: Collection[Place], less: Collection[Place]) -> None:
+    """Changes the index of a Pulsar tenant, by one request: adds the places `more` and removes `less`.
 
     Each (topology, namespace) is a property of its own. Two applies of one topology in two namespaces hold different
     leases, and would overwrite each other's changes in a common list. Raises ClusterError.
     """
     before = read_control_namespace(admin, tenant)
-    known = set(before.index.get(name, ()))
-    body: dict[str, str | None] = {_place(name, one): "1" for one in more if one not in known}
-    body |= {_place(name, one): None for one in less if one in known}  # a null value makes a property disappear
-    listed = before.listed.get(name, frozenset())
-    if listed & set(less):  # written by a kodoctl that had lists; nobody adds to one any more
-        left = sorted(map(str, listed - set(less)))
-        body[f"{INDEX_PREFIX}{name}"] = json.dumps(left) if left else None
+    body: dict[str, str | None] = {_key(one): "1" for one in sorted(more) if not _is_in(before, one)}
+    body |= {_key(one): None for one in sorted(less) if _is_in(before, one)}  # a null value makes a property disappear
+    for name, listed in before.listed.items():  # written by a kodoctl that had lists; nobody adds to one any more
+        if any((name, one) in less for one in listed):
+            left = sorted(str(one) for one in listed if (name, one) not in less)
+            body[f"{INDEX_PREFIX}{name}"] = json.dumps(left) if left else None
     if not body:
         return
 
     def there() -> bool:
-        now = set(read_control_namespace(admin, tenant).index.get(name, ()))
-        return set(more) <= now and not now & set(less)
+        now = read_control_namespace(admin, tenant)
+        return all(_is_in(now, one) for one in more) and not any(_is_in(now, one) for one in less)
 
     path = f"{namespace_path(control_namespace(tenant))}/properties"
-    _write(admin, path, body, done=there, doing=f"writing down where {name!r} lives")
+    _write(admin, path, body, done=there, doing="writing down where topologies live")
 
 
-def _place(name: str, namespace: NamespaceName) -> str:
+def _is_in(found: ControlNamespace, place: Place) -> bool:
+    name, namespace = place
+    return namespace in found.index.get(name, ())
+
+
+def _key(place: Place) -> str:
+    name, namespace = place
     return f"{PLACE_PREFIX}{name}/{namespace.namespace}"
 
 

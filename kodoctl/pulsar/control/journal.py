@@ -18,8 +18,8 @@ _READ_S: Final = 15.0
 
 
 def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> Iterator[bytes]:
-    """Yields the bytes of each entry of the lease topic, oldest first, those that leases write as heartbeats among
-    them; none if there was no apply in the namespace yet. Raises ClusterError.
+    """Yields the bytes of each entry of the lease topic, oldest first, including heartbeats of leases; nothing if there
+    was no apply in the namespace yet. Raises ClusterError.
     """
     import pulsar
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar.admin.admin import Admin, must
@@ -29,14 +30,18 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BrokerClient
     from kodoctl.topology.names import NamespaceName
 
+_T = TypeVar("_T")
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25
+_GIVEN_BACK_S: Final = 2.0  # in which another command gives back a lease that it took early, as this one does
+_FEW: Final = 3  # leases that need no threads
+_TOGETHER: Final = 32  # leases at a time: a wait for a broker needs no processor
 _QUESTIONS: Final = 3  # in a row, to a broker whose answers come too late
 _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, so that it never waits for room
 
 
 class Hold(Protocol):
-    """The held lease of one namespace. `beat` and `write` raise LockedError if the lease is lost."""
+    """The held lease of one namespace (interface). `beat` and `write` raise LockedError if the lease is lost."""
 
     def beat(self) -> None:
         """Asks the broker whether this process still holds the lease, and waits for the answer."""
@@ -53,7 +58,9 @@ class Hold(Protocol):
         """Returns when every sent entry is stored. Raises LockedError if one is not."""
 
     def close(self) -> None:
-        """Gives the lease back. Does nothing if another client has taken the lease."""
+        """Gives the lease back, so that the next process gets it at once. Does nothing if another client has taken the
+        lease.
+        """
 
 
 def _now() -> float:
@@ -92,8 +99,7 @@ class Lease:
                 asked = (
                     self._clock()
                 )  # what an answer says was true some time after the question, and may not be any more
-                for namespace, hold in self._holds.items():
-                    _beat(namespace, hold)
+                _each(lambda one: _beat(*one), self._holds.items())
                 self._confirmed = asked
             if (took := self._clock() - self._confirmed) >= HEARTBEAT_S:
                 where = ", ".join(str(namespace) for namespace in self._holds)
@@ -113,6 +119,12 @@ class Lease:
         self._raise_lost()
         with self._noticing():
             self._holds[namespace].write(entry)
+
+    def write_everywhere(self, entry: Mapping[str, Any]) -> None:
+        """Writes an entry to the journal of every namespace, and returns when all are stored. Raises LockedError."""
+        self._raise_lost()
+        with self._noticing():
+            _each(lambda taken_hold: taken_hold.write(entry), self._holds.values())
 
     def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
         """Sends an entry to the namespace's journal without waiting; `settle` waits for its receipt."""
@@ -160,12 +172,15 @@ def hold(
     timeout: float,
     stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
-    """Context in which this command holds the lease of each namespace. Leases are taken in sorted order, so that two
-    commands never wait for each other.
+    """Context in which this command holds the lease of each namespace. Leases are taken in parallel; while the command
+    waits for one that another has, it holds only those of earlier namespaces, so that two commands never wait for each
+    other. Raises LockedError that names the holder, StoppedError after an interruption, ClusterError if a lease cannot
+    be taken.
 
-    `who`, `plan`: for the first entry of the journal. `timeout`: seconds to wait for another holder, 0: do not wait.
-    `stop`: event that an interruption sets, so that waits end soon. Raises LockedError that names the holder,
-    StoppedError, ClusterError if a lease cannot be taken.
+    Args:
+        who, plan: the new holder and the plan, for the first entry of the journal.
+        timeout: seconds to wait for another holder; 0: do not wait.
+        stop: event that an interruption sets, so that waits end soon.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()
@@ -173,13 +188,39 @@ def hold(
         admin, client, who, since + timeout, Patience(client.patience.waits, stop), stop or threading.Event()
     )
     try:
-        for namespace in sorted(namespaces):
-            holds[namespace] = taken_hold = taking.acquire(namespace)
-            _write_first(namespace, taken_hold, {"kind": "lease", "who": who, "plan": plan})
+        _take_all(taking, sorted(namespaces), holds)
+        _each(lambda one: _write_first(*one, {"kind": "lease", "who": who, "plan": plan}), holds.items())
         yield Lease(holds, since=since)
     finally:
-        for taken_hold in holds.values():
-            taken_hold.close()
+        _each(lambda taken_hold: taken_hold.close(), holds.values())
+
+
+def _take_all(taking: _Taking, namespaces: Sequence[NamespaceName], holds: dict[NamespaceName, Hold]) -> None:
+    """Takes the leases of the namespaces, in their order, into `holds`. After an error, those that are in it are held.
+
+    The first lease is taken before all others, so that one of two commands about the same namespaces goes on. If
+    another command has one of the others, those behind it are given back before the wait for it.
+    """
+    left = list(namespaces)
+    for first in left[:1]:
+        holds[first] = taking.acquire(first)
+    while left := [one for one in left if one not in holds]:
+        _each(lambda namespace: taking.attempt(namespace, holds), left)
+        missed = next((one for one in left if one not in holds), None)
+        if missed is not None:
+            _each(lambda later: later.close(), [holds.pop(one) for one in left if one > missed and one in holds])
+            holds[missed] = taking.acquire(missed, grace=_GIVEN_BACK_S)
+
+
+def _each(work: Callable[[_T], object], items: Collection[_T]) -> None:
+    """Calls `work` with each item, in parallel, and returns when all calls have ended. Raises the first error."""
+    if len(items) < _FEW:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(min(len(items), _TOGETHER), thread_name_prefix="lease") as pool:
+        for _ in pool.map(work, items):
+            pass
 
 
 def _write_first(namespace: NamespaceName, taken_hold: Hold, entry: Mapping[str, Any]) -> None:
@@ -207,16 +248,25 @@ class _Taking:
     patience: Patience
     stop: threading.Event
 
-    def acquire(self, namespace: NamespaceName) -> Hold:
-        """Tries until `deadline` to take the lease. Raises LockedError, StoppedError, ClusterError."""
+    def attempt(self, namespace: NamespaceName, holds: dict[NamespaceName, Hold]) -> None:
+        """Tries once to take the lease into `holds`, and leaves it out if another process has it. Raises ClusterError."""
+        taken_hold = self._try(namespace, ensure_lease_topic(self.admin, namespace))
+        if taken_hold is not None:
+            holds[namespace] = taken_hold
+
+    def acquire(self, namespace: NamespaceName, *, grace: float = 0.0) -> Hold:
+        """Tries until `deadline`, and for `grace` seconds at least, to take the lease. Raises LockedError, StoppedError,
+        ClusterError.
+        """
         topic = ensure_lease_topic(self.admin, namespace)
-        limit = max(self.deadline - _now(), FAIL_OVER_S)  # one try lasts as long as a fail-over
+        deadline = max(self.deadline, _now() + grace)
+        limit = max(deadline - _now(), FAIL_OVER_S)  # one try lasts as long as a fail-over
         with self.patience.waits.during(f"the lease of {namespace}", limit) as wait:
             while True:
                 taken_hold = self._try(namespace, topic)
                 if taken_hold is not None:
                     return taken_hold
-                if _now() >= self.deadline:
+                if _now() >= deadline:
                     detail = f"{namespace} is being applied by {_holder_text(self.admin, namespace)}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
                     raise LockedError(error("K540", "another apply is running", detail))
                 wait.what = f"the lease of {namespace}, which another apply has"

@@ -41,7 +41,9 @@ _RENAMED: Final = {
 
 
 def rest_name(member: str) -> str:
-    """Returns the name in the REST API of a policy whose event has it as `member`."""
+    """Returns the name that the REST API uses for a topic policy. `member`: its name in an event of the namespace's
+    policy topic.
+    """
     return _RENAMED.get(member, member)
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def read_evidence(
     admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
 ) -> Mapping[Address, Evidence]:
-    """Reads the evidence of the topics, subscriptions, functions and objects of the whole cluster among `addresses`, in
-    several threads. Each address must be in `live.objects`. `ledgers_of`: addresses of topics whose stored ledgers
-    are read as well, by one request per partition. Other resources, and objects that are gone, are absent from the
-    result. Raises ClusterError.
+    """Reads, in several threads, the evidence of the topics, subscriptions, functions and objects of the whole cluster
+    among `addresses`. Each address must be in `live.objects`. Other resources, and objects that are gone, are absent
+    from the result. `ledgers_of`: addresses of topics whose stored ledgers are read as well, by one request for each
+    partition. Raises ClusterError.
     """
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
@@ -72,8 +72,8 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 
 def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
-    """Reads the evidence of the subscription of a function, summed over its inputs. If one cannot be read, only `unread`
-    is set.
+    """Reads the evidence of the subscription of a function, summed over its inputs. If one cannot be read, only
+    `unread` is set.
     """
     each = []
     try:
@@ -83,10 +83,12 @@ def function_evidence(admin: Admin, function: FunctionResource) -> Evidence:
                 each.append(_of_subscription(admin, topic, function.subscription, stats))
     except ClusterError as problem:
         return Evidence(unread=problem.diagnostics[0].detail)
-    messages = sum(one.messages or 0 for one in each)
+    counts = [one.messages for one in each if one.entries]
     return Evidence(
         entries=sum(one.entries for one in each),
-        messages=None if any(one.entries and one.messages is None for one in each) else messages or None,
+        messages=sum(one or 0 for one in counts) if counts and None not in counts else None,
+        marks=sum(one.marks for one in each),
+        unseen_marks=any(one.unseen_marks for one in each),
         at_least=any(one.at_least for one in each),
         bytes=sum(one.bytes for one in each),
         oldest=min((one.oldest for one in each if one.oldest), default=None),

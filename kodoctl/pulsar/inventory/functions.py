@@ -1,25 +1,37 @@
-"""Reader of the functions and connectors of a namespace, and the form in which a function worker takes one.
+"""Reader of the functions and connectors of a namespace, and their form in requests to the function worker.
 
 Pulsar gives functions no properties, and shows no package but that of a builtin connector (`archive`). kodoctl
-therefore keeps its marker and the package that it wrote last in `customRuntimeOptions`, which code and worker do not
-read, and customizers on Kubernetes read as a JSON object whose other members they ignore. Sinks and sources of Pulsar
-IO are functions to the worker: the same, with some keys of their configuration named otherwise.
+therefore keeps its marker, and the package and a digest of the settings that it wrote last, in `customRuntimeOptions`.
+Neither the code of the function nor the worker reads that text; customizers on Kubernetes read it as a JSON object, and
+ignore members that they do not know.
+
+Settings of a function may be secrets. Those that no apply wrote and no file declares are therefore never read into a
+plan: HIDDEN stands in their place. To the worker, sinks and sources of Pulsar IO are functions, some of whose settings
+have other names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.protocol.properties import OWNER_PROPERTY, PACKAGE_PROPERTY
-from kodoctl.pulsar.admin.admin import Admin, functions_path, must
+from kodoctl.protocol.properties import DECLARED_PROPERTY, OWNER_PROPERTY, PACKAGE_PROPERTY, SETTINGS_PROPERTY
+from kodoctl.pulsar.admin.admin import WITHOUT_WORKERS, Admin, functions_path, must
 from kodoctl.pulsar.admin.admin_http import multipart
-from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE, FunctionFacts, LiveObject
 from kodoctl.text.escaping import one_line
-from kodoctl.topology.function_settings import settings_text, text_without_secrets
+from kodoctl.topology.function_settings import (
+    NOT_SHOWN,
+    only_declared,
+    settings_text,
+    shown_settings,
+    text_without_secrets,
+    with_recorded,
+)
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 from kodoctl.topology.resources import BUILTIN, FUNCTION_KINDS, Address, FunctionKind, FunctionResource
 
@@ -53,25 +65,26 @@ _WORDS: Final[Mapping[FunctionKind, _Words]] = {
 
 
 def read_functions(
-    admin: Admin, kind: FunctionKind, namespace: NamespaceName
+    admin: Admin, kind: FunctionKind, namespace: NamespaceName, declared: Iterable[FunctionResource] = ()
 ) -> tuple[list[LiveObject], dict[Address, str]]:
-    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns them, and the reason
-    for each that is listed and could not be read, by its address. If they could not be listed, the reason is under
-    `KIND.TENANT/NAMESPACE`.
+    """Reads all functions or connectors of one kind in a namespace, with their instances. Returns (objects, address ->
+    reason for each object that is listed and cannot be read). If the list itself cannot be read, the reason is under
+    `KIND.TENANT/NAMESPACE`; only NO_WORKER means that there are none. `declared`: functions of files, whose settings
+    may be shown. Never raises ClusterError.
     """
     here = f"{kind}.{namespace}"
+    known = {one.address: one for one in declared}
     try:
         reply = admin.call("GET", functions_path(kind, namespace), patient=False)
         names = must(reply, f"listing {FUNCTION_KINDS[kind]} of {namespace}")
     except ClusterError as problem:
-        why = _reason(problem)
-        return [], {here: NO_WORKER if _NOT_ENABLED in why else why}
+        return [], {here: _reason(problem)}
     if not isinstance(names, list):
         return [], {here: "the answer to a request for their names is no list"}
     objects, unread = [], {}
     for name in names:
         try:
-            found = read_function(admin, kind, namespace, name)
+            found = read_function(admin, kind, namespace, name, known.get(f"{here}/{name}"))
         except ClusterError as problem:
             unread[f"{here}/{name}"] = _reason(problem)
         else:
@@ -80,11 +93,18 @@ def read_functions(
 
 
 def _reason(problem: ClusterError) -> str:
-    return problem.diagnostics[0].detail.replace("\n", "; ")
+    why = problem.diagnostics[0].detail.replace("\n", "; ")
+    if WITHOUT_WORKERS in why:
+        return NO_WORKER
+    return NO_WORKER_HERE if _NOT_ENABLED in why else why
 
 
-def read_function(admin: Admin, kind: FunctionKind, namespace: NamespaceName, name: str) -> LiveObject | None:
-    """Reads a function or connector and its instances; None if there is none with this name. Raises ClusterError."""
+def read_function(
+    admin: Admin, kind: FunctionKind, namespace: NamespaceName, name: str, declared: FunctionResource | None = None
+) -> LiveObject | None:
+    """Reads a function or connector and its instances; None if there is none with this name. `declared`: as a file or a
+    plan has it, with settings that may be shown. Raises ClusterError.
+    """
     path = functions_path(kind, namespace, name)
     reply = admin.call("GET", path, patient=False)
     if reply.missing:
@@ -94,7 +114,7 @@ def read_function(admin: Admin, kind: FunctionKind, namespace: NamespaceName, na
         raise ClusterError(error("K510", "the broker refused a request", f"{reply} without the function"))
     status = admin.call("GET", f"{path}/status", patient=False)
     found = status.data if status.ok and isinstance(status.data, dict) else None
-    return parse(kind, namespace, name, config, found)
+    return parse(kind, namespace, name, config, found, declared)
 
 
 def parse(
@@ -103,10 +123,17 @@ def parse(
     name: str,
     config: Mapping[str, Any],
     status: Mapping[str, Any] | None,
+    declared: FunctionResource | None = None,
 ) -> LiveObject:
-    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object."""
+    """Converts the JSON of a function or connector, and of its status (None: not known), to a live object. Settings that
+    neither an apply wrote last nor `declared` (None: nothing) has are not shown.
+    """
     options = options_of(config)
-    words, needs = _WORDS[kind], config.get("resources") or {}
+    settings = settings_text(config.get(_WORDS[kind].config) or {})
+    shown = settings
+    if (options or {}).get(SETTINGS_PROPERTY) != _digest(settings):
+        shown = settings_text(only_declared(json.loads(settings), json.loads(declared.config) if declared else {}))
+    words, needs, inputs = _WORDS[kind], config.get("resources") or {}, config.get("inputSpecs") or {}
     sent = str(config.get("processingGuarantees"))
     output = config.get(words.output)
     resource = FunctionResource(
@@ -115,14 +142,16 @@ def parse(
         name=name,
         package=str(config.get("archive") or (options or {}).get(PACKAGE_PROPERTY, "")),
         runtime="java" if kind != "function" else str(config.get("runtime")).lower(),
-        inputs=frozenset(_full(topic) for topic in config.get("inputSpecs") or {}),
+        inputs=frozenset(_full(topic) for topic in inputs),
         subscription=(config.get(words.subscription) or f"{namespace}/{name}") if words.subscription else "",
         class_name=config.get("className") or "",
         output=_full(output) if output else "",
         start="earliest" if config.get(words.start) == "Earliest" else "latest",
         parallelism=int(config.get("parallelism") or 1),
         guarantees=_NAMES.get(sent, sent),
-        config=settings_text(config.get(words.config) or {}),
+        config=shown,
+        pattern=next((name for name, spec in inputs.items() if (spec or {}).get("regexPattern")), ""),
+        settings=_further_settings(config, options or {}, declared),
         secrets=settings_text(_references(config.get("secrets") or {})),
         cpu=needs.get("cpu"),
         memory=needs.get("ram"),
@@ -143,12 +172,35 @@ def parse(
         problems = [one["status"].get("error") for one in status.get("instances") or [] if one.get("status")]
         error_text = next((one_line(text_without_secrets(str(text))) for text in problems if text), "")
         facts = replace(facts, instances=status.get("numInstances"), running=status.get("numRunning"), error=error_text)
-    return LiveObject(resource, marker if isinstance(marker, str) else None, facts)
+    hidden = "" if shown == settings else _slow_digest(settings, resource.address)
+    return LiveObject(resource, marker if isinstance(marker, str) else None, facts, hidden=hidden)
+
+
+def _further_settings(config: Mapping[str, Any], options: Mapping[str, Any], declared: FunctionResource | None) -> str:
+    """Settings by Pulsar's names that the last apply wrote or a file declares, as they are; those of NOT_SHOWN as the last
+    apply wrote them.
+    """
+    written = options.get(DECLARED_PROPERTY)
+    recorded = written if isinstance(written, dict) else {}
+    shape = {**recorded, **(json.loads(declared.settings) if declared else {})}
+    shown = shown_settings(config, shape).items()
+    found = {name: with_recorded(one, recorded.get(name)) if name in NOT_SHOWN else one for name, one in shown}
+    name = "transformFunctionConfig"  # may have secrets, as `configs`
+    return settings_text(found | ({name: only_declared(found[name], shape[name])} if name in found else {}))
+
+
+def _digest(settings: str) -> str:
+    return hashlib.sha256(settings.encode()).hexdigest()
+
+
+def _slow_digest(settings: str, salt: str) -> str:
+    """Digest of settings with secrets: a plan contains it in a fingerprint, so that guessing has to be expensive."""
+    return hashlib.scrypt(settings.encode(), salt=salt.encode(), n=1 << 13, r=8, p=1).hex()
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The runtime options of a function as a JSON object, {} if it has none; None if they are a text of another form, in
-    which no marker fits.
+    """The runtime options of a function as a JSON object, {} if it has none; None if they are a text of another form,
+    in which no marker fits.
     """
     try:
         found = json.loads(config.get("customRuntimeOptions") or "{}")
@@ -165,14 +217,20 @@ def options_form(function: FunctionResource, options: Mapping[str, Any]) -> tupl
 def request_form(
     function: FunctionResource, owner: str, options: Mapping[str, Any], before: FunctionResource | None
 ) -> tuple[bytes, str]:
-    """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: name for its
-    marker; `options`: its runtime options so far.
+    """Body and content type of the request that creates a function (`before` None) or updates it. `owner`: owner for
+    its marker; `options`: its present runtime options.
 
-    An update contains the URL of a package only if it changed, because the worker would load it again. It contains no
-    subscription, because the worker refuses even the name that it gave itself.
+    An update contains the URL of a package only if the package changed, because the worker would load it again. It
+    contains no subscription, because the worker refuses a subscription in an update, even its present one.
     """
     words = _WORDS[function.kind]
-    marked = {**options, OWNER_PROPERTY: owner, PACKAGE_PROPERTY: function.package}
+    marked = {
+        **options,
+        OWNER_PROPERTY: owner,
+        PACKAGE_PROPERTY: function.package,
+        SETTINGS_PROPERTY: _digest(function.config),
+        DECLARED_PROPERTY: json.loads(function.settings),
+    }
     config: dict[str, Any] = {
         "className": function.class_name or None,
         "parallelism": function.parallelism,
@@ -190,12 +248,14 @@ def request_form(
     if any(value is not None for value in needs.values()):
         config["resources"] = needs
     if before is None and words.subscription:
-        config["inputs"] = sorted(function.inputs)
+        config["inputs"] = sorted(function.inputs - {function.pattern}) or None
+        config["topicsPattern"] = function.pattern or None
         config[words.subscription] = function.subscription
         config[words.start] = function.start.capitalize()
         config["maxMessageRetries"] = function.retries
         config["deadLetterTopic"] = function.dead_letter_topic
         config["negativeAckRedeliveryDelayMs"] = function.redelivery_delay
+    config |= json.loads(function.settings)
     parts = {}
     if function.package.startswith(BUILTIN):
         config[words.package] = function.package

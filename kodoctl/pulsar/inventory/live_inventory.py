@@ -12,21 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, must, namespace_path, schema_path
+from kodoctl.pulsar.admin.admin import Admin, AdminError, must, namespace_path
 from kodoctl.pulsar.admin.admin_http import CONNECTIONS
 from kodoctl.pulsar.admin.broker_info import Server, read_bookies, read_server
-from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError
+from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError, may_be_left_out
 from kodoctl.pulsar.admin.topic_stats import TopicReading, read_plain_topic, read_topic
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.namespace_policies import read_apart
-from kodoctl.pulsar.inventory.packages import missing_packages, read_packages
+from kodoctl.pulsar.inventory.packages import missing_packages, read_named_packages, read_packages
 from kodoctl.pulsar.inventory.platform_objects import read_brokers, read_owners, read_platform_object
 from kodoctl.pulsar.inventory.policy_requests import APART, read_namespace_policies
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.inventory.topic_policy_reader import PolicyReader, TopicPolicyReading
 from kodoctl.pulsar.inventory.undeclarable import (
     beyond_format,
@@ -45,6 +47,7 @@ from kodoctl.topology.resources import (
     FunctionResource,
     GrantResource,
     NamespaceResource,
+    PackageResource,
     Resource,
     SchemaResource,
     SubscriptionResource,
@@ -52,13 +55,14 @@ from kodoctl.topology.resources import (
     TopicResource,
     is_of_platform,
     namespace_of_address,
+    parse_package,
     topic_address,
     topic_of_address,
 )
-from kodoctl.topology.target_flags import WHOLE, TargetFlags
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BrokerClient
+    from kodoctl.pulsar.inventory.read_scope import ReadScope
     from kodoctl.pulsar.values.ledger import Ledger
     from kodoctl.topology.model.policies import Policies, PolicyValue
 
@@ -68,35 +72,6 @@ _SYSTEM: Final = frozenset({
 })  # fmt: skip
 _PENDING_ACK: Final = "__transaction_pending_ack"
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
-
-
-@dataclass(frozen=True, slots=True)
-class ReadScope:
-    """The objects to read: `namespaces` with their topics, and the Pulsar tenants `tenants`.
-
-    `names`: topologies whose objects are also read in other namespaces; `declared`: topics of the files; `schemas`:
-    declared schemas; `everything`: read also topics that other topologies own (for import); `only`: read just these
-    topics, whose state an apply needs before it begins, None: all.
-    """
-
-    namespaces: tuple[NamespaceName, ...]
-    names: frozenset[str] = frozenset()
-    declared: frozenset[TopicName] = frozenset()
-    schemas: frozenset[SchemaResource] = frozenset()
-    tenants: frozenset[str] = frozenset()
-    platform: Mapping[Address, NamespaceName] = field(
-        default_factory=dict
-    )  # objects of the whole cluster -> their home
-    grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
-    everything: bool = False
-    only: frozenset[TopicName] | None = None
-    functions: frozenset[FunctionResource] = frozenset()  # declared, or changed: all of their kinds are read there
-    packages: bool = False  # whether the cluster has the packages of these functions matters
-    bookies: bool = False  # whether their number matters
-    named: frozenset[str] = frozenset()  # namespace policies of the files: some have a request of their own
-    reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
-    selection: TargetFlags = WHOLE  # a topic that it leaves out may be unreadable: `Live.unread`
-    lenient: bool = False  # every topic may be unreadable
 
 
 @dataclass(slots=True)
@@ -119,10 +94,21 @@ class _Reading:
     unread_platform: dict[Address, str] = field(default_factory=dict)
     brokers: frozenset[str] | None = None
 
+    def add(self, part: _Reading) -> None:
+        """Adds the reading of one namespace."""
+        self.objects |= part.objects
+        self.ledgers |= part.ledgers
+        self.policies |= part.policies
+        self.bundles |= part.bundles
+        self.how |= part.how
+        self.unseen |= part.unseen
+        self.unread |= part.unread
+        self.undeclarable |= part.undeclarable
+
 
 def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
-    """Reads the live objects of a scope, in several threads. Raises ClusterError if something that a full plan needs
-    cannot be read: an unknown object never counts as absent.
+    """Reads the live objects of a scope, in several threads, and blocks meanwhile. Raises ClusterError if something
+    that the scope requires cannot be read: an unknown object never counts as absent.
     """
     server = read_server(admin)
     reading = _Reading()
@@ -133,14 +119,16 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
             index = _read_tenant(admin, tenant, scope, reading)
             namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
             elsewhere.update(namespace for places in index.values() for namespace in places)
-        for namespace in sorted(namespaces):
-            _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
+        _read_namespaces(_Reader(admin, client, server, pool), sorted(namespaces), scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for namespace, kind in sorted(_with_functions(namespaces, reading, scope)):
-            found, unread = read_functions(admin, kind, namespace)
+            found, unread = read_functions(admin, kind, namespace, scope.functions)
             _add(reading, found)
             reading.unread_functions |= unread
+        found, unread = read_named_packages(admin, _packages(namespaces, reading, scope))
+        _add(reading, found)
+        reading.unread_functions |= unread
         reading.missing_packages = missing_packages(admin, _with_new_packages(reading, scope))
         _read_platform(_Reader(admin, client, server, pool), elsewhere - namespaces, scope, reading)
         _read_declared_schemas(admin, pool, scope, reading)
@@ -157,6 +145,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
         default_delays=server.delays,
+        failover_delay=server.failover_delay,
         bundles=reading.bundles,
         clusters=server.clusters,
         brokers=reading.brokers,
@@ -248,12 +237,14 @@ def _readable_schema(
     admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
 ) -> SchemaResource | str | None:
     """The result of `read_schema`; the reason as text if it failed. For a declared schema, raises ClusterError if no
-    broker answers, or the role lacks the right.
+    broker answers, its topic has no owner for now, or the role lacks the right.
     """
     try:
         return read_schema(admin, topic, declared, patient=patient)
     except ClusterError as problem:
-        if declared is not None and (not isinstance(problem, AdminError) or problem.reply.forbidden):
+        reply = problem.reply if isinstance(problem, AdminError) else None
+        passes = reply is None or reply.forbidden or (reply.transient and reply.status != 500)
+        if declared is not None and passes:
             raise
         return problem.diagnostics[0].detail
 
@@ -288,15 +279,28 @@ def _with_functions(
     namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope
 ) -> Iterator[tuple[NamespaceName, FunctionKind]]:
     """Kinds of functions and connectors that are read, by namespace: those of the scope, and those of which our ledgers
-    list some. An import reads all, where a worker answers.
+    list some. An import reads all, where a worker answers, a destroy all of a namespace that it may delete, and a plan
+    all that may use packages of ours.
     """
     declared = {(one.namespace, one.kind) for one in scope.functions}
     for namespace in namespaces:
         ours = [entry for name, entry in reading.ledgers.get(namespace, {}).items() if name in scope.names]
         owned = {address.partition(".")[0] for entry in ours for address in entry.owned}
+        every = scope.everything or "package" in owned or (scope.neighbours and "namespace" in owned)
         for kind in FUNCTION_KINDS:
-            if (namespace, kind) in declared or kind in owned or scope.everything:
+            if (namespace, kind) in declared or kind in owned or every:
                 yield namespace, kind
+
+
+def _packages(namespaces: Iterable[NamespaceName], reading: _Reading, scope: ReadScope) -> Iterable[PackageResource]:
+    """Packages of the scope, and those that ledgers of our topologies list."""
+    found = {package.address: package for package in scope.uploads}
+    for namespace in namespaces:
+        for name, entry in reading.ledgers.get(namespace, {}).items():
+            for address in entry.owned if name in scope.names else ():
+                if address.startswith("package.") and (package := parse_package(address.partition(".")[2])) is not None:
+                    found.setdefault(address, package)
+    return [found[address] for address in sorted(found)]
 
 
 def _with_new_packages(reading: _Reading, scope: ReadScope) -> Iterator[FunctionResource]:
@@ -306,7 +310,8 @@ def _with_new_packages(reading: _Reading, scope: ReadScope) -> Iterator[Function
         has_it = (
             live is not None and isinstance(live.resource, FunctionResource) and live.resource.package == one.package
         )
-        if not has_it and scope.selection.names(one.address):
+        is_uploaded = any(package.url == one.package for package in scope.uploads)
+        if not has_it and not is_uploaded and scope.selection.names(one.address):
             yield one
 
 
@@ -355,6 +360,21 @@ def _read_tenant(
     if not reply.forbidden:
         reading.record_writers[tenant] = control_namespace.producers | frozenset(roles)
     return dict(control_namespace.index)
+
+
+def _read_namespaces(reader: _Reader, namespaces: Iterable[NamespaceName], scope: ReadScope, reading: _Reading) -> None:
+    """Reads namespaces in parallel, and adds them to `reading` in their order. Their topics are read by the pool of the
+    reader, so that none of its threads waits for another.
+    """
+
+    def read(namespace: NamespaceName) -> _Reading:
+        part = _Reading()
+        _read_namespace(reader, namespace, scope, part)
+        return part
+
+    with _pool() as pool:
+        for part in pool.map(read, namespaces):
+            reading.add(part)
 
 
 def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
@@ -419,7 +439,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
     unreadable = [topic for topic in plain if not _is_readable(topic)]
     _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in unreadable))
     readable = frozenset(plain) - frozenset(unreadable)
-    topics = (*partitioned, *sorted(readable))
+    topics = [topic for topic in (*partitioned, *sorted(readable)) if topic not in scope.known]
     wanted = [t for t in topics if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
@@ -443,14 +463,11 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, re
         reading.undeclarable.update(_topic_settings(namespace, policies))
         for subscriptions in reader.pool.map(lambda topic: plain_subscriptions(reader.admin, topic), unreadable):
             reading.undeclarable |= subscriptions
-    needless = UnknownPartitionsError if scope.lenient or scope.everything else NotAwaitedError
-    others, not_needed = _all_known(
-        asked, lambda topic, why: isinstance(why, needless) and (scope.lenient or topic not in ours)
-    )
+    goes_on = partial(may_be_left_out, everything=scope.everything, lenient=scope.lenient)
+    others, not_needed = _all_known(asked, lambda topic, why: goes_on(why, is_ours=topic in ours))
     reading.unread |= unread | not_needed
-    _add(
-        reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread)
-    )  # the name is all that is known
+    # the name is all that is known of these
+    _add(reading, (LiveObject(TopicResource(topic, 0, {})) for topic in reading.unread))
     for found in (*known, *others):
         if found is not None and found.name not in policies.gone:
             reading.undeclarable.update(topic_states(found) if scope.everything else ())
@@ -527,9 +544,10 @@ def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Addres
 def list_topics(
     admin: Admin, namespace: NamespaceName, *, with_underscores: bool = False
 ) -> tuple[list[TopicName], list[TopicName]]:
-    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others whose
-    name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left out. A
-    partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises ClusterError.
+    """Lists (partitioned, plain) topics of a namespace in order, without Pulsar's system topics, and without others
+    whose name begins with `__` unless `with_underscores`. A plain topic that has the name of a partitioned one is left
+    out. A partitioned topic whose name no request can contain counts as plain: only its name can be read. Raises
+    ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
@@ -566,34 +584,3 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
         sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
         objects.append(LiveObject(sub, subscription.marker, subscription.facts))
     _add(reading, objects)
-
-
-def read_schema(
-    admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
-) -> SchemaResource | None:
-    """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
-    schema begins with its type, so that it never equals a declared one. Raises ClusterError.
-
-    Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
-    of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:
-    as in `Admin.call`.
-    """
-    reply = admin.call("GET", f"{schema_path(topic)}/schema", patient=patient)
-    if reply.missing:
-        return None
-    latest = _schema_of(topic, must(reply, f"reading the schema of {topic}"), reply)
-    if declared is None or latest == declared or not reply.data.get("version"):
-        return latest
-    reply = admin.call("GET", f"{schema_path(topic)}/schemas")
-    versions = must(reply, f"reading the versions of the schema of {topic}")["getSchemaResponses"]
-    return declared if any(_schema_of(topic, one, reply) == declared for one in versions) else latest
-
-
-def _schema_of(topic: TopicName, data: Any, reply: Reply) -> SchemaResource:
-    import json
-
-    if not isinstance(data, dict):
-        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} without its schema"))
-    if data.get("type") != "AVRO":
-        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
-    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))

@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OrderHistory:
-    """The last changes of the live orders of a subscription, oldest first. `topic`: local name of its ground topic;
-    `unread`: reason why they cannot be read, "" if they were; `subscription`: "" if the whole topic cannot be read.
+    """The last changes of the live orders of a subscription.
+
+    Args:
+        topic: local name of its ground topic.
+        subscription: its name; "" if nothing of the topic can be read.
+        changes: orders that people gave and took back, oldest first.
+        unread: reason why the changes cannot be read; "" if they were read.
     """
 
     topic: str

@@ -1,13 +1,19 @@
-"""Reader of packages: whether the cluster has those that functions and connectors name, and those of a namespace."""
+"""Reader of packages: whether the cluster has those that functions and connectors name, those that files declare or
+ledgers list, and all of a namespace.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.pulsar.admin.admin import Admin, packages_path
+from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import DIGEST_PROPERTY, OWNER_PROPERTY
+from kodoctl.pulsar.admin.admin import Admin, must, packages_path
+from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.text.escaping import one_line
-from kodoctl.topology.resources import BUILTIN, Address, FunctionKind, FunctionResource
+from kodoctl.topology.resources import BUILTIN, Address, FunctionKind, FunctionResource, PackageResource
 
 if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
@@ -22,9 +28,10 @@ _BUILTINS: Final[dict[FunctionKind, str]] = {
 
 
 def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dict[Address, str]:
-    """Returns the functions and connectors whose package the cluster does not have, each with a text about it. A URL, and
-    a package of which the answer is not known, such as without the right, is not among them. Sends one request for each
-    package of the cluster, and one for the builtin ones of each kind.
+    """Returns the functions and connectors whose package the cluster certainly lacks: address -> text about the
+    package. Left out are packages that are a URL, and packages that the cluster may or may not have, because the role
+    lacks the right for example. Sends one request for each package of the cluster, and one for the builtin packages of
+    each kind.
     """
     found: dict[Address, str] = {}
     builtins: dict[FunctionKind, frozenset[str] | None] = {}
@@ -47,17 +54,55 @@ def missing_packages(admin: Admin, functions: Iterable[FunctionResource]) -> dic
     return found
 
 
+def package_path(package: PackageResource) -> str:
+    """Path below `/admin/` of a package."""
+    return packages_path(package.type, f"{package.namespace}/{package.name}/{package.version}")
+
+
+def read_package(admin: Admin, package: PackageResource) -> LiveObject | None:
+    """Reads a package; None if it does not exist. Its digest is that of an upload by an apply, else "": Pulsar tells none.
+    Raises ClusterError.
+    """
+    reply = admin.call("GET", f"{package_path(package)}/metadata", patient=False)
+    if reply.missing:
+        return None
+    found = must(reply, f"reading {package.address}")
+    if not isinstance(found, dict):
+        raise ClusterError(error("K510", "the broker refused a request", f"{reply} without the package"))
+    properties = found.get("properties") or {}
+    marker, digest = properties.get(OWNER_PROPERTY), str(properties.get(DIGEST_PROPERTY) or "")
+    live = replace(package, digest=digest, file="", description="")
+    return LiveObject(live, marker if isinstance(marker, str) else None)
+
+
+def read_named_packages(
+    admin: Admin, packages: Iterable[PackageResource]
+) -> tuple[list[LiveObject], dict[Address, str]]:
+    """Reads these packages, as far as they exist. Returns them, and the reason for each that cannot be read."""
+    objects, unread = [], {}
+    for package in packages:
+        try:
+            found = read_package(admin, package)
+        except ClusterError as problem:
+            unread[package.address] = problem.diagnostics[0].detail.replace("\n", "; ")
+        else:
+            objects += [found] if found is not None else []
+    return objects, unread
+
+
 def read_packages(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
-    """Returns the packages of a namespace, as printed name -> reason why a topology file cannot declare them. Packages that
-    cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the service has none. Sends
-    one request for each type.
+    """Returns the packages of a namespace, each as printed name -> reason why a topology file cannot declare it.
+    Packages that cannot be read have one entry, `namespace.TENANT/NAMESPACE packages`; a cluster without the packages
+    service has none. Sends one request for each type.
     """
     found = {}
     for kind in PACKAGE_TYPES:
         reply = admin.call("GET", packages_path(kind, str(namespace)), patient=False)
         if reply.ok and isinstance(reply.data, list):
             for name in reply.data:
-                found[f"package.{kind}://{namespace}/{name}"] = "kodoctl uploads no packages: functions name them"
+                found[f"package.{kind}://{namespace}/{name}"] = (
+                    "its content is no file here: functions name it; `packages` takes new versions"
+                )
         elif not reply.missing and _NOT_ENABLED not in reply.reason:
             found[f"namespace.{namespace} packages"] = f"they cannot be read: {one_line(str(reply))}"
     return found

@@ -12,6 +12,8 @@ from kodoctl.pulsar.values.evidence import PlatformUser
 from kodoctl.pulsar.values.ledger import read_ledgers
 from kodoctl.pulsar.values.live_objects import PlatformFacts
 from kodoctl.text.formatting import without_password
+from kodoctl.topology.function_settings import HIDDEN
+from kodoctl.topology.model.platform import CLUSTER_SETTINGS, NAMES_FILES
 from kodoctl.topology.resources import (
     Address,
     ClusterResource,
@@ -40,7 +42,7 @@ _URLS: Final = {
 
 
 def platform_path(address: Address, cluster: str) -> str:
-    """Path of an object of the whole cluster below `/admin/v2/`. `cluster`: name of the cluster that is asked."""
+    """Path of an object of the whole cluster below `/admin/v2/`. `cluster`: name of the local cluster."""
     kind, _, name = address.partition(".")
     return f"{_folders(cluster)[kind]}/{path_part(name)}"
 
@@ -57,13 +59,17 @@ def _folders(cluster: str) -> dict[str, str]:
 
 
 def read_platform_object(admin: Admin, cluster: str, address: Address, home: NamespaceName) -> PlatformResource | None:
-    """Reads an object of the whole cluster; None if it does not exist. Raises AdminError, also if this role may not."""
+    """Reads an object of the whole cluster; None if it does not exist. `home`: the namespace that becomes its home.
+    Raises AdminError, also if this role may not read it.
+    """
     document = read_document(admin, cluster, address)
     return None if document is None else parse(address, home, document)
 
 
 def list_platform_objects(admin: Admin, cluster: str, home: NamespaceName) -> Iterator[PlatformResource]:
-    """Reads all objects of the whole cluster. Raises AdminError, also if this role may not."""
+    """Yields all objects of the whole cluster, by kind and name. `home`: the namespace that becomes their home. Raises
+    AdminError, also if this role may not read them.
+    """
     for kind, folder in _folders(cluster).items():
         reply = admin.call("GET", folder)
         names = () if reply.missing else must(reply, f"listing {folder}")  # 404 if there never was a policy
@@ -74,8 +80,8 @@ def list_platform_objects(admin: Admin, cluster: str, home: NamespaceName) -> It
 
 
 def read_owners(admin: Admin, namespaces: Iterable[NamespaceName]) -> dict[Address, PlatformFacts]:
-    """Address -> owner, for each object of the whole cluster that a ledger in these namespaces lists. A namespace that this
-    role may not read is left out. Raises ClusterError.
+    """Address -> owner, for each object of the whole cluster that a ledger in these namespaces lists. A namespace that
+    this role may not read is left out. Raises ClusterError.
     """
     found: dict[Address, PlatformFacts] = {}
     for namespace in sorted(namespaces):
@@ -94,7 +100,9 @@ def read_document(admin: Admin, cluster: str, address: Address) -> Json | None:
 
 
 def parse(address: Address, home: NamespaceName | None, document: Json) -> PlatformResource:
-    """The object with this address and JSON."""
+    """Converts the JSON of an object of the whole cluster to a resource. Passwords in addresses are left out. A number
+    that cannot be read becomes -1, which no file can declare.
+    """
     kind, _, name = address.partition(".")
 
     def texts(key: str) -> frozenset[str]:
@@ -112,6 +120,7 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
                 urls["broker_service_url"],
                 urls["broker_service_url_tls"],
                 home,
+                _cluster_settings(document),
             )
         case "resource_group":
             publish, dispatch = (_limits(document, side) for side in ("publish", "dispatch"))
@@ -131,6 +140,19 @@ def parse(address: Address, home: NamespaceName | None, document: Json) -> Platf
             )
 
 
+def _cluster_settings(document: Json) -> Json:
+    """The further settings of a cluster that are set. Parameters of an authentication that may be a secret are HIDDEN."""
+    found = {
+        name: document[name] for name in sorted(CLUSTER_SETTINGS) if document.get(name) not in (None, False, [], "")
+    }
+    parameters = found.get("authenticationParameters")
+    if parameters is not None and not NAMES_FILES.fullmatch(str(parameters)):
+        found["authenticationParameters"] = HIDDEN
+    if "peerClusterNames" in found:
+        found["peerClusterNames"] = sorted(found["peerClusterNames"])
+    return found
+
+
 def _number(stored: object) -> int:
     """A number that Pulsar stores as a text, which it takes unread; -1, which no file can declare, if it is none."""
     try:
@@ -147,9 +169,9 @@ def _limits(document: Json, side: str) -> dict[str, str]:
 
 
 def request_document(resource: PlatformResource, before: Json) -> Json:
-    """The JSON that gives an object the declared settings. `before`: its JSON now, {} for a new one: members of it that
-    no file can declare, such as the authentication of a cluster, stay, and so does an address with a password that is
-    not to change.
+    """The JSON that gives an object the declared settings. `before`: its present JSON, {} for a new object. Members of
+    `before` that no file can declare, such as the authentication of a cluster, stay; so does an address with a
+    password, if the file declares the same address without it.
     """
     match resource:
         case TenantResource():
@@ -159,11 +181,13 @@ def request_document(resource: PlatformResource, before: Json) -> Json:
             }
         case ClusterResource():
             values = {sent: getattr(resource, key) for key, sent in _URLS.items()}
+            shown = _cluster_settings(before)
             ours = {
                 sent: value
                 for sent, value in values.items()
                 if value and value != without_password(before.get(sent) or "")
             }
+            ours |= {name: value for name, value in resource.settings.items() if value != shown.get(name)}
         case ResourceGroupResource():
             ours = {**_rates("publish", resource.publish_rate), **_rates("dispatch", resource.dispatch_rate)}
         case FailureDomainResource():
@@ -199,9 +223,9 @@ def _rates(side: str, limits: Mapping[str, str]) -> Json:
 
 
 def platform_users(admin: Admin, cluster: str, resource: PlatformResource) -> tuple[PlatformUser, ...]:
-    """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of an
-    isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all
-    namespaces of the cluster for a resource group. Raises ClusterError.
+    """Reads the users of an object of the whole cluster, sorted: the namespaces of a tenant, of a resource group or of
+    an isolation policy, the tenants of a cluster, the running brokers of a failure domain. Reads all namespaces of the
+    cluster for a resource group. Raises ClusterError.
     """
     return tuple(sorted(_users(admin, cluster, resource), key=lambda user: user.address))
 

@@ -15,6 +15,7 @@ from kodoctl.topology.model.policies import (
     OFFLOAD_DEFAULTS,
     OFFLOAD_MEMBERS,
     OFFLOAD_SECRETS,
+    OFFLOAD_SETTINGS,
     AutoTopicCreation,
     BacklogQuota,
     BookieAffinity,
@@ -368,7 +369,8 @@ def _read_offload(raw: Json) -> PolicyValue | None:
         return None
     read_first = _READ_FIRST_BACK.get(members.get("read_first", "BOOKKEEPER_FIRST"))
     is_plain = all(isinstance(value, str | int) and not isinstance(value, bool) for value in kept.values())
-    if not members.get("driver") or read_first is None or not is_plain or OFFLOAD_SECRETS & kept.keys():
+    is_plain = is_plain and kept.keys() <= set(OFFLOAD_SETTINGS)
+    if not members.get("driver") or read_first is None or not is_plain:
         return _foreign({**members, **kept})
     for name, kind, unit in _OFFLOAD_NUMBERS:
         if name in members:

@@ -248,8 +248,8 @@ def _property_writes(value: dict[str, str], before: dict[str, str]) -> Iterator[
 
 
 def _role_writes(value: dict[str, tuple[str, ...]], before: dict[str, tuple[str, ...]]) -> Iterator[Write]:
-    """Yields a request for each role of the subscriptions that go, and one for each subscription with other roles, which
-    replaces them.
+    """Yields a request for each role of the subscriptions that go, and one for each subscription with other roles,
+    which replaces them.
     """
     for name in sorted(before.keys() - value.keys()):
         for role in before[name]:
@@ -302,7 +302,9 @@ def _is_part(now: Any, before: Any) -> bool:
 
 
 def read_topic_policies(raw: dict[str, Json]) -> Policies:
-    """Parses the explicitly set policies of a topic. `raw`: by REST name, in REST shape."""
+    """Parses the explicitly set policies of a topic. `raw`: JSON values by their names in a bulk read. Returns the
+    values by kodoctl's names of policies, those of unknown policies are left out.
+    """
     found: dict[str, PolicyValue] = {}
     for codec in TOPIC_CODECS:
         if codec.bulk_name in raw and (value := codec.shape.decode(raw[codec.bulk_name])) is not None:
@@ -311,7 +313,9 @@ def read_topic_policies(raw: dict[str, Json]) -> Policies:
 
 
 def read_namespace_policies(dump: dict[str, Json], cluster: str) -> Policies:
-    """Parses the explicitly set policies in the JSON of a namespace; rates are those for `cluster`."""
+    """Parses the explicitly set policies in the JSON of a namespace. Returns the values by kodoctl's names of policies;
+    limits that a namespace has for each cluster are those for `cluster`.
+    """
     found: dict[str, PolicyValue] = {}
     for codec in NAMESPACE_CODECS:
         raw: Any = dump

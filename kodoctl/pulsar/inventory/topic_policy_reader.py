@@ -49,10 +49,15 @@ _OTHER_STORE: Final = (5,)  # from here on a broker may keep topic policies in i
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicyReading:
-    """Explicitly set policies of topics, as they were read. `delayed`: full names of topics with a delayed-delivery
-    value; `how`: text that says whether they were read in bulk, and if not why; `gone`: topics that were deleted
-    meanwhile; `others`: set policies that the file format does not have, such as those for all clusters, printed name
-    -> JSON value by topic, None: unknown, because single requests read only those of the format.
+    """Explicitly set policies of topics, as they were read.
+
+    Args:
+        policies: by topic.
+        delayed: full names of topics with a delayed-delivery value.
+        how: text that says whether the policies were read in bulk, and if not why.
+        gone: topics that were deleted meanwhile.
+        others: set policies that the file format does not have, such as those for all clusters: by topic, printed name
+            -> JSON value. None: not known, because single requests read only those of the format.
     """
 
     policies: Mapping[TopicName, Policies]
@@ -84,7 +89,9 @@ class _Difference:
 
 
 class PolicyReader:
-    """Reader of topic policies, for all given topics of a namespace at a time."""
+    """Reader of the explicitly set policies of topics, for all given topics of a namespace at a time. `version`: of the
+    broker, () if unknown; `pool`: threads for single requests; `pause`: sleeps for a number of seconds.
+    """
 
     def __init__(
         self,
@@ -101,12 +108,13 @@ class PolicyReader:
     def read(
         self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
     ) -> TopicPolicyReading:
-        """Reads the policies of these topics of a namespace, in bulk if possible, else by single requests (the result
-        says which and why). May pause for some seconds.
-
-        `validates`: the namespace's value of schema validation, for topics without a value; `checked`: single requests,
-        which need more rights, are compared with the bulk read. Raises ClusterError if single requests keep answering
+        """Reads the policies of these topics of a namespace, in bulk if possible, else by single requests; `how` in the
+        result says which, and why. May pause for some seconds. Raises ClusterError if single requests keep answering
         that a policy of the bulk read is unset.
+
+        Args:
+            validates: the namespace's value of schema validation, which topics without a value inherit.
+            checked: single requests, which need more rights, are compared with the bulk read.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed", others={})

@@ -57,8 +57,8 @@ def plain_subscriptions(admin: Admin, topic: TopicName) -> dict[str, str]:
 
 
 def termination(admin: Admin, topic: TopicName, partitions: int) -> dict[str, str]:
-    """Returns an entry, printed name -> reason, for a topic that was terminated, or of which a partition was; {} for any
-    other topic, and where that cannot be read. Sends one request for each partition.
+    """Returns one entry, printed name -> reason, for a topic that was terminated, or of which some partitions were; {}
+    for any other topic, and if that cannot be read. Sends one request for each partition.
     """
     ended = terminated_partitions(admin, topic, partitions)
     if not ended:
@@ -86,8 +86,8 @@ def topic_states(topic: TopicReading) -> Iterator[tuple[str, str]]:
 
 
 def terminated_partitions(admin: Admin, topic: TopicName, partitions: int) -> list[int]:
-    """Numbers of the first `partitions` partitions that were terminated, that of a plain topic for 0; partitions that
-    cannot be read are not among them. Sends one request for each.
+    """Returns the numbers of the partitions that were terminated. `partitions`: number of partitions of the topic; 0: a
+    plain topic, whose number is PLAIN. A partition that cannot be read is left out. Sends one request for each.
     """
     numbers = partition_numbers(partitions)
     replies = [admin.call("GET", f"{partition_path(topic, n)}/internal-info", patient=False) for n in numbers]
@@ -111,6 +111,8 @@ def undeclarable_settings(dump: Mapping[str, Any], cluster: str) -> Iterator[tup
 
 
 def beyond_format(value: object) -> str:
-    """Returns the reason for a setting that the file format does not have. `value`: as decoded from JSON."""
+    """Returns the reason why an import leaves a setting out that the file format does not have, with its value in
+    short. `value`: as decoded from JSON.
+    """
     shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
     return f"set to {one_line(shown, _SHOWN)}; the format has no such setting"

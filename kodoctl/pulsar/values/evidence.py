@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kodoctl.text.formatting import many
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformUser:
-    """A user of an object of the whole cluster: the address of a namespace or a tenant, or words for brokers. `clusters`:
-    those that a namespace of a tenant uses.
+    """A user of an object of the whole cluster. `address`: address of a namespace or a Pulsar tenant, or a text about
+    brokers; `clusters`: the clusters that a namespace of a Pulsar tenant uses.
     """
 
     address: str
@@ -17,17 +19,22 @@ class PlatformUser:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Live figures of a topic or subscription. Times are ms since the epoch.
+    """Live figures of a topic, a subscription, a function, or an object of the whole cluster. Times are ms since the
+    epoch. Figures of a function are those of its subscription on all of its inputs.
 
-    `entries`, `bytes`: the backlog; a topic's is that of its subscription with most. `messages`: number of messages in
-    these entries (batches), None if the backlog is empty; `marks`: number of producers' marks that were found there and
-    not counted in it; `unseen_marks`: `messages` may include more marks; `at_least`: the broker stopped counting early.
-    `oldest`: publish time of the oldest message in a backlog, None if there is none or it is unknown. `clients`:
-    `NAME@ADDRESS` of each connected client, with ` as ROLE` if the broker tells its role. `last_publish`: 0 for never,
-    and for a subscription. `ledgers`: (closing time, bytes) of each stored ledger, if they were read; time 0: still
-    open. Pulsar deletes data by whole ledgers.
-
-    Those of a function are of its subscription on all of its inputs; `unread`: the reason why they are not known.
+    Args:
+        entries, bytes: the backlog; that of a topic is the largest of its subscriptions.
+        messages: number of messages in these entries (batches), without `marks`; None if the backlog is empty.
+        marks: number of producers' marks that were found in the backlog.
+        unseen_marks: `messages` may include more marks.
+        at_least: there may be more messages, because the broker stopped counting early.
+        oldest: publish time of the oldest message in the backlog; None if there is none or the time is unknown.
+        clients: `NAME@ADDRESS` of each connected client, with ` as ROLE` if the broker tells its role.
+        last_publish: time of the last publish to a topic; 0: never, or not of a topic.
+        ledgers: (closing time, bytes) of each stored ledger, if they were read; time 0: still open. Pulsar deletes data
+            by whole ledgers.
+        unread: reason why the figures of a function are not known, else "".
+        users: of an object of the whole cluster.
     """
 
     entries: int = 0
@@ -42,3 +49,14 @@ class Evidence:
     ledgers: tuple[tuple[int, int], ...] = ()
     unread: str = ""
     users: tuple[PlatformUser, ...] = ()  # of an object of the whole cluster
+
+    def unread_text(self, entries: int) -> str:
+        """Text for people about the number of unread messages, such as `at least 7 unread messages`; marks of producers
+        are none. `entries`: number of entries of the backlog, which the text says if nobody counted the messages.
+        """
+        if self.messages:
+            least, marks = "at least " if self.at_least else "", " and marks of producers" if self.unseen_marks else ""
+            return f"{least}{many(self.messages, 'unread message')}{marks}"
+        if self.marks and self.messages == 0 and not self.at_least:
+            return f"no unread message, {many(self.marks, 'mark')} of producers"
+        return many(entries, "unread entry", "unread entries")

@@ -1,7 +1,7 @@
 """Ownership ledger of a topology: the objects that it owns in a namespace, stored as one property of the namespace.
 
 The text is compressed, because all ledgers of a namespace together must stay below 500 kB (ZooKeeper stores about 1 MB
-per node). The ledger, and the marker on each topic, are the only state that kodoctl stores; there is no state file.
+per node). Ownership is stored only in these ledgers and in the markers on objects; there is no state file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_BYTES: Final = 500_000
 
 
 class OwnershipKind(StrEnum):
-    """Way in which an object came to be owned. INTENT is recorded before the object is created: such an object on the
-    cluster is ours only if it has the marker.
+    """Way in which an object came to be owned. INTENT is recorded before the object is created: if such an object
+    exists on the cluster, the topology owns it only if it has the topology's marker.
     """
 
     INTENT = "intent"
@@ -49,10 +49,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Ownership ledger of the topology `name` in `namespace`. `environment`: None is the file without an environment;
-    `digest`: hash of the topology; `owned`: kind of ownership by address; `namespace_keys`: names of the namespace's
-    policies that the topology manages; `grants`: granted actions by address; `databases`: variable -> identity of the
-    database that it held at the last apply (`DatabaseFacts.identity`).
+    """Ownership ledger of the topology `name` in `namespace`.
+
+    Args:
+        source: location of the topology's file.
+        environment: environment of the last apply; None: the file without an environment.
+        digest: hash of the topology at the last complete apply.
+        owned: kind of ownership by address.
+        namespace_keys: names of the namespace's policies that the topology manages.
+        grants: granted actions by address.
+        consumers: settings that only consumers read, as the last complete apply had them.
+        databases: variable of the URL -> identity of the database at the last apply (`DatabaseFacts.identity`).
     """
 
     name: str
@@ -83,7 +90,9 @@ def too_large(namespace: NamespaceName) -> str:
 
 
 def encode(ledger: Ledger) -> str:
-    """Encodes a ledger as the compressed text of its property."""
+    """Encodes a ledger as the text of its namespace property: the version, a colon, and the JSON compressed as text.
+    Equal ledgers give equal texts, so that a comparison of texts shows whether a write is needed.
+    """
     prefix = f"persistent://{ledger.namespace}/"
     document = {
         "v": FORMAT_VERSION,

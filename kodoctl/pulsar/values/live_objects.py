@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from kodoctl.topology.model.policies import DelayedDelivery, Policies
     from kodoctl.topology.names import NamespaceName, TopicName
 
-NO_WORKER: Final = "the cluster has no function worker"  # reason in `Live.unread_functions`: there are none
+# reasons in `Live.unread_functions`
+NO_WORKER: Final = "the cluster has no function worker, as the settings of its connection say"  # there are none
+NO_WORKER_HERE: Final = "the broker has no function worker; whether workers run apart from it is unknown"
 ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that is FOR ALL TABLES
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
     """Backlog and use of a subscription. The backlog is summed over partitions and counts entries (batches), not
-    messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition.
+    messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition;
+    `steered`: its live orders as stored, None without any.
     """
 
     backlog_entries: int = 0
@@ -112,9 +115,13 @@ class DatabaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """Instances of a function or connector. `instances`, `running`: their numbers, None if the worker did not answer;
-    `error`: of one that does not run, "" for none; `cleans_up`: its subscription is deleted with it;
-    `has_foreign_options`: its runtime options are a text of a form that leaves no room for a marker.
+    """Instances of a function or connector.
+
+    Args:
+        instances, running: their numbers; None if the worker did not answer.
+        error: error text of an instance that does not run; "" if there is none.
+        cleans_up: Pulsar deletes the subscription together with the function.
+        has_foreign_options: the runtime options are a text that has no room for a marker.
     """
 
     instances: int | None = None
@@ -126,7 +133,9 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlatformFacts:
-    """Owner of an object of the whole cluster, if the ledger of another namespace than its home lists it."""
+    """Owner of an object of the whole cluster, if the ledger of another namespace than its home lists it. `owner`: name
+    of the topology; `home`: the namespace of its ledger.
+    """
 
     owner: str
     home: NamespaceName
@@ -135,18 +144,21 @@ class PlatformFacts:
 @dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
-    None without one; a publication's also has the place of an owner elsewhere; `facts`: figures about its use.
+    None without one. The marker of a publication that another namespace or cluster owns is a text that also names that
+    place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of its own, which
+    every apply removes.
     """
 
     resource: Resource
     marker: str | None = None
     facts: TopicFacts | SubscriptionFacts | SlotFacts | PublicationFacts | FunctionFacts | PlatformFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
+    hidden: str = ""  # digest of settings that `resource` does not show; "": it shows all
 
     @property
     def is_foreign(self) -> bool:
-        """True for a publication whose marker names a topology of another namespace or cluster, and for an object of the
-        whole cluster that a topology of another namespace owns.
+        """True for a publication whose marker names a topology of another namespace or cluster, and for an object of
+        the whole cluster that a topology of another namespace owns.
         """
         return isinstance(self.facts, PlatformFacts) or (
             isinstance(self.facts, PublicationFacts) and self.facts.foreign
@@ -163,7 +175,10 @@ class ClusterIdentity:
 
 @dataclass(frozen=True)
 class Live:
-    """Everything read from the cluster for one command."""
+    """Live inventory: everything that was read from the cluster for one command. Objects that could not be read are
+    listed as such (`unseen`, `unread`, `unread_functions`, `unread_platform`, `databases`), because unknown is never
+    absent.
+    """
 
     identity: ClusterIdentity
     objects: Mapping[Address, LiveObject] = field(repr=False)
@@ -171,6 +186,7 @@ class Live:
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)
     default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
+    failover_delay: int | None = None  # ms until a new active consumer gets messages; None: only super-users may ask
     bundles: Mapping[NamespaceName, int] = field(default_factory=dict)  # number of each namespace that could be read
     clusters: frozenset[str] = frozenset()  # that the instance knows; none: not read
     brokers: frozenset[str] | None = None  # that run, as HOST:PORT; None: not asked, or this role may not
@@ -182,12 +198,13 @@ class Live:
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     unread: Mapping[TopicName, str] = field(default_factory=dict)  # why only names are known of these
     databases: Mapping[str, DatabaseFacts] = field(default_factory=dict, repr=False)  # by the variable of their URL
-    # why a function or connector could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
+    # why a function, connector or package could not be read, and why those of a kind could not be listed: `KIND.TENANT/NAMESPACE`
     unread_functions: Mapping[Address, str] = field(default_factory=dict)
     missing_packages: Mapping[Address, str] = field(default_factory=dict)  # of functions and connectors of the files
     unread_platform: Mapping[Address, str] = field(default_factory=dict)  # why these objects could not be read
     undeclarable: Mapping[str, str] = field(default_factory=dict, repr=False)  # seen by an import: name -> reason
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+    read_at: float = float("-inf")  # end of the reading, by time.monotonic; -inf: not by this process, or long ago
 
     @property
     def entries(self) -> Iterator[Ledger]:
@@ -200,25 +217,30 @@ class Live:
         return self.ledgers.get(namespace, {}).get(name) if namespace else None
 
     def is_unknown(self, address: Address) -> bool:
-        """True for a publication or a slot in a database that was not read, or could not be, for a function or connector
-        that could not be read, or whose namespace's could not be listed, and for an object of the whole cluster that
-        this role may not read: nobody can tell how it is.
+        """True if it is not known whether or how an object exists: a publication or a slot in a database that was not
+        read, a function, connector or package that could not be read or listed, or an object of the whole cluster that
+        this role may not read.
         """
         if address in self.unread_platform:
             return True
-        if is_function(address):
+        if is_function(address) or address.startswith("package."):
             return self.why_unread(address) is not None
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)
 
     def why_unread(self, function: Address) -> str | None:
-        """The reason why a function or connector could not be read; None if it could be, or does not exist."""
+        """The reason why a function, connector or package could not be read or listed; None if it was read, or does
+        not exist.
+        """
         return self.unread_functions.get(function, self.unread_functions.get(function.rpartition("/")[0]))
 
-    def unread_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
-        """The entries of `unread_functions` of one namespace."""
+    def unknown_functions_in(self, namespace: NamespaceName) -> dict[Address, str]:
+        """Returns the reasons in `unread_functions` that concern one namespace, without those that say that there are
+        none: by the address of a function or connector, or by the `KIND.TENANT/NAMESPACE` that could not be listed.
+        """
         own = f"{namespace}/"
-        return {one: why for one, why in self.unread_functions.items() if f"{one.partition('.')[2]}/".startswith(own)}
+        unknown = ((one, why) for one, why in self.unread_functions.items() if why != NO_WORKER)
+        return {one: why for one, why in unknown if f"{one.partition('.')[2]}/".startswith(own)}
 
     def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
         """Yields (address, topic) for each topic of a namespace."""

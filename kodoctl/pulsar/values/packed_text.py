@@ -13,7 +13,7 @@ MAX_UNPACKED: Final = 64 << 20
 
 
 def pack(document: bytes, level: int) -> str:
-    """The document compressed (zlib, `level` 1 to 9), as text."""
+    """Compresses a document (zlib, `level` 1 to 9) and returns it as Base64 text."""
     return base64.b64encode(zlib.compress(document, level)).decode("ascii")
 
 

@@ -58,8 +58,8 @@ def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | 
 
 
 def owner_of(marker: PublicationMarker | None, namespace: NamespaceName, live: Live) -> tuple[str | None, bool]:
-    """(owner, True if it is of another namespace or cluster) of a publication that a topology in `namespace` names. The
-    owner is the name of a topology of this namespace, or a text for people; None: nobody.
+    """Returns (owner, True if the owner is of another namespace or cluster) of a publication that a topology in
+    `namespace` declares. The owner is the name of a topology of this namespace, or a text for people; None: nobody.
     """
     if marker is None:
         return None, False

@@ -48,5 +48,7 @@ def parse(text: str, now: int) -> Condition:
 
 
 def literal(text: str) -> str:
-    """Quotes a text for a condition. The result has no control character, so that a form of one line cannot change it."""
+    """Quotes a text for a condition. The result has no control character, so that a form of one line
+    cannot change it.
+    """
     return quoted(text)

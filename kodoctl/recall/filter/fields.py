@@ -116,7 +116,9 @@ class FactSources(NamedTuple):
 
 
 def sources_of(condition: Node, fair_by: str | None) -> FactSources:
-    """Finds out which facts a condition reads. `fair_by`: the property with the tenant, or `key`; None: none."""
+    """Finds the attributes and properties that a condition reads, so that a table need not have others. `fair_by`: the
+    property with the tenant, or `key`; None: messages have no tenant.
+    """
     attributes, names = set[str](), set[str]()
     for one in references(condition):
         match one:

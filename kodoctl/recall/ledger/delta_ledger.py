@@ -1,5 +1,5 @@
 # adapter: reads and writes tables
-"""The ledger as a Delta table, by the Rust library `deltalake`: without Spark and Java, and readable by Spark."""
+"""The recall ledger as a Delta table, by the Rust library `deltalake`: needs neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 
 class DeltaLedger:
-    """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. The first
-    append creates the table. The constructor raises UsageError without the libraries, and opens nothing; the other
-    methods raise KodoctlError for a table that cannot be read or written.
+    """Implementation of RecallLedger (kodoctl.recall.ledger.recall_ledger) in a folder or an object store. `path`: the
+    folder, or a URI. The first append creates the table. The constructor opens nothing, and raises UsageError without
+    the extra `recall`; the other methods raise KodoctlError (K557) for a table that cannot be read or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,8 +65,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none in one commit; does nothing for no entries. The commit has a number as an
-        application's transaction, by which it is recognised if its answer was lost. Raises KodoctlError (K557).
+        """Stores all entries or none in one commit; does nothing for no entries. The commit has a number (of an
+        application transaction of Delta), by which it is recognised if its answer was lost. Raises KodoctlError (K557).
         """
         import deltalake
         import pyarrow as pa
@@ -100,8 +100,8 @@ class DeltaLedger:
             return False
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        """Reads every entry about one source of letters (`dead_topic`: its `ledger_key`), or about the letters `among`
-        of it, without payloads, in any order; none if there is no table yet. Raises KodoctlError (K557), also for a
+        """Reads the entries about one source of letters (`dead_topic`: its `ledger_key`), or only about its letters
+        `among`, in any order and without payloads; [] if there is no table yet. Raises KodoctlError (K557), also for a
         table of another version of kodoctl.
         """
         if among is None:
@@ -119,7 +119,7 @@ class DeltaLedger:
         )  # Arrow's empty list has no type
 
     def recall_ids(self) -> frozenset[str]:
-        """Every recall id that an entry is about; none where there is no table yet. Raises KodoctlError (K557)."""
+        """Every recall id that has an entry; an empty set if there is no table yet. Raises KodoctlError (K557)."""
         found: set[str] = set()
         with self._open_table() as table:
             for batch in () if table is None else table.to_pyarrow_dataset().to_batches(["recall_id"]):
@@ -127,8 +127,8 @@ class DeltaLedger:
         return frozenset(found)
 
     def runs(self, namespace: str) -> list[RecallRunRow]:
-        """Runs on topics of a namespace (`tenant/namespace`), oldest first: a row for each run and source of letters,
-        with numbers of letters; none where there is no table yet. Raises KodoctlError (K557).
+        """Runs on topics of a namespace (`tenant/namespace`), oldest first: one row for each run and source of letters,
+        with the numbers of letters by their last event; [] if there is no table yet. Raises KodoctlError (K557).
         """
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -1,8 +1,8 @@
 # pure: every branch is tested
-"""Clusters of a recall ledger: the identity of each Pulsar tenant whose recalls it has, as entries of its own.
+"""Clusters of a recall ledger: the identity of each Pulsar tenant whose recalls the ledger has, stored as entries.
 
-Topics of two clusters may have the same names. With the ledger of another cluster an audit would report recalled
-messages as lost, and a history would show recalls that were elsewhere.
+Topics of two clusters may have the same names. With the ledger of another cluster, an audit would report recalled
+messages as lost, and a history would show recalls of the other cluster.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bool:
-    """True if the ledger has recalls of this cluster; False if it says nothing about the tenant, or `identity`, the UUID
-    of the tenant, is None: not known. Raises RefusedError (K557) for a ledger of another cluster, KodoctlError.
+    """True if the ledger has recalls of this cluster; False if it has none of the tenant, or if `identity`, the UUID of
+    the tenant on this cluster, is None (not known). Raises RefusedError (K557) for a ledger of another cluster,
+    KodoctlError.
     """
     known = {one.recall_id for one in ledger.entries(_key(tenant))} if identity is not None else set()
     if known and identity not in known:
@@ -31,8 +32,8 @@ def check_cluster(ledger: RecallLedger, tenant: str, identity: str | None) -> bo
 
 
 def record_cluster(ledger: RecallLedger, tenant: str, identity: str | None, who: str, at: int) -> None:
-    """Records that the ledger is of this cluster, unless that is known; nothing without an identity. `at`: now, in ms
-    since the epoch. Raises as `check_cluster`.
+    """Records that the ledger belongs to this cluster, unless that is recorded; does nothing if `identity` is None.
+    `at`: the present time, ms since the epoch. Raises the errors of `check_cluster`.
     """
     if not check_cluster(ledger, tenant, identity) and identity is not None:
         ledger.append([RecallEntry("", RecallEvent.REFUSED, identity, _key(tenant), "", at, who=who)])

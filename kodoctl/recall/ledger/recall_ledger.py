@@ -32,12 +32,22 @@ SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 
 
 class RecallEntry(NamedTuple):
-    """Entry of the recall ledger. `run`: of the plan; `at`: ms since the epoch; `dead_topic`: the `ledger_key` of the
-    source, mostly a topic's name; `position`: of the dead letter; `lane`: full name of a partition, and `number`: the
-    letter's sequence number there ("" and 0 in a discard); `receipt`: position where it was stored, "" = the broker had
-    it already, at an unknown position; `note`: of an intent the end of the lane when the attempt began, else a text for
-    people; `published`: publish time of the dead letter, ms; `payload`: the original one, in the intent of an edited
-    letter.
+    """Entry of the recall ledger about one letter.
+
+    Args:
+        run: id of the run of the plan.
+        event: step that the letter came to.
+        recall_id: `kodoctl.recall.plan.recall_plan.recall_id` of the letter.
+        dead_topic: the `ledger_key` of the source, mostly a topic's name.
+        position: position of the dead letter.
+        at: ms since the epoch.
+        lane: full name of the target partition; "" for a discard.
+        number: the letter's sequence number in that lane; 0 for a discard.
+        receipt: `ledger:entry` where the letter was stored; "": the broker had it already, at an unknown position.
+        note: of an intent, the end of the lane when the attempt began; else a text for people.
+        who: the user of the attempt, as text.
+        published: publish time of the dead letter, ms since the epoch.
+        payload: the original payload, in the intent of an edited letter.
     """
 
     run: str
@@ -56,7 +66,7 @@ class RecallEntry(NamedTuple):
 
 
 class LetterStatus(NamedTuple):
-    """State of one recall id according to the recall ledger; the fields are those of the RecallEntry that counts."""
+    """State of one recall id according to the recall ledger. The fields are those of the RecallEntry that counts."""
 
     run: str
     event: RecallEvent
@@ -70,12 +80,14 @@ class LetterStatus(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """True if it is stored (or discarded) for certain."""
+        """True if the letter is stored (or discarded) for certain."""
         return self.event in SETTLED
 
 
 class LedgerSlice(NamedTuple):
-    """Selects letters by their recall ids; `since` and `until`: publish times (ms) of the first and of the last one."""
+    """Selection of letters by their recall ids. `since`, `until`: publish times of the first and the last of them, ms
+    since the epoch, so that a table opens few files.
+    """
 
     recall_ids: frozenset[str]
     since: int
@@ -94,12 +106,14 @@ class RecallLedger(Protocol):
         """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Highest number of a run that is certainly stored, by lane."""
+        """Highest number of a run that is certainly stored, by lane (full name of a partition); lanes without any are
+        absent.
+        """
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
-    """The latest status by recall id: the furthest event of the run that came furthest. The first of several intents
-    counts: a recovery reads the lane from there.
+    """The status of each recall id: from the furthest event in the run that came furthest. Of several intents the first
+    counts, because a recovery reads the lane from the end that it has as its note.
     """
     every = list(entries)
     found = {entry.recall_id: entry for entry in every}
@@ -147,7 +161,9 @@ def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
 
 
 def highest_booked(known: Mapping[str, LetterStatus], run: str) -> dict[str, int]:
-    """Highest number of a run that is certainly stored, by lane. `known`: statuses by recall id."""
+    """Highest number of a run that is certainly stored, by lane (full name of a partition). `known`: statuses by recall
+    id.
+    """
     highest: dict[str, int] = {}
     for one in known.values():
         if one.run == run and one.settled and one.lane:

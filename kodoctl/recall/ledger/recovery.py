@@ -3,9 +3,10 @@ read.
 
 The broker remembers, by producer name and partition, the highest number that it accepted (its watermark). While that
 memory is sound, sending a number again is harmless: the broker drops numbers that it has, and letters found in the lane
-are not sent again. The memory is not sound if the watermark is lower than the ledger's number. It cannot be judged if
-both are empty: brokers forget a name after hours without messages. Then only reading the lane back decides, and only if
-nothing of the lane was trimmed since the run began.
+are not sent again. The memory is not sound if the watermark is lower than the ledger's number, or higher than every
+number that the run may have sent: then somebody else sent under its name, and the broker would drop letters that it
+does not have. It cannot be judged if both are empty: brokers forget a name after hours without messages. Then only
+reading the lane back decides, and only if nothing of the lane was trimmed since the run began.
 
 The broker may also pass a number without storing its letter: it refuses a letter (too large for the topic, say) and
 stores the letters after it. If that letter were sent again, the broker would drop it as a duplicate: a letter that is
@@ -23,8 +24,8 @@ SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 
 
 
 class Recovery(Enum):
-    """Decision about a dead letter in doubt: send it (again), it is stored, the broker passed its number without
-    storing it, or nobody can know.
+    """Decision about a dead letter in doubt: send it (again); it is stored; the broker passed its number without
+    storing it; or nobody can know.
     """
 
     SEND = auto()
@@ -35,9 +36,9 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneScan:
-    """Result of reading a lane back. `found`: recall id -> position (`ledger:entry`; "" of a message in a batch) in the
-    lane since the run began there; `whole`: nothing in between was trimmed. The default means that the lane cannot be
-    read.
+    """Result of reading a lane back from where it ended when the run began. `found`: recall id -> position
+    (`ledger:entry`; "" for a message in a batch); `whole`: no entry in between was removed. The default means that the
+    lane cannot be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -45,21 +46,21 @@ class LaneScan:
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
-    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark` -1:
-    the broker has none; `booked` 0: the ledger has none.
+    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark`: the highest
+    number that the broker remembers, -1: none; `booked`: the highest number that the ledger has as stored, 0: none.
     """
     return watermark < max(booked, 1)
 
 
 def recover(
-    doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: LaneScan
+    doubts: Mapping[str, int], watermark: int, booked: int, given: int, age: int, read_back: LaneScan
 ) -> dict[str, Recovery]:
     """Decides about each letter in doubt, by recall id. `doubts`: recall id -> number; `watermark`, `booked`: see
-    `needs_reading`; `age`: ms since the oldest intent.
+    `needs_reading`; `given`: highest number that the run may have sent; `age`: ms since the oldest intent.
     """
     found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
-    sure = whole or young or not needs_reading(watermark, booked)
+    sure = whole or young or (not needs_reading(watermark, booked) and watermark <= given)
 
     def verdict(recall_id: str, number: int) -> Recovery:
         if recall_id in found:

@@ -68,8 +68,9 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def as_json(letter: DeadLetter, form: PayloadForm | None = None) -> PeekedMessage:
-    """Converts a message for `peek --format json`. It contains the size of the payload and a preview, and the whole
-    payload as its `form` declares it; None: the form is not known, and only the preview is there.
+    """Converts a message for `peek --format json`, with the size of the payload and a preview of at most 400
+    characters. `form`: declaration of the payloads, by which the whole payload is added and redacted; None: not known,
+    and only the preview is there.
     """
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     view = None if form is None else payload_view(letter, form)

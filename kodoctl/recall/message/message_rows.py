@@ -1,4 +1,6 @@
-"""Messages as rows for other programs: JSON lines, or a Parquet file (extra `recall`). Rows are written as they come."""
+"""Messages as rows for other programs: JSON lines, or a Parquet file (extra `recall`). Rows are
+written as they come.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ Encoder = Callable[[Iterable[MessageRow]], Iterator[bytes]]
 
 
 def message_row(letter: DeadLetter, form: PayloadForm) -> MessageRow:
-    """Converts a message. The row has the payload's text as it is stored, or the text that its `form` allows to show:
-    of a payload that is no text and no document, the first 100 bytes as hexadecimal digits.
+    """Converts a message to a row. Its payload is the text as stored, or the text that `form` allows to show; for a
+    payload that is neither text nor a document, its first 100 bytes as hexadecimal digits.
     """
     view = payload_view(letter, form)
     text = letter.text if form.keeps_text and letter.text is not None else view.text

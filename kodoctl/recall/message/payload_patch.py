@@ -17,12 +17,14 @@ Json = Any
 
 
 class NotEditableError(ValueError):
-    """Raised if a payload cannot be patched without damage. The text of the error is the reason."""
+    """A payload cannot be patched without damage. The text of the error is the reason."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Edit of payloads: `patch` as in its file; `schema`: declared JSON Schema that a patched payload must match, None: any."""
+    """Change of payloads by a recall. `patch`: the JSON merge patch as in its file; `schema`: JSON Schema that a
+    patched payload must match; None: any payload is allowed.
+    """
 
     patch: Mapping[str, Json]
     schema: Mapping[str, Json] | None = None

@@ -31,9 +31,14 @@ Read = Callable[[bytes, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class PayloadForm:
-    """Declaration of a topic's payloads. `kind`: `json`, `avro` or "" for none; `read`: reader of the declared schema,
-    None for none; `mask`: paths whose values are replaced; `redact`: patterns, whose matches are replaced; `tenant_by`:
-    property of the tenant, None for none.
+    """Declaration of a topic's payloads.
+
+    Args:
+        kind: `json`, `avro`, or "" for none.
+        read: reader of payloads by the declared schema; None: no schema.
+        mask: paths whose values are replaced.
+        redact: patterns whose matches are replaced.
+        tenant_by: property of the tenant; None: messages have no tenant.
     """
 
     kind: str = ""
@@ -54,7 +59,7 @@ NO_FORM: Final = PayloadForm()
 @dataclass(frozen=True, slots=True)
 class PayloadView:
     """A payload for people. `kind`: `json`, `avro`, `text`, `bytes`, or `none` for a tombstone; `text`: lines, "" if
-    nothing may be shown; `note`: text about what is wrong with it or not shown, "" for nothing.
+    nothing may be shown; `note`: text about a misfit, or about the reason why nothing is shown, "" for none.
     """
 
     kind: str
@@ -70,7 +75,7 @@ class PayloadView:
 
 
 def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
-    """Makes the view of a message's payload. Never raises for any payload."""
+    """Makes the view of a message's payload, redacted as `form` declares. Never raises, whatever the payload is."""
     if letter.payload is None:
         return PayloadView("none", "")
     lines, note = _document_lines(letter.payload, letter.properties, form)
@@ -89,8 +94,8 @@ def payload_view(letter: DeadLetter, form: PayloadForm) -> PayloadView:
 
 
 def shown_member(letter: DeadLetter, form: PayloadForm, text: str) -> str | None:
-    """Name of a top-level member of the payload whose value is `text`; None: there is none. Only values that the view
-    shows are compared: what is masked or redacted is not.
+    """Name of a top-level member of the payload whose value is `text`; None: there is none. Only shown values are
+    compared: masked or redacted ones are not, so that a search cannot reveal them.
     """
     if letter.payload is None or (form.kind != "avro" and not _may_have(letter.payload, text)):
         return None
@@ -106,7 +111,9 @@ def _may_have(payload: bytes, text: str) -> bool:
 
 
 def _member(line: str) -> tuple[str, str | None]:
-    """Name and value of a member of a document, by its line; the value is None if it goes on in other lines, or is null."""
+    """Name and value of a member of a document, by its line; the value is None if it goes on in other lines, or is
+    null.
+    """
     try:
         ((name, value),) = json.loads(f"{{{line.removesuffix(',')}}}").items()
     except ValueError:
@@ -154,7 +161,9 @@ def _plain_searchable(value: Any) -> str:
 
 
 def _redacted(value: Any, form: PayloadForm) -> Any:
-    """Copy of a value with redacted texts, before JSON escapes characters in them. A number that matches becomes a text."""
+    """Copy of a value with redacted texts, before JSON escapes characters in them. A number that matches becomes a
+    text.
+    """
     match value:
         case dict():
             return {_redact_text(name, form): _redacted(one, form) for name, one in value.items()}
@@ -181,7 +190,9 @@ def _shown(kind: str, lines: list[str], note: str, form: PayloadForm) -> Payload
 
 
 def escape_surrogates(text: str) -> str:
-    """The text with lone surrogates, which UTF-8 cannot encode, replaced by escapes."""
+    """Returns the text with each lone surrogate, which UTF-8 cannot encode, replaced by a backslash escape. A JSON
+    payload may contain them.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,5 +1,5 @@
-"""Headers of a message that is sent. A recalled message has those of the dead letter, except those of its way to the
-dead letter topic; a released, moved or lost message has all its headers, except those that make it wait.
+"""Headers of a message that is sent. A recalled message has the headers of its dead letter, except those of the way to
+the dead letter topic; a released, moved or lost message has all its headers, except those that make it wait.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def trusted_letter(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
 def recalled_properties(
     letter: DeadLetter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
-    """Headers of a recalled letter: its own without RESET, so with identity and origin, and its recall id. On a `ready`
-    topic, which every subscription reads, they name the subscription that must handle it. A letter that no worker moved
-    gets its origin here, as in a first hop. `again`: a consumer that remembers it as done handles it once more for this
-    recall.
+    """Headers of a recalled letter: its own without RESET, so with identity and origin, and its recall id. `ready`: the
+    target is a ready topic, which every subscription reads, so that a header names the subscription that must handle
+    the message. `again`: a consumer that remembers the message as done handles it once more for this recall.
+
+    A letter that no worker moved gets its origin here, as in a first hop.
     """
     kept = _with_origin(letter, RESET)
     kept[properties.RECALL] = recall_id
@@ -50,10 +51,14 @@ def recalled_properties(
 def released_properties(
     letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
 ) -> Mapping[str, str]:
-    """Headers of a released or moved message: its own, counters included, without those that make it wait. `due`: time
-    in a waiting lane that it is moved to, ms since the epoch, 0: none. On a `ready` topic they name the subscription
-    that must handle it. A hop of 0 becomes 1, because routes would take it for a new message. A limiter's reservation
-    stays: a refusal before its time does not count as an attempt.
+    """Headers of a released or moved message: its own, counters included, without those that make it wait. A hop of 0
+    becomes 1, because routes would take the message for a new one. A limiter's reservation stays: a refusal before its
+    time does not count as an attempt.
+
+    Args:
+        release_id: recall id of the message.
+        due: due time in the waiting lane that the message is moved to, ms since the epoch; 0: none.
+        ready: the target is a ready topic: a header names the subscription that must handle the message.
     """
     kept = _with_origin(letter, _WAITED)
     kept[properties.RELEASE] = release_id
@@ -69,10 +74,15 @@ def released_properties(
 def resent_properties(
     letter: DeadLetter, resend_id: str, subscription: str, *, due: int, ready: bool, revived: bool
 ) -> Mapping[str, str]:
-    """Headers of a lost message that is sent to its topic again: its own, without those that make it wait. On a `ready`
-    topic, which others have read, they name the subscription that lost it; a first topic routes it as a new message. On
-    any other topic a hop of 0 becomes 1. `due`: ms since the epoch, 0: none. `revived`: a dead letter that cannot
-    return, and is tried again as a recalled one.
+    """Headers of a lost message that is sent to its topic again: its own, without those that make it wait.
+
+    Args:
+        resend_id: recall id of the message.
+        due: due time, ms since the epoch; 0: none.
+        ready: the target is a ready topic, which others have read: a header names the subscription that lost the
+            message, and the hop stays, so that a first topic routes it as a new message. On any other topic a hop of 0
+            becomes 1.
+        revived: a dead letter that cannot return to its topic, and is tried again as a recalled one is.
     """
     kept = _with_origin(letter, RESET if revived else _WAITED)
     kept[properties.RELEASE] = resend_id

@@ -21,7 +21,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} deep"
 
 
 class NotJsonError(ValueError):
-    """Raised if a text is no JSON document. The text of the error is the reason."""
+    """A text is no JSON document. The text of the error is the reason."""
 
 
 class Position(NamedTuple):
@@ -48,8 +48,14 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without
-    partition. `broken`: the parts that cannot be read; see `whole`.
+    """One stored message, of a topic of dead letters or of any other topic. Times are ms since the epoch, 0: none.
+
+    Args:
+        topic: full name without partition.
+        position: place where it is stored.
+        payload: None: a tombstone.
+        tenant: the party that fairness is about; NOBODY: none.
+        broken: text about parts that cannot be read, "" for none; see `whole`.
     """
 
     topic: str
@@ -82,13 +88,13 @@ class DeadLetter:
 
     @property
     def error(self) -> str | None:
-        """Redacted text of the error of its last handler run; None: it has none."""
+        """Redacted error text of its last handler run; None: the message has none."""
         return self.properties.get(headers.ERROR)
 
     @property
     def cause(self) -> str | None:
-        """Reason and error, without the parts that differ between messages: letters of one cause failed in the same
-        way. None: it has neither.
+        """Reason and error text, without the parts that differ between messages, so that letters of one cause failed in
+        the same way; None: the message has neither.
         """
         return cause_of(self.reason, self.error)
 

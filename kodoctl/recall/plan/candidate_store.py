@@ -38,9 +38,14 @@ _ORPHANS: Final = "DELETE FROM letter WHERE kind = ? AND first NOT IN (SELECT se
 
 
 class StoredCandidate(NamedTuple):
-    """A row of the kind CHOSEN, COPY or SETTLED. `recall_id` and `digest` as hexadecimal digits, "" unless the kind is
-    CHOSEN; `published` in ms; `lane` and `labels` as passed to `add`, else 0; `first`: the chosen letter of which this
-    one is a copy, None: it is no copy.
+    """A row of the store. `kind`: CHOSEN, COPY or SETTLED.
+
+    Args:
+        seq: number of the row, in the order of adding.
+        published: publish time, ms since the epoch.
+        recall_id, digest: hexadecimal digits; "" unless the kind is CHOSEN.
+        lane, labels: as passed to `add`; 0 for other kinds.
+        first: the chosen letter of which this one is a copy; None: it is no copy.
     """
 
     seq: int
@@ -55,8 +60,8 @@ class StoredCandidate(NamedTuple):
 
 
 class CandidateStore:
-    """Rows with their numbers, in the order of adding. `rows`: number of all rows; `chosen`: number of those of the
-    kind CHOSEN. Not for several threads. The `with` block's end drops them.
+    """Temporary store of letters, which are numbered in the order of adding. `rows`: number of all rows; `chosen`:
+    number of rows of the kind CHOSEN. Only for one thread. The end of the `with` block deletes all rows.
     """
 
     def __init__(self) -> None:
@@ -79,8 +84,8 @@ class CandidateStore:
         return None if found is None else int(found[0])
 
     def add(self, ref: LetterRef, recall_id: str, digest: str, lane: int, labels: int, name: bytes | None) -> int:
-        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers of the caller. `name`: a new name by
-        which `first_of` finds the letter; None: no later letter is a copy of it.
+        """Adds a chosen letter and returns its number. `lane`, `labels`: numbers that the caller gets back from
+        `stored`; `name`: a new name by which `first_of` finds the letter; None: no later letter is a copy of it.
         """
         self.chosen += 1
         ids = (bytes.fromhex(recall_id), bytes.fromhex(digest))
@@ -90,11 +95,13 @@ class CandidateStore:
         return seq
 
     def add_copy(self, ref: LetterRef, first: int) -> None:
-        """Adds a copy of the chosen letter with the number `first`."""
+        """Adds a copy of the chosen letter with the number `first`: the plan acknowledges it with that letter, and does
+        not send it.
+        """
         self._insert(COPY, ref, None, None, None, None, first)
 
     def add_settled(self, ref: LetterRef) -> None:
-        """Adds a letter that was sent or discarded before."""
+        """Adds a letter that an earlier recall sent or discarded: the plan only acknowledges it."""
         self._insert(SETTLED, ref, None, None, None, None, None)
 
     def add_seen(self, recall_id: str) -> None:
@@ -106,7 +113,9 @@ class CandidateStore:
         self._base.execute("INSERT OR IGNORE INTO seen VALUES (?)", (made,))
 
     def settle_seen(self) -> list[int]:
-        """Settles chosen letters whose recall id `add_seen` got, removes their copies, and returns their numbers."""
+        """Changes chosen letters whose recall id was passed to `add_seen` to the kind SETTLED, because an earlier
+        recall sent them, and removes their copies. Returns the numbers of these letters.
+        """
         found = [int(seq) for (seq,) in self._base.execute(_SEEN, (CHOSEN,))]
         if found:
             numbers = ((SETTLED, seq) for seq in found)
@@ -116,7 +125,7 @@ class CandidateStore:
         return found
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Removes chosen letters, each number named once, with their copies."""
+        """Removes the chosen letters with these numbers, each named once, and their copies."""
         for seq in numbers:
             self._base.execute("DELETE FROM letter WHERE seq = ?", (seq,))
             self.chosen -= 1
@@ -124,8 +133,9 @@ class CandidateStore:
         self._drop_orphans()
 
     def stored(self, share: int | None = None) -> Iterator[StoredCandidate]:
-        """Yields all rows in the order of their positions. `share`: yields first so many of each partition, then as
-        many again, so that every part of the rows has letters of all partitions; None: partition by partition.
+        """Yields all rows in the order of partition and position. `share`: yields the first `share` rows of each
+        partition, then the next `share` of each, and so on, so that every part of the rows has letters of all
+        partitions; None: one partition after the other.
         """
         for row in self._base.execute(_ROWS, (share or max(self._ranks.values(), default=0) + 1,)):
             seq, kind, *at, published, recall_id, digest, lane, labels = row[:11]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A topic to which letters are sent. `ready`: every subscription reads it, so letters name the one that acts;
-    `partitions`: number of its partitions, 0 for a plain topic.
+    """A topic to which letters are sent. `ready`: every subscription reads the topic, so letters name the subscription
+    that handles them; `partitions`: number of its partitions, 0 for a plain topic.
     """
 
     topic: str
@@ -37,11 +37,20 @@ class TargetPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallSource(ABC):
-    """Facts about one source of messages of a subscription, for a plan. `source_topic`: topic of the messages;
-    `holder`: the subscription that retains them there; `lane`: a waiting lane or one that lost messages, such as
-    `L1/retrying`, "" for dead letters; `ordered`: that lane keeps the order of keys; `landing`: the landing (tables)
-    from which lost messages are read, "" if messages are read from their topic; `horizon`: ms that a message may wait
-    from now.
+    """One source of messages of a subscription, as a plan needs it: dead letters, a waiting lane, or a lane that lost
+    messages.
+
+    Args:
+        name: name of the topology.
+        ground: ground topic, by its name in the file.
+        source_topic, source_partitions: topic of the messages, and its number of partitions (0: a plain topic).
+        fair_by: the property with the tenant, or `key`; None: none.
+        payload_type: type of the declared payloads, such as `avro`; None: none is declared.
+        holder: the subscription that retains the messages there.
+        lane: name of the lane, such as `L1/retrying`; "" for dead letters.
+        ordered: that lane keeps the order of keys.
+        landing: the landing (tables) from which lost messages are read; "": messages are read from their topic.
+        horizon: ms that a message may wait from now at most.
     """
 
     kind: ClassVar[SourceKind]
@@ -60,18 +69,20 @@ class RecallSource(ABC):
 
     @property
     def ledger_key(self) -> str:
-        """Name of the source in the ledger."""
+        """Name under which the recall ledger keeps the entries about messages of this source: the source topic, and the
+        subscription where several read the topic or where messages were lost.
+        """
         return self.kind.ledger_key(self.source_topic, self.lane, self.holder)
 
     @property
     @abstractmethod
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes to which messages may be sent."""
+        """All lanes to which messages of this source may be sent; whether one suits a message, `lane_of` says."""
 
     @abstractmethod
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
         """Lane to which a message that died in the level `died_in` is sent; None: there is no such lane. `to`: the
-        level that was chosen for all messages, None: each has its own.
+        level that was chosen for all messages; None: each message goes to its own.
         """
 
     def check_target(self, to: Level | None) -> None:  # noqa: B027  # only some sources have a choice
@@ -80,7 +91,9 @@ class RecallSource(ABC):
         """
 
     def reader_of(self, topic: str) -> str:
-        """The subscription that must read the target topic `topic`."""
+        """Name on Pulsar of the subscription that must exist on the target topic `topic`, full name, and whose workers
+        handle the messages.
+        """
         return self.kind.reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     @property
@@ -94,13 +107,15 @@ class RecallSource(ABC):
 
     @property
     def target_name(self) -> str | None:
-        """Name of the lane that was chosen for all messages; None: each has its own."""
+        """Name of the lane that was chosen for all messages, such as `L1/retrying`; None: each message has its own."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters(RecallSource):
-    """Dead letters of a subscription. `retrying`, `ready`: lanes to which they may be sent, by level."""
+    """Dead letters of a subscription, as a source of a recall. `retrying`, `ready`: topics to which they may be sent,
+    by level.
+    """
 
     kind = DEAD
     retrying: Mapping[Level, TargetPartition]
@@ -108,7 +123,7 @@ class DeadLetters(RecallSource):
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes to which messages may be sent."""
+        """All lanes to which the letters may be sent: first those of RETRYING, then the ready lanes, by level."""
         return (*self.retrying.values(), *self.ready.values())
 
     def is_for(self, given: Mapping[str, str]) -> bool:  # noqa: ARG002
@@ -144,7 +159,7 @@ class DeadLetters(RecallSource):
 
 
 def level_of(text: str | None) -> Level:
-    """The level that a text names, else L1."""
+    """The level that a text names; L1 for any other text, and for None."""
     try:
         return Level(text) if text else Level.L1
     except ValueError:
@@ -243,9 +258,13 @@ def _names_text(names: Mapping[str, object]) -> str:
 def fits(
     family: RecallSource, name: str, source_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
 ) -> list[str]:
-    """Texts about differences between a plan and the file, none if it still fits: another source, and lanes of the plan
-    that the file no longer has, or has with other partitions. `name`, `source_topic`, `holder`: of the plan; `lanes`:
-    topic, whether ready, partitions.
+    """Compares a plan with the file, and returns a text for each difference; [] if the plan still fits. Differences are
+    another source, and lanes of the plan that the file no longer has, or has with another number of partitions.
+
+    Args:
+        family: the source as the file has it now.
+        name, source_topic, holder: of the plan.
+        lanes: (topic, True if it is a ready topic, number of partitions) of each lane of the plan.
     """
     problems = []
     if (family.name, family.source_topic, family.holder) != (name, source_topic, holder):

@@ -73,8 +73,8 @@ def acknowledged(stored: Sequence[EntryRun], cursor: Cursor) -> Runs:
 
 
 class CursorMove(NamedTuple):
-    """The way to take back the acknowledgements of some entries: the cursor moves to the entry `to`, which is the first
-    that is to come, and then the entries in `acknowledge` after it are acknowledged again.
+    """Steps that take back the acknowledgements of some entries: the cursor moves to the entry `to`, which is the first
+    one to be delivered again; then the entries in `acknowledge`, which come after it, are acknowledged again.
     """
 
     to: Place
@@ -82,7 +82,9 @@ class CursorMove(NamedTuple):
 
 
 def move_for(stored: Sequence[EntryRun], keep: Sequence[EntryRun]) -> CursorMove:
-    """The move after which exactly the entries in `keep` are acknowledged. At least one stored entry is not in `keep`."""
+    """The steps after which exactly the entries in `keep` are acknowledged. At least one stored entry must not be in
+    `keep`.
+    """
     first = without(stored, keep)[0]
     to = (first.ledger, first.first)
     return CursorMove(to, tuple(run for run in keep if (run.ledger, run.first) > to))

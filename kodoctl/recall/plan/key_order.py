@@ -44,7 +44,9 @@ def order_key(letter: DeadLetter) -> str:
 
 
 class KeyOrder:
-    """Keys of the unacknowledged messages of an ordered lane. `add` must get each of them, in order."""
+    """Keys of the unacknowledged messages of an ordered lane, to prove that a plan does not send a later message of a
+    key before an earlier one. `add` must get every message of the lane, in order.
+    """
 
     def __init__(self) -> None:
         self._keys: list[tuple[Position, str]] = []
@@ -54,7 +56,9 @@ class KeyOrder:
         self._keys.append((letter.position, order_key(letter)))
 
     def split_keys(self, action: RecallAction, planned: Container[Position]) -> list[KeyCount]:
-        """Keys whose order would be broken by sending the `planned` messages, in the order of their first message."""
+        """Returns the keys whose order would be broken by sending the `planned` messages, sorted by their first
+        message.
+        """
         found: dict[str, KeyCount] = {}
         for position, key in self._keys:
             count = found.setdefault(key, KeyCount(key))
@@ -123,8 +127,8 @@ def _is_for(plan: RecallPlan, given: Mapping[str, str]) -> bool:
 
 
 def late_arrivals(plan: RecallPlan, cluster: RecallCluster) -> Iterator[str]:
-    """Yields a line of text for each message that arrived while the plan was carried out and precedes the sent messages
-    of its key. Only a release can have such messages.
+    """Yields a line of text for each message that arrived while the plan was carried out, and is stored before the sent
+    messages of its key. Only a release can have such messages.
     """
     if plan.action is not RecallAction.RELEASE:
         return

@@ -1,6 +1,6 @@
-"""Letters of a recall plan as a Parquet file beside the plan's own: written and read a segment at a time, so that a plan
-of ten million letters needs the memory of some ten thousand. A segment is a row group; its letters are in the order of
-their numbers in each lane.
+"""Letters of a recall plan as a Parquet file beside the plan's own: written and read a segment at a time, so that a
+plan of ten million letters needs the memory of some ten thousand. A segment is a row group; its letters are in the
+order of their numbers in each lane.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _NAMES: Final = (*_POSITION, "published", *_HEX, "lane", "number", *_FIRST)
 
 
 class PlanRow(NamedTuple):
-    """A letter of a plan. `chosen`: to be sent or discarded; None: it is only acknowledged. Then `first` is the chosen
-    letter of which it is a copy; None: it was sent, or discarded, before.
+    """A row of a plan's table, about the letter `ref`. `chosen`: the letter as it is sent or discarded; None: the
+    letter is only acknowledged. `first`: the chosen letter of which it is a copy; None, if `chosen` is None, too: an
+    earlier recall sent or discarded the letter.
     """
 
     ref: LetterRef
@@ -40,14 +41,18 @@ class PlanRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanSegment:
-    """Some of a plan's letters: those to be sent or discarded, and those that are only acknowledged."""
+    """Part of a plan's letters that is in memory at a time. `letters`: those to be sent or discarded; `unsent`: those
+    that are only acknowledged.
+    """
 
     letters: tuple[PlannedLetter, ...]
     unsent: tuple[UnsentCopy, ...]
 
 
 def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
-    """Yields all letters of a plan in order: from its table segment by segment, without a table all at once."""
+    """Yields all letters of a plan in the order in which they are sent: from its table in segments of at most SEGMENT
+    letters; for a plan without a table in one segment.
+    """
     if plan.table is not None:
         yield from _stored_segments(plan.table)
         return
@@ -56,9 +61,9 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 
 class LetterTableWriter:
-    """Writer of a new file, which only its owner can read; an old file of this name is lost. Rows are added in the
-    order of the plan; `close` returns a description of the file. The constructor raises UsageError if the file cannot
-    be created.
+    """Writer of a table of letters, as a new file that only its owner can read; an old file of this name is replaced.
+    Rows are added in the order of the plan; `close` returns a description of the file. The constructor raises
+    UsageError if the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,7 +129,9 @@ class LetterTableWriter:
 
 
 def check_table(table: LetterTable) -> None:
-    """Reads the whole file. Raises UsageError if that fails, RefusedError if its digest is not that of the plan."""
+    """Reads the whole file of a table. Raises UsageError if that fails, RefusedError if its digest is not the one in
+    the plan.
+    """
     try:
         found = _sha256(table.path)
     except OSError as problem:

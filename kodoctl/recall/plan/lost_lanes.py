@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 class LostLane(RecallSource):
     """One lane of a subscription that lost messages. `source_topic` is its topic and `holder` the subscription.
 
-    `lane`: such as `L1/ready`, or `dead`; `level`: None for dead letters, which name the one they died in; `own`: the
-    topic itself as a target, None if it accepts no messages, or if `lost_lane` found that it does not store each
-    exactly once; `retrying`: other lanes to which they may be sent, by level.
+    Args:
+        lane: such as `L1/ready`, or `dead`.
+        level: level of the lane; None for dead letters, whose headers name the level in which they died.
+        own: the topic itself as a target; None if it accepts no messages, or if `lost_lane` found that the topic does
+            not store each message exactly once.
+        retrying: RETRYING lanes to which the messages may be sent instead, by level.
     """
 
     kind = LOST

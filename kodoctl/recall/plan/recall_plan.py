@@ -1,8 +1,8 @@
-"""A frozen choice of dead letters: to which lane and under which number each is sent, or that it is discarded.
-A plan is carried out exactly, or not at all.
+"""A frozen choice of dead, waiting or lost messages: to which lane and under which number each is sent, or that it is
+discarded. A plan is carried out exactly, or not at all.
 
-Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane
-(a partition) and its number there. Shared with the pipeline: nothing here depends on a broker or on Spark.
+Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane (a
+partition) and its number there. Shared with the pipeline: nothing here depends on a broker or on Spark.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ExclusionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition to which letters are sent. `partition`: its number, PLAIN for a plain topic; `ready`: of a ready
-    topic; `partitions`: number of the topic's partitions when planned, 0 for a plain topic.
+    """A partition to which letters are sent. `partition`: its number, PLAIN for a plain topic; `ready`: its topic is a
+    ready topic; `partitions`: number of the topic's partitions when the plan was made, 0 for a plain topic.
     """
 
     topic: str
@@ -92,9 +92,15 @@ class LetterRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedLetter:
-    """One letter. `published`: its publish time in ms; `digest`: of its payload; `lane`: an index into the plan's
-    lanes; `number`: its sequence number there, from 1 (both 0 in a discard); `repeats`: further copies of it,
-    acknowledged with it.
+    """One letter of a plan.
+
+    Args:
+        published: its publish time, ms since the epoch.
+        recall_id: see `recall_id` of this module.
+        digest: of its payload.
+        lane: index into the plan's lanes; 0 for a discard.
+        number: its sequence number in that lane, from 1; 0 for a discard.
+        repeats: further copies of it, which are acknowledged with it.
     """
 
     position: Position
@@ -117,8 +123,14 @@ class UnsentCopy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LetterTable:
-    """Letters of a plan in a Parquet file, which is `name` beside the plan's own. `letters` of its `rows` are to be sent or
-    discarded, and `settled` were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
+    """Description of the Parquet file with the letters of a plan. The file lies beside the plan's own.
+
+    Args:
+        rows: number of all letters in the file.
+        letters: number of those to be sent or discarded.
+        settled: number of those that an earlier recall sent or discarded; the others are copies.
+        by_lane: number of letters to each lane of the plan.
+        sha256: digest of the file, hexadecimal.
     """
 
     path: Path
@@ -136,11 +148,29 @@ class LetterTable:
 
 @dataclass(frozen=True)
 class RecallPlan:
-    """A frozen choice of messages and their destinations. `made_at` in ms since the epoch; `edit` is a JSON merge
-    patch; `settle`: letters that an earlier recall sent or discarded, and that are not acknowledged. `source_topic`:
-    the topic of the messages, or the one that lost them; `holder`: the subscription that retains them there; `lane`: of
-    waiting and lost messages. `landing`: the tables from which lost messages are read. `table`: contains `letters` and
-    `settle` if they are too many for memory; both are empty then.
+    """A frozen choice of messages and their destinations.
+
+    Args:
+        run: id of the run.
+        made_at: ms since the epoch.
+        cluster: UUID of the Pulsar tenant on the cluster; None: not known.
+        topology, path, environment: the topology and its file.
+        topic, subscription: ground topic and subscription, by their names in the file.
+        source_topic, source_partitions: the topic of the messages, or the one that lost them.
+        holder: the subscription that retains the messages there.
+        where: the condition.
+        to: level or lane to which all messages are sent; None: each goes to its own.
+        limit: letters at most.
+        again: letters that a recall sent before may be chosen.
+        because: reason, for the ledger.
+        edit: JSON merge patch for the payloads; None: none.
+        lanes: target partitions.
+        letters: messages to send or discard, in order.
+        settle: letters that an earlier recall sent or discarded, and that are not acknowledged.
+        summary: counts for people.
+        lane: lane of waiting or lost messages; "" for dead letters.
+        landing: the tables from which lost messages are read, else "".
+        table: has `letters` and `settle` if they are too many for memory; both are empty then.
     """
 
     action: RecallAction
@@ -176,31 +206,41 @@ class RecallPlan:
 
     @property
     def producer(self) -> str:
-        """Name of the plan's producer on each lane, by which the broker remembers its numbers."""
+        """Name of the plan's producer on each lane. The broker stores the highest sequence number of each producer
+        name, so that a second attempt under the same name cannot store a message twice.
+        """
         return f"kodo-recall-{self.run}"
 
     @property
     def kind(self) -> SourceKind:
-        """Kind of its messages."""
+        """Kind of the plan's messages, by its action and its lane: lost messages for a resend, waiting messages if
+        there is a lane, else dead letters.
+        """
         if self.action is RecallAction.RESEND:
             return LOST
         return WAITING if self.lane else DEAD
 
     @property
     def ledger_key(self) -> str:
-        """Name of the source in the ledger."""
+        """Name under which the recall ledger keeps the entries about messages of the plan's source; a RecallSource has
+        the same.
+        """
         return self.kind.ledger_key(self.source_topic, self.lane, self.holder)
 
     def reader_of(self, topic: str) -> str:
-        """The subscription that must read the target topic `topic`."""
+        """Name on Pulsar of the subscription that must exist on the target topic `topic`, full name; a RecallSource has
+        the same.
+        """
         return self.kind.reader_of(topic, self.source_topic, self.subscription, lane=self.lane)
 
     def age(self, now: int) -> int:
-        """Ms from the making of the plan to `now` (ms since the epoch); 0 if `now` is earlier."""
+        """Ms between the making of the plan and `now` (ms since the epoch); 0 if `now` is earlier."""
         return max(0, now - self.made_at)
 
     def recall_id_of(self, letter: LetterRef) -> str:
-        """The recall id of a letter in this plan."""
+        """Recall id of a letter in this plan, 32 hexadecimal digits; with `again` it differs in each run, so that the
+        letter is sent once more.
+        """
         return recall_id(self.ledger_key, *letter, self.run if self.again else "")
 
     @property
@@ -224,16 +264,16 @@ def lost_key(topic: str, subscription: str) -> str:
 
 
 def recall_id(source_topic: str, position: Position, published: int, run: str = "") -> str:
-    """Recall id of a letter, 32 hexadecimal digits: the same in every plan, and a new one with `run`, for a recall with
-    `again`. Every cluster counts positions anew, also one that was set up again: so the publish time (ms) of the letter
-    is part of the id.
+    """Recall id of a letter, 32 hexadecimal digits: the same in every plan. With `run`, for a recall with `again`, the
+    id is a new one. The publish time (ms) of the letter is part of the id, because every cluster counts positions from
+    the beginning, also a cluster that was set up again.
     """
     return hashlib.sha256(f"{source_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
     """Target partition of a dead letter: its original partition, so that its key stays there; if that is unknown or too
-    high, one by its key; PLAIN in a plain topic, which has no `partitions`.
+    high, a partition by its key; PLAIN for a plain topic (`partitions` 0).
     """
     if not partitions:
         return PLAIN
@@ -243,11 +283,11 @@ def partition_of(origin_partition: int | None, key: str, partitions: int) -> int
 
 
 class SourceKind(ABC):
-    """Kind of the messages of a plan: dead letters, waiting messages or lost messages. It determines which messages may
-    be chosen, to which partition each goes, and with which headers it is sent.
+    """Kind of the messages of a plan: dead letters, waiting messages or lost messages. It decides which messages may be
+    chosen, to which partition each is sent, and with which headers.
 
-    `name`: for people; `noun`: one of them; `mark`: header of a sent message that contains its recall id;
-    `whole_batches`: a plan takes all messages of a batch or none.
+    `name`, `noun`: words for several messages and for one, for people; `mark`: header of a sent message that contains
+    its recall id; `whole_batches`: a plan takes all messages of a batch or none.
     """
 
     name: ClassVar[str]
@@ -256,19 +296,26 @@ class SourceKind(ABC):
     whole_batches: ClassVar[bool] = False
 
     def ledger_key(self, topic: str, lane: str, holder: str) -> str:
-        """Name of a source of such messages in the ledger."""
+        """Name under which the recall ledger keeps the entries about messages of this kind from a source. `topic`:
+        source topic, full name; `lane`: its lane, "" for dead letters; `holder`: subscription that retains the
+        messages.
+        """
         return ledger_key(topic, lane, holder)
 
     def reader_of(self, topic: str, source: str, subscription: str, *, lane: str) -> str:  # noqa: ARG002
-        """The subscription that must read the target `topic` of messages from `source`."""
+        """Name on Pulsar of the subscription that must exist on the target `topic` of messages from the topic `source`:
+        here `subscription`, that of the plan.
+        """
         return subscription
 
     def is_recalled(self, letter: DeadLetter) -> bool:  # noqa: ARG002
-        """True if the message was recalled before and is not chosen again without `again`."""
+        """True if a recall sent the message before, so that it is not chosen again without `again`."""
         return False
 
     def partition(self, letter: DeadLetter, partitions: int) -> int:
-        """Target partition of a message on a topic with so many partitions."""
+        """Number of the target partition of a message, on a topic with `partitions` partitions (0: a plain topic,
+        result PLAIN): the one that the message came from; if it is unknown or too high, one by the message's key.
+        """
         return partition_of(letter.position.partition, letter.key or letter.identity, partitions)
 
     @abstractmethod

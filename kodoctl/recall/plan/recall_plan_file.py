@@ -39,7 +39,9 @@ Json = dict[str, Any]
 
 
 def to_json(plan: RecallPlan) -> AnyRecallPlan:
-    """Converts a plan to its JSON document, with its seal."""
+    """Converts a plan to its JSON document, with its seal: a hash of all other values, by which an edited file is
+    refused.
+    """
     values: Json = {one.name: getattr(plan, one.name) for one in fields(plan) if one.name != "table"}
     values |= {
         "action": plan.action.value,

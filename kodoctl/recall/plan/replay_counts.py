@@ -27,8 +27,8 @@ _TENANTS: Final = 20
 
 
 class PublishTimes(NamedTuple):
-    """The time of the chosen messages: `since` or later (ms since the epoch; None: by place alone) and before `until`
-    (None: up to the end).
+    """Time of the messages that a replay chooses: `since` or later, and before `until` (ms since the epoch). `since`
+    None: the messages are chosen by position alone; `until` None: up to the end.
     """
 
     since: int | None
@@ -40,8 +40,13 @@ class PublishTimes(NamedTuple):
 
 
 class ReplayCounts:
-    """Counts of a whole replay. `subscription`: whose messages; `elsewhere`: identities of its messages that wait or are
-    dead letters; `done`: says which identities the workers' store knows as done, None: there is none to ask.
+    """Counts of a whole replay.
+
+    Args:
+        subscription: the subscription whose messages are replayed.
+        span: times of the messages to choose.
+        elsewhere: identities of its messages that wait or are dead letters.
+        done: returns which identities the workers' store knows as done; None: no store can be queried.
     """
 
     def __init__(self, subscription: str, span: PublishTimes, elsewhere: frozenset[str], done: Done | None) -> None:
@@ -53,14 +58,16 @@ class ReplayCounts:
         self._waiting: list[tuple[str, str]] = []  # identity and tenant, until the store is asked
 
     def end_lane(self) -> None:
-        """Ends a lane: acknowledged messages of later lanes that were counted in it are copies."""
+        """Ends a lane. An acknowledged message of a later lane is a copy if the ended lane had a message of the same
+        identity.
+        """
         self._seen |= self._lane_seen
         self._lane_seen = set()
 
     def add(self, letter: DeadLetter, *, acknowledged: bool, expired: bool, stored: bool) -> bool:
-        """Counts a message of a ready lane. Returns True if it is to be delivered again. `acknowledged`: its whole
-        entry is; `expired`: it is older than the time to live of its topic; `stored`: it was stored in the time of the
-        replay.
+        """Counts a message of a ready lane. Returns True if the replay delivers it again. `acknowledged`: its whole
+        entry is acknowledged; `expired`: it is older than the time to live of its topic; `stored`: it was stored within
+        the time of the replay.
         """
         is_in_time = self._span.has(letter.publish_time)
         if not is_in_time and not stored:
@@ -100,8 +107,9 @@ class ReplayCounts:
         self._waiting.clear()
 
     def summary(self) -> ReplaySummary:
-        """Numbers of the messages that were added; asks the workers' store about those it was not asked about yet.
-        `by_tenant` has the 20 tenants with most messages to come again, and all others as "".
+        """Returns the numbers of the messages that were added. Before that, queries the workers' store about messages
+        that it was not queried about yet. `by_tenant` has the 20 tenants with most messages to come again, and all
+        others as "".
         """
         self._ask()
         tenants = dict(self._tenants.most_common(_TENANTS))
@@ -125,8 +133,8 @@ def _extend(runs: list[EntryRun], ledger: int, entry: int) -> None:
 
 
 class PartitionCounts:
-    """Chosen entries of one partition. `messages`, `size`: their number of messages and bytes of payloads; `first`:
-    earliest publish time of these in ms since the epoch, None: nothing was chosen.
+    """Chosen entries of one partition. `messages`, `size`: number of the chosen messages, and bytes of their payloads;
+    `first`: their earliest publish time, ms since the epoch; None: nothing was chosen.
     """
 
     def __init__(
@@ -144,9 +152,9 @@ class PartitionCounts:
         self._last = 0
 
     def add(self, letter: DeadLetter, first_chunk: Place | None = None) -> None:
-        """Adds the next stored message. `first_chunk`: first entry of a message in chunks, which stands at its last
-        one, None: it has no chunks. All chunks are chosen: entries from there on that are acknowledged and no message
-        of their own.
+        """Adds the next stored message. `first_chunk`: place of the first chunk of a message in chunks, whose own place
+        is that of the last chunk; None: the message is not in chunks. All chunks are chosen: the acknowledged entries
+        between these places that have no message of their own.
         """
         ledger, entry, published = letter.position.ledger, letter.position.entry, letter.publish_time
         _extend(self._met, ledger, entry)
@@ -189,8 +197,9 @@ class PartitionCounts:
 
 
 def duration_of(messages: int, rate: float | None, *, measured: bool, arriving: float) -> ReplayDuration:
-    """Duration of handling so many messages at `rate` messages a second (None: unknown), while `arriving` a second
-    come. Its `ms` is None if the rate is unknown or not above `arriving`.
+    """Estimates how long workers handle so many messages at `rate` messages a second (None: not known), while
+    `arriving` a second come. `ms` of the result is None if the rate is not known or not above `arriving`. `measured`:
+    the rate was measured, not given.
     """
     ms = round(messages / (rate - arriving) * 1000) if rate is not None and rate > arriving else None
     return {"rate": rate, "measured": measured, "arriving": round(arriving, 1), "ms": ms}

@@ -30,7 +30,9 @@ Json = dict[str, Any]
 
 
 class Phase(StrEnum):
-    """Phases of a replay, each of which has an entry in the journal."""
+    """Phases of a replay, each of which has an entry in the journal: BEGIN once, MOVING before and MOVED after the move
+    of each cursor, END when all have moved; UNDOING and UNDONE if the replay is undone.
+    """
 
     BEGIN = "begin"
     MOVING = "moving"
@@ -41,25 +43,33 @@ class Phase(StrEnum):
 
 
 class CursorMoved(NamedTuple):
-    """Move of one partition's cursor, from the journal. `paused`: time in ms since the epoch at which the pause began
-    under which it moved; `is_sure`: False if the attempt was killed before it wrote that the cursor has moved.
+    """Move of one partition's cursor, from the journal. `paused`: when the pause of the lane under which it moved
+    began, ms since the epoch; `is_sure`: False if the attempt was killed before it wrote that the cursor has moved.
     """
 
     paused: int
     is_sure: bool
 
     def is_possible(self, pause: int | None) -> bool:
-        """True if the cursor may have moved although all messages of the plan are acknowledged. `pause`: time of the pause
-        that the next attempt finds, None: there was none any more. Under the same pause no worker has handled them.
+        """True if the cursor may have moved although all messages of the plan are acknowledged now, because workers may
+        have handled them again. `pause`: begin of the pause that the next attempt finds, ms since the epoch; None: it
+        found none. Under the same pause, which any number of attempts may continue, no worker has handled a message,
+        so the cursor has not moved.
         """
         return self.is_sure or pause != self.paused
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
-    """A replay from the journal. `began`: ms since the epoch; `before`: by partition (full name), the entries that were
-    acknowledged before the first attempt; `moves`: by partition, those whose cursor moved or was about to;
-    `again_done`: entries that had been handled a second time when the undo began.
+    """A replay from the journal.
+
+    Args:
+        began: ms since the epoch.
+        who: the user who began it, as text.
+        before: by partition (full name), the entries that were acknowledged before the first attempt.
+        state: how far it came.
+        moves: by partition, the moves of cursors that were made or about to be made.
+        again_done: number of entries that had been handled a second time when the undo began.
     """
 
     plan: ReplayPlanDocument
@@ -103,8 +113,8 @@ def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, 
 
 
 def phase_entry(run: str, phase: Phase, at: int, **more: str | int) -> Json:
-    """Makes the entry of a later phase. `at`: ms since the epoch; `more`: `partition` and `paused` of MOVING, `partition`
-    of MOVED, `again_done` of UNDOING.
+    """Makes the entry of a later phase. `at`: ms since the epoch; `more`: `partition` and `paused` of MOVING,
+    `partition` of MOVED, `again_done` of UNDOING.
     """
     return {**_entry(run, phase, at), **more}
 
@@ -114,8 +124,8 @@ def _entry(run: str, phase: Phase, at: int) -> Json:
 
 
 def read_replays(entries: Iterable[Mapping[str, Any]], namespace: str) -> dict[str, ReplayRecord]:
-    """Every replay in the journal of a namespace by its run, oldest first. An entry that kodoctl did not write, or that
-    names a topic of another namespace, is left out.
+    """Returns every replay in the journal of a namespace by its run, oldest first. An entry that kodoctl did not write,
+    or that names a topic of another namespace, is ignored.
     """
     found: dict[str, ReplayRecord] = {}
     for entry in entries:
@@ -162,9 +172,10 @@ def _record(entry: Mapping[str, Any], namespace: str) -> ReplayRecord | None:
 
 
 def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) -> ReplayRecord:
-    """The replay whose run begins with `name`; for `last` the latest, even if it is undone, so that a repeated command
-    takes back no earlier one. Raises UsageError (K596) if none fits, or several do, and, unless it is undone, if a
-    later replay of the same subscription is not: that one is undone first.
+    """Finds the replay whose run begins with `name`, or for `last` the latest one, even if it is undone, so that a
+    repeated command takes back no earlier one. Raises UsageError (K596) if no run fits or several do, and if a later
+    replay of the same subscription is not undone: that one has to be undone first. An undone replay is returned in any
+    case.
     """
     known = list(found.values())
     open_ = [one for one in known if one.state != "undone"]
@@ -182,8 +193,8 @@ def find_replay(found: Mapping[str, ReplayRecord], name: str, namespace: str) ->
 
 
 def later_run(found: Mapping[str, ReplayRecord], record: ReplayRecord) -> str:
-    """Id of the latest replay of the same subscription that began after this one and is not undone, "" if there is none.
-    Positions before an older replay say nothing about messages of a later one.
+    """Id of the latest replay of the same subscription that began after this one and is not undone; "" if there is
+    none. Acknowledgements before an older replay do not include messages of a later one.
     """
     known = list(found.values())
     later = known[known.index(record) + 1 :]

@@ -30,7 +30,9 @@ Json = dict[str, Any]
 
 
 def sealed(values: Mapping[str, Any]) -> ReplayPlanDocument:
-    """Adds format, version and seal to the values of a plan."""
+    """Returns the document of a replay plan: `values`, with the format's version, kodoctl's version, and the seal (a
+    hash of all other values, by which an edited file is refused).
+    """
     document: Any = {"format_version": FORMAT_VERSION, "kodoctl_version": __version__, "action": "replay", **values}
     document["seal"] = seal_of(document)
     plan: ReplayPlanDocument = document
@@ -43,7 +45,9 @@ def dumps(plan: ReplayPlanDocument) -> str:
 
 
 def loads(text: str, file: str) -> ReplayPlanDocument:
-    """Parses the text of a plan file. `file`: its path, for errors. Raises as `parse`."""
+    """Parses and checks the text of a replay plan file. `file`: its path, for errors. Raises InvalidFileError if it is
+    no such plan, RefusedError for another format or an edited plan.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -99,7 +103,8 @@ class PartitionState(NamedTuple):
 
 class PartitionReplay(NamedTuple):
     """Steps of a replay in one partition: the cursor moves to the entry `to` (None: it has moved already), then the
-    entries in `acknowledge` are acknowledged. After that, of the stored entries exactly those in `keep` are.
+    entries in `acknowledge` are acknowledged. After both, exactly the entries in `keep` are acknowledged, of those that
+    are stored.
     """
 
     to: Place | None
@@ -110,11 +115,14 @@ class PartitionReplay(NamedTuple):
 def replay_of(
     partition: ReplayPartition, before: Runs, now: PartitionState, *, has_moved: bool = False
 ) -> PartitionReplay:
-    """Decides the steps in a partition. `before`: the acknowledged entries before the first attempt at the plan, which
-    are those of `now` in a first attempt. What was handled since stays acknowledged. `has_moved`: an earlier attempt
-    may have moved the cursor, so that entries of the plan that are acknowledged now may have come again already.
+    """Decides the steps of a replay in a partition. Entries that were handled since the plan stay acknowledged. If an
+    entry of the plan is not acknowledged now, an attempt has moved the cursor, even if the journal does not say so.
 
-    If not all entries of the plan are acknowledged now, an attempt moved the cursor, whatever the journal has.
+    Args:
+        before: the acknowledged entries before the first attempt at the plan; in a first attempt those of `now`.
+        now: present state of the partition.
+        has_moved: an earlier attempt may have moved the cursor, so that entries of the plan that are acknowledged now
+            may have been handled again already.
     """
     again = from_rows(partition["again"])
     if has_moved or without(again, now.acknowledged):
@@ -125,16 +133,16 @@ def replay_of(
 
 
 def undo_of(before: Runs, now: PartitionState) -> Runs:
-    """The entries to acknowledge so that those that were acknowledged before a replay are so again. Entries that were
-    handled since stay acknowledged.
+    """The entries to acknowledge so that all entries that were acknowledged before a replay are acknowledged again.
+    Entries that were handled since stay acknowledged.
     """
     return without(common(before, now.stored), now.acknowledged)
 
 
 def why_stale(partition: ReplayPartition, partitions: int | None, now: PartitionState | None) -> str:
-    """Reason for which a partition is not in the state that the plan was made of, so that the plan cannot begin; "" if
-    it is. `partitions`: present number of partitions, None: there is no such topic; `now` None: the partition has no
-    such subscription.
+    """Reason why a partition is not in the state in which the plan was made, so that the plan cannot begin; "" if the
+    state is the same. `partitions`: present number of partitions, None: the topic does not exist; `now` None: the
+    partition does not have the subscription.
     """
     part, again = part_of(partition), from_rows(partition["again"])
     if partitions is None:

@@ -54,9 +54,17 @@ Done = Callable[[Sequence[str]], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """Input of a selection. `run`: id of the new plan; `to`: level to send to, None: each letter's own; `limit`:
-    letters at most; `again`: choose letters that a recall sent before, too; `known`: recall id -> its state by the
-    recall ledger; `done` queries the idempotency store of the workers, None: there is no way to query it.
+    """Input of a selection.
+
+    Args:
+        family: source of the letters.
+        run: id of the new plan.
+        to: level to send to; None: each letter's own.
+        limit: letters at most.
+        again: also choose letters that a recall sent before.
+        edit: patch of the payloads; None: none.
+        known: recall id -> its state by the recall ledger.
+        done: queries the idempotency store of the workers; None: no store can be queried.
     """
 
     action: RecallAction
@@ -82,8 +90,9 @@ class _Labels(NamedTuple):
 
 
 class LetterSelection:
-    """Selection of letters. The caller must `offer` every unacknowledged letter, oldest first in each partition, then
-    call `finish` once. The chosen letters are in a temporary file; only the counts need memory.
+    """Selection of a plan's letters. The caller must `offer` every unacknowledged letter, oldest first in each
+    partition, then call `finish` once. The chosen letters are in a temporary file, so that only the counts need memory.
+    `read`, `matched`: numbers of letters that were offered, and that the condition chose.
     """
 
     def __init__(self, asked: SelectionRequest) -> None:
@@ -103,23 +112,23 @@ class LetterSelection:
         self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
-        """Counts a dead letter, and chooses it if it is readable and fulfils the condition; see ExclusionReason for
-        letters that are left out nevertheless.
+        """Counts a dead letter, and chooses it if it can be read completely and meets the condition. Some of these are
+        left out nevertheless: see ExclusionReason.
         """
         self.read += 1
         self.count_entry(letter.position)
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
     def count_entry(self, position: Position) -> None:
-        """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
-        batch with others that are chosen. Does nothing for a message that is alone in its entry.
+        """Counts a stored message of a waiting lane, also one for another subscription, because it may be in a batch
+        with chosen ones, and a plan takes whole batches. Does nothing for a message that is alone in its entry.
         """
         if position.batch >= 0 and self._asked.family.kind.whole_batches:
             self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """Adds a letter whose condition was evaluated elsewhere, as `chosen`; the caller counts it in `read`. Letters
-        that are not chosen, have no recall id and are not in the ledger need not be added.
+        """Adds a letter whose condition was evaluated elsewhere (`chosen`); the caller counts it in `read`. A letter
+        that is not chosen, has no recall id in its headers and is not in the ledger need not be added.
         """
         if mark := letter.properties.get(self._asked.family.kind.mark):
             self._store.add_seen(mark)
@@ -141,7 +150,9 @@ class LetterSelection:
                 self._take_those_not_done()
 
     def leave_out(self, reason: ExclusionReason, name: str) -> None:
-        """Counts a requested message that cannot be sent. Keeps the first 20 names (MOST_SHOWN) of those not landed."""
+        """Counts a message that cannot be sent, for this reason. `name`: its name, of which the first 20 (MOST_SHOWN)
+        are kept if the reason is NOT_LANDED.
+        """
         self._left_out[reason] += 1
         if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
             self._not_landed.append(name)
@@ -214,9 +225,9 @@ class LetterSelection:
     def finish(
         self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Returns the lanes, the letters with their numbers, the letters that are only acknowledged, and the summary.
-        `table`: the file for the letters if they are too many for memory; then `written` describes the file, and both
-        sequences of letters are empty; None: all are in memory.
+        """Returns (lanes, letters with their numbers, letters that are only acknowledged, summary). `table`: file for
+        the letters if they are too many for memory; then `written` describes the file, and both sequences of letters
+        are empty; None: all letters are in memory.
         """
         with self._store:
             self._take_those_not_done()

@@ -1,9 +1,9 @@
 # pure: every branch is tested
 """Times at which a broker stored messages: which ledgers were open at a time, and the first entry stored after it.
 
-Publish times are those of producers' clocks. A ledger's closing time is the broker's, so the first entry stored after a
-time is in the ledger that was open then. Within that ledger the entries' own times decide where the broker notes them,
-else the majority of publish times.
+Publish times are of producers' clocks. A ledger's closing time is of the broker's clock, so the first entry stored
+after a time is in the ledger that was open then. Within that ledger the entries' own times decide, if the broker notes
+them, else the majority of publish times.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _SURE: Final = 10_000  # messages by which those published later outweigh the ot
 
 
 class StoredSpan(NamedTuple):
-    """Entries of one partition that were stored in the time of a replay: from `begin` on, and before `end`. None: no
-    entry was stored after that time.
+    """Entries of one partition that were stored within the time of a replay: from the place `begin` on, and before the
+    place `end`. `begin` None: no entry was stored in that time; `end` None: up to the last entry.
     """
 
     begin: Place | None
     end: Place | None
 
     def has(self, place: Place) -> bool:
-        """True if the entry at `place` was stored in the time."""
+        """True if the entry at `place` was stored within the time."""
         return self.begin is not None and place >= self.begin and (self.end is None or place < self.end)
 
 
 def open_at(ledgers: Runs, closed: Mapping[int, int], at: int) -> EntryRun | None:
-    """The stored ledger that was open at a time (ms since the epoch), or the next one; None: all were closed before.
-    `closed`: time at which each ledger was closed; a ledger that is not in it is open.
+    """The stored ledger that was open at a time (ms since the epoch), else the next one after that time; None: all were
+    closed before. `closed`: ledger -> time at which it was closed; a ledger that is absent there is open.
     """
     return next((run for run in ledgers if closed.get(run.ledger, at) >= at), None)
 
@@ -52,9 +52,9 @@ def ledgers_between(ledgers: Runs, closed: Mapping[int, int], since: int, until:
 
 
 def first_noted(run: EntryRun, at: int, stored: Callable[[Place], int | None]) -> tuple[int | None, bool]:
-    """Finds the first entry of a ledger that was stored at a time or later by the times that the broker notes
-    (`stored`, None: it notes none). Returns (its number, True), or (None, True) if there is none, or (None, False) if a
-    time is not known.
+    """Finds the first entry of a ledger that was stored at the time `at` (ms since the epoch) or later, by the times
+    that the broker notes. Returns (number of the entry, True); (None, True) if all entries were stored before; (None,
+    False) if a time is not known. `stored`: returns the noted time of an entry, None: not known.
     """
     low, high = run.first, run.last + 1
     while low < high:
@@ -67,12 +67,12 @@ def first_noted(run: EntryRun, at: int, stored: Callable[[Place], int | None]) -
 
 
 def first_by_majority(published: Iterable[tuple[Place, int]], at: int) -> Place | None:
-    """Finds the entry at which most publish times pass a time: few before it are later, and few from it on are earlier.
-    `published`: entries in the order in which they were stored, with their publish times. Returns None if most are
-    earlier up to the end.
+    """Finds the entry at which most publish times pass the time `at`: few messages before it were published later, and
+    few from it on were published earlier. `published`: entries in the order in which they were stored, with their
+    publish times (ms since the epoch). Returns None if most are earlier up to the end.
 
-    A message much earlier than those just before it has a late clock, and counts for neither side: where such messages
-    are at the border, they come with what is behind it.
+    A message that is much earlier than those just before it has a late clock, and is not counted. If such messages are
+    next to the entry that is found, they belong to the entries after it.
     """
     place: Place | None = None
     score = best = 0  # messages published before the time, minus those after it

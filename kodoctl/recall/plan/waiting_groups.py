@@ -35,9 +35,9 @@ _Key = tuple[str, str, str | None, str | None, str | None, str | None]
 
 
 class WaitingGroups:
-    """Counts of waiting messages by lane and by group. `add` every message; rows can be read at any time. `by`: the
-    facts that divide groups, besides topic and subscription; `now` in ms since the epoch. Once there are 10,000 groups
-    (MOST_GROUPS), tenant and cause of a message that fits none are counted as OTHERS.
+    """Counts of waiting messages by lane and by group. The caller must `add` every message; rows can be read at any
+    time. `by`: the facts that divide groups, besides topic and subscription; `now`: ms since the epoch. Once there are
+    10,000 groups (MOST_GROUPS), a message that fits none of them is counted with the tenant and the cause OTHERS.
     """
 
     def __init__(self, lanes: Sequence[WaitingLane], by: Collection[Dimension], now: int) -> None:

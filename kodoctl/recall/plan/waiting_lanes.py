@@ -34,7 +34,9 @@ class WaitingLane(RecallSource):
 
     @property
     def target_name(self) -> str | None:
-        """The lane that was chosen for all messages; None: their own."""
+        """Name of the lane that was chosen for all messages; None: they stay in their own lane, or no lane was chosen
+        yet.
+        """
         return next((name for name, one in self.writable.items() if one == self.target and name != self.lane), None)
 
     @property
@@ -53,9 +55,9 @@ def waiting_lanes(
     subscription: str | None = None,
     names: Collection[str] = (),
 ) -> list[WaitingLane]:
-    """All lanes of the file in which messages wait, in its order; only those of the given ground topic, subscription
-    and `names`, such as `L1/retrying`. None and () restrict nothing. Raises UsageError for a name that the file does
-    not have, and if there is no such lane.
+    """Lanes of the file in which messages wait, in the order of the file: all, or those of the given ground topic
+    (`topic`), subscription and `names`, such as `L1/retrying`. None and () restrict nothing. Raises UsageError for a
+    name that the file does not have, and if no lane is left.
     """
     if topic is not None and subscription is not None:
         found_subscription(topology, topic, subscription)

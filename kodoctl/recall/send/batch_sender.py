@@ -71,12 +71,13 @@ class BatchSender:
         self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, booked, self._lanes, now))
 
     def passed(self, letter: PlannedLetter) -> bool:
-        """True if its lane had the number of the letter, or a higher one, when it was opened."""
+        """True if the lane of the letter had stored its number, or a higher one, when the lane was opened."""
         return letter.number <= self._passed[letter.lane]
 
     def begin(self, batch: SendBatch) -> None:
-        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. After
-        `stop` of the options is set, the rest is recorded and not sent. For a discard it only sets their outcomes.
+        """Records the messages and sends them at the allowed rate; receipts come later, on threads of the client. If
+        `stop` of the options is set meanwhile, the remaining messages are recorded and not sent. For a discard, sets
+        the outcomes and sends nothing.
         """
         if not batch.messages:
             return
@@ -88,10 +89,11 @@ class BatchSender:
             self._send_all(batch)
 
     def finish(self, batch: SendBatch) -> list[InFlightMessage]:
-        """Waits for receipts and records the outcomes. Returns the messages with an outcome, in order, also refused and
-        unclear ones; messages that were not sent, or that have no receipt at the end of the wait, are left out. Sets
-        the event `stop` of the options if an outcome is unclear or a receipt is missing: such a message would be a gap
-        below the number that the broker counts.
+        """Waits for receipts and records the outcomes. Returns the messages with an outcome in order, including refused
+        and unclear ones, but not those that were not sent or have no receipt at the end of the wait.
+
+        Sets the event `stop` of the options if an outcome is unclear or a receipt is missing: such a message would be a
+        gap below the number up to which the broker counts.
         """
         if not batch.messages:
             return []
@@ -182,7 +184,9 @@ class BatchSender:
 
 
 class ReceiptTracker:
-    """Receipts of all batches of one attempt. `clock` in seconds; `waits` reports long waits."""
+    """Receipts of all batches of one attempt, for several threads: the sender counts messages, threads of the client
+    library bring receipts. `clock` in seconds; `waits` reports long waits; `stop` is set when the attempt should end.
+    """
 
     def __init__(
         self,
@@ -202,7 +206,9 @@ class ReceiptTracker:
             batch.on_their_way += 1
 
     def take(self, message: InFlightMessage, batch: SendBatch, receipt: Receipt) -> None:
-        """Sets the outcome of a message by its receipt, in any thread. If its batch is `left`, it stays in doubt."""
+        """Sets the outcome of a message by its receipt, in any thread. If nobody waits for its batch any more (`left`),
+        the message stays in doubt.
+        """
         with self._lock:
             if batch.left:
                 return

@@ -53,8 +53,9 @@ class MessageSource(Protocol):
 
 
 class DeadLetterPartitions:
-    """Partitions with messages of the plan. If `options.holds` is False, another process holds the subscription: this
-    object only reads, and acknowledges nothing.
+    """Source of the plan's messages in the dead-letter topic, or in another topic that a subscription reads (implements
+    MessageSource). If `options.holds` is False, another process holds the subscription: then this object only reads,
+    and acknowledges nothing.
     """
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions) -> None:
@@ -66,8 +67,8 @@ class DeadLetterPartitions:
         self.acknowledged = 0
 
     def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        """Opens a source for each partition until `stack` closes. Returns the numbers of the partitions, in order.
-        Raises LockedError while another recall holds the subscription.
+        """Opens a source for each partition with messages at `positions`, until `stack` closes. Returns the numbers of
+        these partitions, in order. Raises LockedError while another recall holds the subscription.
         """
         self._positions = positions
         for source in self._sources.values():
@@ -149,7 +150,7 @@ class DeadLetterPartitions:
         return left
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
-        """Always "": such a message is acknowledged."""
+        """Always "": a missing message was acknowledged by somebody else."""
         return ""
 
     def _held_entries(self, number: int) -> set[Position]:

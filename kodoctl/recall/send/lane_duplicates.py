@@ -39,8 +39,14 @@ class Stretch(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A message that is stored a second time. `exclusive`: only this attempt reads the lane, so it can acknowledge the
-    copy; `published`: the copy's publish time in ms.
+    """A message that is stored a second time.
+
+    Args:
+        letter: the message of the plan.
+        part: lane (full name of a partition) with the second copy.
+        position: position of the second copy.
+        published: publish time of the second copy, ms since the epoch.
+        exclusive: only this attempt reads the lane, so that it can acknowledge the copy.
     """
 
     letter: PlannedLetter
@@ -51,7 +57,7 @@ class Duplicate(NamedTuple):
 
     @property
     def copy(self) -> UnsentCopy:
-        """The duplicate as a copy of its letter, which is acknowledged and not sent."""
+        """The second copy as an UnsentCopy, which is acknowledged and not sent."""
         return UnsentCopy(LetterRef(self.position, self.published), self.letter)
 
     def __str__(self) -> str:
@@ -98,7 +104,7 @@ def stretches(
 
 
 class LaneDuplicates:
-    """Duplicates of one plan. `doubts`: a line of text for each stretch that could not be read."""
+    """Finder of the duplicates of one plan. `doubts`: a line of text for each stretch that could not be read."""
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, ledger: PlanLedger) -> None:
         self._plan, self._cluster, self._ledger = plan, cluster, ledger

@@ -39,9 +39,13 @@ _AGAIN: Final = "run the same command again, which ends the pause."
 
 
 class PauseWords(NamedTuple):
-    """Command that pauses lanes. `command`: its name, for the reason of the order; `messages`: the messages that workers
-    would handle although they must not; `nothing`: what is true after a refusal; `leave`: the lanes are ready lanes,
-    which workers leave only if the order says so (LEAVE), else "".
+    """Command that pauses lanes, for texts.
+
+    Args:
+        command: its name, for the reason of the order.
+        messages: the messages that workers would handle if they did not leave.
+        nothing: text of the state after a refusal.
+        leave: LEAVE if the lanes are ready lanes, which workers leave only if the order says so; else "".
     """
 
     command: str
@@ -58,17 +62,17 @@ REPLAY_UNDO: Final = PauseWords("replay undo", "messages again that the undo tak
 
 
 class LaneToPause(Protocol):
-    """A lane that a run pauses. `lane`: such as `L1/retrying`; `topic`: its ground topic; `source_topic`: its own topic;
-    `holder`: the subscription whose consumers leave.
+    """A lane that a run pauses. `lane`: such as `L1/retrying`; `topic`: its ground topic; `source_topic`: its own
+    topic; `holder`: the subscription whose consumers leave.
     """
 
     @property
     def run(self) -> str:
-        """Id of the run."""
+        """Id of the plan's run, which the order's reason names: a later attempt finds its own order by it."""
 
     @property
     def lane(self) -> str:
-        """Name of the lane."""
+        """Name of the lane, such as `L1/retrying`."""
 
     @property
     def topic(self) -> str:
@@ -76,7 +80,7 @@ class LaneToPause(Protocol):
 
     @property
     def subscription(self) -> str:
-        """Subscription of the topology, whose workers follow the order."""
+        """Subscription, by its name in the file: its workers follow the order."""
 
     @property
     def source_topic(self) -> str:
@@ -84,7 +88,7 @@ class LaneToPause(Protocol):
 
     @property
     def holder(self) -> str:
-        """Subscription on that topic."""
+        """Name on Pulsar of the subscription on that topic whose consumers must leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,11 @@ class PauseClock:
 
 
 class LanePause:
-    """The pause of a plan's lane. Call `begin` before anything is sent; then `end` with the result, `finish` after a
-    success, `give_up` if nothing was sent, or `keep` after a failure. All but `begin` return a text for the user if the
-    lane stays paused, or if its pause ended although it should last; else "". `keep` returns a text in any case.
+    """The pause of a plan's lane. Call `begin` before anything is sent. After that, call one of these: `end` with the
+    report, `finish` after a success, `give_up` if nothing was sent, or `keep` after a failure.
+
+    These four return a text for the user if the lane stays paused, or if its pause ended although it should last; else
+    "". `keep` always returns a text.
     """
 
     def __init__(
@@ -119,19 +125,28 @@ class LanePause:
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
         self.stood: int | None = None
-        """Time of the order that an earlier attempt of this run left, ms since the epoch; None: none stood."""
+        """Time at which the pause began that this attempt found, ms since the epoch; None: the lane was not paused. Orders of
+        this run continue the pause of the attempt before, so that it has one beginning, however many attempts end early.
+        """
 
     @property
     def lane(self) -> str:
-        """Name of the lane."""
+        """Name of the paused lane, such as `L1/retrying`."""
         return self._plan.lane
 
+    @property
+    def began(self) -> int:
+        """Time at which the pause began that lasts now, ms since the epoch. Without a gap since, no worker read the lane."""
+        return self.since if self.stood is None else self.stood
+
     def begin(self, wait: int, sending: int = 0) -> None:
-        """Gives the order, unless a person has paused the lane for long enough. Waits for at most `wait` ms until no
-        consumer of the lane is connected. `sending`: ms that the attempt takes after that. Raises RefusedError with the
-        consumers' names (K582), for a person's pause that workers of a ready lane do not follow (K582) or that ends too
-        soon (K583), LockedError for a lane that another run has paused, and ClusterError. After any failure a new order
-        is taken back; `tell` gets a text for the user if one stays.
+        """Gives the order, unless a person has paused the lane for long enough, and waits for at most `wait` ms until
+        no consumer of the lane is connected. `sending`: ms that the attempt takes after that. After any failure a new
+        order is taken back; `tell` gets a text for the user if an order remains.
+
+        Raises RefusedError with the names of consumers that stay (K582), and for a person's pause that workers of a
+        ready lane do not follow (K582) or that ends too soon (K583); LockedError for a lane that another run has
+        paused; ClusterError.
         """
         try:
             self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
@@ -142,7 +157,9 @@ class LanePause:
             raise
 
     def end(self, report: SendReport) -> str:
-        """Ends the order, but keeps it if workers could handle sent messages a second time. Raises KodoctlError."""
+        """Ends the order after an attempt; keeps it if the report shows that workers could handle sent messages a
+        second time. Raises KodoctlError.
+        """
         if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
             return self.keep()
         return self.finish()
@@ -153,8 +170,8 @@ class LanePause:
         return ""
 
     def give_up(self) -> str:
-        """Ends the order if this attempt gave it first, because nothing was sent; keeps it if another attempt at the
-        plan has given it again. Never raises KodoctlError.
+        """Ends the order if this attempt gave it first, because nothing was sent. Keeps it if an earlier attempt at the
+        plan had given it, or another one has given it again. Never raises KodoctlError.
         """
         if not self._is_own:
             return ""
@@ -167,8 +184,8 @@ class LanePause:
         return self._text(left) if left else ""
 
     def end_left(self) -> str:
-        """Ends the order of an attempt at the plan that was killed before it changed anything, if there is one. Never
-        raises KodoctlError.
+        """Ends the order that a killed attempt at the plan left, if there is one; for an attempt that had changed
+        nothing. Never raises KodoctlError.
         """
         try:
             found = self._standing(self._store.read(self._clock.now()))
@@ -228,20 +245,23 @@ class LanePause:
             if standing is None:
                 self.stood = None
                 return (*orders, order)
+            first = standing.first  # of this attempt's own order, which is read back
+            if standing.since != now:
+                self.stood, first = standing.began, str(standing.began)
             if not self._is_own:
                 self._check(standing, now + least)
                 return orders
-            if standing.since != now:
-                self.stood = standing.since
             latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
-            return with_override(orders, replace(latest, until=max(standing.until, order.until)))
+            return with_override(orders, replace(latest, until=max(standing.until, order.until), first=first))
 
         add_order(self._store.read(now))
         if self._is_own:
             self._store.change(add_order, now)
 
     def _check(self, standing: Override, until: int) -> None:
-        """Raises LockedError for the order of another run, RefusedError for one of a person that ends before `until`."""
+        """Raises LockedError for the order of another run, RefusedError for one of a person that ends
+        before `until`.
+        """
         lane = self._plan.lane
         command, is_run, run = standing.why.removeprefix(_BY).partition(_RUN)
         if standing.why.startswith(_BY) and is_run:

@@ -1,5 +1,5 @@
-"""Entries of the ledger: of a message that is sent or discarded, of a copy that is only acknowledged, and of a dead
-letter in doubt once that is decided. Pure.
+"""Entries of the recall ledger: about a message that is sent or discarded, a copy that is only acknowledged, and a dead
+letter in doubt once recovery has decided. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DECIDED: Final = {
     Recovery.STORED: (RecallEvent.SENT, "read back from its lane"),
     Recovery.SKIPPED_BY_BROKER: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "neither the broker's memory nor the lane can tell"),
 }
 
 
@@ -57,8 +57,8 @@ def ledger_entries(
 
 
 def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:
-    """Entry of a dead letter that need not be sent, at its own position. `sent`: status of the message that was sent
-    instead.
+    """Entry of a dead letter that is acknowledged and not sent, at its own position. `further`: the letter; `sent`:
+    status of the message that was sent instead.
     """
     position, published = further.letter
     copy = further.first

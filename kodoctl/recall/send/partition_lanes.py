@@ -89,23 +89,27 @@ def settle_doubts(
     now: int,
 ) -> list[RecallEntry]:
     """Reads lanes back, and returns entries for letters that an earlier attempt may have sent: SENT if that is proved,
-    REFUSED if their number was passed without them, UNCLEAR if neither is known. All others will be sent again.
-    `booked`: by lane, the highest number that is certainly stored.
+    REFUSED if the broker passed their number without storing them, UNCLEAR if nobody can know. Letters without an entry
+    will be sent again.
+
+    Args:
+        known: statuses by recall id of the letters of a segment, whose numbers are above those of the segments before.
+        booked: by lane, the highest number that is certainly stored.
+        lanes: producers of the lanes, by index.
+        now: ms since the epoch.
     """
     found: list[RecallEntry] = []
     for lane in lanes.values():
-        doubts = {
-            recall_id: one
-            for recall_id, one in known.items()
-            if one.run == plan.run and one.event is RecallEvent.INTENT and one.lane == lane.part
-        }
+        own = {recall_id: one for recall_id, one in known.items() if one.run == plan.run and one.lane == lane.part}
+        doubts = {recall_id: one for recall_id, one in own.items() if one.event is RecallEvent.INTENT}
         if not doubts:
             continue
         watermark, highest = lane.last_number, booked.get(lane.part, 0)
         read_back = _read_back(cluster, lane.part, doubts, plan.kind.mark)
         age = now - min(one.at for one in doubts.values())
+        given = max(highest, *(one.number for one in own.values()))
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
-        for recall_id, verdict in recover(numbers, watermark, highest, age, read_back).items():
+        for recall_id, verdict in recover(numbers, watermark, highest, given, age, read_back).items():
             if verdict is not Recovery.SEND:
                 place = read_back.found.get(recall_id, "")
                 found.append(recovery_entry(plan, recall_id, doubts[recall_id], verdict, now, place))

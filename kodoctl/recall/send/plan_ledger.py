@@ -1,4 +1,4 @@
-"""Recall ledger as one attempt at a plan uses it: statuses of the letters of a segment, and entries of the attempt."""
+"""The recall ledger as one attempt at a plan uses it: statuses of the letters of a segment, and new entries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class PlanLedger:
-    """Statuses by recall id, from the last `read` and from the entries that this object appended since.
-    `begins`: by lane, the ends of the lane (`ledger:entry`) when each attempt began to send these letters
-    there. Not for several threads.
+    """View of the recall ledger for one attempt at a plan. `statuses`: by recall id, from the last `read` and from the
+    entries that this object appended since; `begins`: by lane, the ends of the lane (`ledger:entry`) at which attempts
+    began to send these letters. Only for one thread.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
@@ -37,7 +37,9 @@ class PlanLedger:
         self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
-        """Restricts the statuses to the letters of `segment` from now on, and reads these."""
+        """Restricts the statuses to the letters of `segment` from now on, and reads these from the ledger; those of an
+        earlier segment are forgotten, so that memory holds one segment.
+        """
         times = [one.published for one in segment.letters]
         ids = {one.recall_id for one in segment.letters}
         for further in segment.unsent:

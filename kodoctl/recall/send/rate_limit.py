@@ -11,8 +11,8 @@ _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
 class RateLimit:
-    """Limits a sender to `per_second` starts (above 0); the clock is in seconds. `a_second`: the limit, rounded down,
-    at least 1. Not for several threads.
+    """Limiter of a sender to `per_second` starts (above 0), without bursts after a pause. `clock`: seconds; `a_second`:
+    the limit rounded down, at least 1. Only for one thread.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,11 +22,13 @@ class RateLimit:
 
     @property
     def free(self) -> bool:
-        """True if the next message may start now, without a pause."""
+        """True if the next message may start now, without a pause. Unlike `wait`, does not count it as started."""
         return self._next - self._clock() <= _TOO_SHORT
 
     def wait(self, stop: threading.Event) -> bool:
-        """Waits until the next message may start, and counts it as started. False: `stop` is set, and it must not."""
+        """Waits until the next message may start, and counts it as started. Returns False if `stop` is set: the message
+        must not start then.
+        """
         now = self._clock()
         ahead = self._next - now
         if ahead > _TOO_SHORT and stop.wait(ahead):

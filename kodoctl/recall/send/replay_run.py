@@ -1,11 +1,11 @@
 # adapter: moves cursors on the broker
-"""Carrying out a replay, and undoing it: while the lanes are paused, cursors move back, and entries that are not to
-come again are acknowledged.
+"""Run of a replay, or of its undo: while the lanes are paused, cursors move back, and entries that must not come again
+are acknowledged.
 
-The positions before it are in the journal before the first cursor moves, and so is each move, before and after it
-happens. Every step can be repeated: killed anywhere, the same command continues, and the lanes stay paused until it is
-complete. If somebody resumed them meanwhile, the journal has which cursors moved, so that no message comes a third
-time.
+The positions before the replay are in the journal before the first cursor moves, and each move is there before and
+after it happens. Every step can be repeated: killed at any time, the same command continues, and the lanes stay paused
+until it is complete. If somebody resumed them meanwhile, the journal shows which cursors moved, so that no message
+comes a third time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _CONFIRM_S: Final = 30.0  # seconds until a broker has to show acknowledgements 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLane:
-    """A lane that a replay pauses (`LaneToPause`)."""
+    """A lane whose ready messages a replay handles again, and which it pauses meanwhile (implements `LaneToPause`,
+    whose members its fields are).
+    """
 
     run: str
     lane: str
@@ -50,7 +52,7 @@ class ReplayLane:
 
 
 def lanes_of(plan: ReplayPlanDocument) -> list[ReplayLane]:
-    """The lanes of a plan."""
+    """The lanes of a plan, each once, for their pauses."""
     topics = {one["lane"]: one["topic"] for one in plan["partitions"]}
     subscription = plan["subscription"]
     return [
@@ -61,8 +63,15 @@ def lanes_of(plan: ReplayPlanDocument) -> list[ReplayLane]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork:
-    """Tools of an attempt. `admin`: checks the lease before each write; `pauses`: one for each lane; `record`:
-    writes an entry into the journal, and returns when it is stored; `wait`: ms that workers may take to leave.
+    """Tools of an attempt at a replay.
+
+    Args:
+        admin: checks the lease before each write.
+        pauses: one for each lane.
+        record: writes an entry into the journal, and returns when it is stored.
+        who: the user, as text.
+        wait: ms that workers may take to leave a lane.
+        tell: takes lines for people.
     """
 
     plan: ReplayPlanDocument
@@ -76,9 +85,12 @@ class ReplayWork:
 
 
 def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport:
-    """Carries out a plan. `earlier`: an attempt at it that was not complete, None: there was none. Before anything is
-    changed, raises RefusedError if the cluster is not in the state of the plan (K595) and as `LanePause.begin` does,
-    UsageError as `begin_entry` does, LockedError; also ClusterError.
+    """Carries out a plan, and returns the report. `earlier`: an attempt at the plan that was not complete; None: there
+    was none.
+
+    Before anything is changed, raises RefusedError if the cluster is not in the state of the plan (K595), and the
+    errors of `LanePause.begin` and `begin_entry`. After that, ClusterError or LockedError: the lanes stay paused, and
+    the same command continues.
     """
     plan, report = work.plan, ReplayReport(work.plan["run"], "replay")
     if earlier is None:
@@ -103,8 +115,8 @@ def apply_replay(work: ReplayWork, earlier: ReplayRecord | None) -> ReplayReport
 
 
 def undo_replay(work: ReplayWork, earlier: ReplayRecord) -> ReplayReport:
-    """Takes a replay back: what was acknowledged before it is acknowledged again. Raises LockedError, RefusedError,
-    ClusterError.
+    """Takes a replay back, and returns the report: entries that were acknowledged before the replay are acknowledged
+    again. Raises LockedError, RefusedError, ClusterError.
     """
     report = ReplayReport(work.plan["run"], "undo")
     with _Paused(work) as paused:
@@ -137,8 +149,8 @@ def _again_done(work: ReplayWork, earlier: ReplayRecord) -> int:
 
 
 def _end_pauses(work: ReplayWork) -> None:
-    """Ends the pauses of an attempt that was killed before it changed anything: the plan fits no more, so no later attempt
-    would.
+    """Ends the pauses of an attempt that was killed before it changed anything: the plan fits no more, so no later
+    attempt would.
     """
     for pause in work.pauses:
         if text := pause.end_left():
@@ -226,7 +238,9 @@ def _check_state(work: ReplayWork) -> dict[str, PartitionState]:
 def _replay_partition(
     work: ReplayWork, one: ReplayPartition, before: Runs, earlier: CursorMoved | None, report: ReplayReport
 ) -> None:
-    """Replays one partition. `earlier`: move of its cursor by an attempt that was not complete, None: there was none."""
+    """Replays one partition. `earlier`: move of its cursor by an attempt that was not complete, None:
+    there was none.
+    """
     part = part_of(one)
     now = _state(work, one)
     if now is None:
@@ -237,7 +251,7 @@ def _replay_partition(
     if earlier is not None and has_moved and not earlier.is_sure and not without(again, now.acknowledged):
         report.unclear.append(f"{part}: {many(entry_count(again), 'entry', 'entries')}")
     if replay.to is not None:
-        work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.since))
+        work.record(phase_entry(work.plan["run"], Phase.MOVING, _now(), partition=part, paused=pause.began))
         _move(work, one, replay.to, again)
         now = _state(work, one)
         if gone := entry_count(without(again, now.stored if now else ())):

@@ -59,7 +59,9 @@ _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a batch; two are held at
 
 
 class RecallSender:
-    """One attempt at one plan. `helpers`: sends in other processes; None: this process sends everything."""
+    """One attempt at one plan. `options`: settings of the attempt; `helpers`: sends in other processes, None: this
+    process sends everything.
+    """
 
     def __init__(
         self,
@@ -171,7 +173,9 @@ class RecallSender:
         self.report.had_already += had_already
 
     def _count_unmet(self) -> None:
-        """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
+        """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger,
+        and all others.
+        """
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._ledger.settled(one):
@@ -319,9 +323,11 @@ class RecallSender:
 
 
 class CollectorRest:
-    """Context that switches the garbage collector off while any sender of this process is in it: the collector scanned
-    a segment's letters again and again, for a third of the time that a letter takes, and reference counts free all of
-    them. Not for a plan with an edit: a validator leaves cycles. Thread-safe.
+    """Context that switches Python's garbage collector off while any sender of this process is in it. Several threads
+    may use it.
+
+    The collector scanned a segment's letters again and again, which took a third of the time of a letter, and reference
+    counts free all of them. Not for a plan with an edit: a validator leaves cycles.
     """
 
     def __init__(self) -> None:

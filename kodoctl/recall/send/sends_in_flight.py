@@ -20,10 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """Settings of an attempt. `clock` in ms since the epoch; `tell` receives (dead letters done, dead letters in all);
-    `signer` None: headers are not signed; `at_once`: number of letters recorded together, None: MOST_AT_ONCE; `holds`
-    False: another process holds the subscription and acknowledges; `horizon`: ms that a message may wait at most;
-    `ordered`: their lane keeps the order of keys; `booked`: see PlanLedger.
+    """Settings of an attempt.
+
+    Args:
+        pace: limit of the rate.
+        who: the user, as text, for the ledger.
+        clock: returns ms since the epoch.
+        stop: event that ends the attempt in order.
+        tell: takes (number of letters done, number of letters in all).
+        signer: signs headers; None: headers are not signed.
+        at_once: number of letters recorded together; None: MOST_AT_ONCE.
+        holds: False: another process holds the subscription and acknowledges.
+        horizon: ms that a message may wait at most.
+        ordered: the lane of the letters keeps the order of keys.
+        booked: see PlanLedger.
     """
 
     pace: RateLimit
@@ -41,8 +51,16 @@ class SendOptions:
 
 @dataclass(slots=True)
 class InFlightMessage:
-    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload`: the one to send, edited if the
-    plan has an edit; `outcome` None: not known yet; `receipt`: position where it was stored, if the broker reported it.
+    """A dead letter that is being sent or discarded.
+
+    Args:
+        chosen: the letter in the plan.
+        token: acknowledges the letter.
+        letter: the letter as it is stored.
+        payload: the payload to send, edited if the plan has an edit.
+        outcome: None: not known yet.
+        receipt: position where it was stored, if the broker reported it.
+        note: reason if it was not sent, or was discarded.
     """
 
     chosen: PlannedLetter
@@ -54,7 +72,9 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets its outcome; `note`: the reason if it was not sent, or was discarded."""
+        """Sets the outcome of the message. `receipt`: see the attribute; `note`: the reason if the message was not
+        sent, or was discarded.
+        """
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock
 
@@ -62,7 +82,7 @@ class InFlightMessage:
 @dataclass(slots=True)
 class SendBatch:
     """Messages that are recorded together. `size`: bytes of their original payloads; `on_their_way`: number of messages
-    sent and without a receipt; `left`: nobody waits for these receipts any more.
+    that were sent and have no receipt yet; `left`: nobody waits for these receipts any more.
     """
 
     messages: list[InFlightMessage] = field(default_factory=list)

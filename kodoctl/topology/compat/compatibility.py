@@ -19,8 +19,9 @@ _Judge = Callable[[Any, Any], Iterator[str]]
 
 
 def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]:
-    """Reasons why the change of a schema from `old` to `new` breaks the compatibility `mode`; [] if it does not.
-    `kind`: `json` or `avro`. Both must be valid. JSON Schema of draft 1 to 4 cannot be compared, which is a reason.
+    """Returns the reasons why the change of a schema from `old` to `new` breaks the compatibility `mode`; [] if it does
+    not. `kind`: `json` or `avro`; `old`, `new`: parsed JSON of valid schemas; `mode`: a value of the policy
+    `schema_compatibility`. JSON Schema of draft 1 to 4 cannot be compared, which is a reason.
     """
     base = mode.removesuffix("_TRANSITIVE")
     if old == new or base == "ALWAYS_COMPATIBLE":

@@ -75,15 +75,16 @@ _Key = tuple[Where | None, str, str, str | None]
 
 
 def rules_of(code: str) -> list[Rule]:
-    """Lint rules with a code; none for a code that is not of lint."""
+    """Returns the checks that are registered for a code; [] for a code that lint does not have."""
     return [one for one in RULES if one.code == code]
 
 
 def judge(
     topologies: TopologySet, earlier: Earlier | None = None, rules: TeamRules | None = None
 ) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
-    """(expansions, findings of loading, of every lint rule and of team rules) of one environment. Allow-comments are not
-    applied.
+    """Returns (expansions, findings of loading, of every lint rule and of team rules) of one environment.
+    Allow-comments are not applied. `earlier`: as of `lint`, None: no revision to compare with; `rules` None: no team
+    rules judge.
     """
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]

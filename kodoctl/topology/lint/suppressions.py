@@ -27,8 +27,8 @@ _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Allows findings `code` in the lines `first` to `last` (from 1, inclusive) because of `reason`. `where`: place of
-    the comment.
+    """An allow-comment for one code. It allows findings with that `code` in the lines `first` to `last` (from 1,
+    inclusive) because of `reason`. `where`: place of the comment.
     """
 
     code: str

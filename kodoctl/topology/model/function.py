@@ -5,10 +5,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJsonSchema
 
-from kodoctl.topology.function_settings import settings_text
+from kodoctl.topology.function_settings import HIDDEN, PULSAR_SETTINGS, hidden_names, settings_text
 from kodoctl.topology.model.field_types import (
     FileModel,
-    NotEmpty,
     PositiveDuration,
     PositiveInt,
     PositiveNumber,
@@ -56,6 +55,8 @@ def _json_values(values: dict[str, Any]) -> dict[str, Any]:
         raise wrong_value(f"should hold texts, numbers, true, false, lists and maps: {problem}") from None
     if (name := _without_value(values)) is not None:
         raise wrong_value(f"{name!r} has no value, and the worker would drop it: leave it out")
+    if (name := next(hidden_names(values), None)) is not None:
+        raise wrong_value(f"{name!r} is {HIDDEN!r}, which kodoctl shows in place of a value: write the value")
     return values
 
 
@@ -69,6 +70,19 @@ def _without_value(value: Any) -> str | None:
     return None
 
 
+def _pulsar_settings(kind: str) -> AfterValidator:
+    """Validator of `settings`: only names that Pulsar has for this kind, and that no other key stands for."""
+
+    def check(values: dict[str, Any]) -> dict[str, Any]:
+        known = PULSAR_SETTINGS[kind]
+        for name in values:
+            if name not in known:
+                raise wrong_value(f"{name!r} is not one of {', '.join(sorted(known))}")
+        return values
+
+    return AfterValidator(check)
+
+
 Package = Annotated[
     StrictStr,
     BeforeValidator(_package),
@@ -76,6 +90,15 @@ Package = Annotated[
 ]
 Guarantees = Literal["at_least_once", "at_most_once", "effectively_once", "manual"]
 Runtime = Literal["java", "python", "go"]
+
+
+class PackageSpec(FileModel):
+    """A version of a package, which an apply uploads from a file."""
+
+    file: Text = Field(examples=["build/enrich-1.2.0.jar"])
+    """Path of its content (a jar, a nar, or Python's .py, .zip or .whl), relative to this file. For good."""
+    description: StrictStr = Field(default="", examples=["adds prices to orders"])
+    """A text for people, written at the upload."""
 
 
 class FunctionNeeds(FileModel):
@@ -131,8 +154,10 @@ class Function(_WorkerCode):
 
     runtime: Runtime = "java"
     """The language of its code. For good."""
-    inputs: NotEmpty[Text] = Field(examples=[["orders"]])
+    inputs: tuple[Text, ...] = Field(default=(), examples=[["orders"]])
     """Topics it reads: ground topics of this file (all their levels), or TENANT/NAMESPACE/TOPIC. For good."""
+    inputs_pattern: Text | None = optional_like("persistent://kodo/trade/orders-.*")
+    """Regular expression of further topics it reads, those of the future too. For good."""
     output: Text | None = optional_like("shipments")
     """Topic it writes to: a ground topic of this file, or TENANT/NAMESPACE/TOPIC. It can change, never go."""
     subscription: Text | None = optional_like("enrich")
@@ -141,13 +166,19 @@ class Function(_WorkerCode):
     """Position at which the subscription begins: used once, when the function is created."""
     guarantees: Guarantees = "at_least_once"
     """When a message counts as done. For good."""
+    settings: Annotated[dict[Text, Any], AfterValidator(_json_values), _pulsar_settings("function")] = Field(
+        default_factory=dict, examples=[{"retainOrdering": True, "timeoutMs": 30000}]
+    )
+    """Further settings, by the names and in the units of Pulsar's FunctionConfig; left out: as they are. docs/how-to/functions.md says which can change."""
 
 
 class Sink(_WorkerCode):
     """A sink of Pulsar IO: a connector that reads topics, and writes to another system."""
 
-    inputs: NotEmpty[Text] = Field(examples=[["orders"]])
+    inputs: tuple[Text, ...] = Field(default=(), examples=[["orders"]])
     """Topics it reads: ground topics of this file (all their levels), or TENANT/NAMESPACE/TOPIC. For good."""
+    inputs_pattern: Text | None = optional_like("persistent://kodo/trade/orders-.*")
+    """Regular expression of further topics it reads, those of the future too. For good."""
     subscription: Text | None = optional_like("warehouse")
     """Its subscription on the inputs; default: TENANT/NAMESPACE/NAME of the sink, as Pulsar's. For good."""
     start: Literal["earliest", "latest"] = "earliest"
@@ -160,6 +191,10 @@ class Sink(_WorkerCode):
     """Topic for messages after `retries`: a ground topic of this file, or TENANT/NAMESPACE/TOPIC; default: Pulsar's name. For good."""
     redelivery_delay: PositiveDuration | None = optional_like("10s")
     """Time until a failed message is delivered again; left out: Pulsar's minute. For good."""
+    settings: Annotated[dict[Text, Any], AfterValidator(_json_values), _pulsar_settings("sink")] = Field(
+        default_factory=dict, examples=[{"retainKeyOrdering": True}]
+    )
+    """Further settings, by the names and in the units of Pulsar's SinkConfig; left out: as they are. docs/how-to/functions.md says which can change."""
 
 
 class IoSource(_WorkerCode):
@@ -169,3 +204,7 @@ class IoSource(_WorkerCode):
     """Topic it writes to: a ground topic of this file, or TENANT/NAMESPACE/TOPIC."""
     guarantees: Literal["at_least_once", "at_most_once", "effectively_once"] = "at_least_once"
     """When a message counts as sent. For good."""
+    settings: Annotated[dict[Text, Any], AfterValidator(_json_values), _pulsar_settings("io_source")] = Field(
+        default_factory=dict, examples=[{"schemaType": "avro"}]
+    )
+    """Further settings, by the names and in the units of Pulsar's SourceConfig; left out: as they are. docs/how-to/functions.md says which can change."""

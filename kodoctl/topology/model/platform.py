@@ -5,7 +5,7 @@ isolation policies.
 import re
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
 
@@ -62,6 +62,36 @@ PulsarAddress = Annotated[
 Percentage = Annotated[StrictInt, Field(ge=0, le=100)]
 
 
+CLUSTER_SETTINGS: Final = frozenset({
+    "peerClusterNames", "proxyServiceUrl", "proxyProtocol", "listenerName", "authenticationPlugin",
+    "authenticationParameters", "brokerClientTlsEnabled", "tlsAllowInsecureConnection",
+    "brokerClientTrustCertsFilePath", "brokerClientCertificateFilePath", "brokerClientKeyFilePath",
+    "brokerClientTlsEnabledWithKeyStore", "brokerClientTlsKeyStore", "brokerClientTlsKeyStoreType",
+    "brokerClientTlsTrustStore", "brokerClientTlsTrustStoreType", "brokerClientSslFactoryPlugin",
+})  # fmt: skip
+"""Further settings of a cluster by Pulsar's names. Passwords of key stores, and parameters that may have some, are none."""
+NAMES_FILES: Final = re.compile(r"file:///\S+|tlsCertFile:[^,]+,tlsKeyFile:[^,]+")
+"""Parameters of an authentication that name files on the brokers, and contain no secret."""
+
+
+def _cluster_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings, if Pulsar has them and none is a secret. The error does not repeat a value."""
+    for name, value in values.items():
+        if name not in CLUSTER_SETTINGS:
+            raise wrong_value(f"{name!r} is not one of {', '.join(sorted(CLUSTER_SETTINGS))}")
+        if name == "peerClusterNames":
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise wrong_value(f"{name} should be a list of clusters")
+        elif not isinstance(value, str | bool):
+            raise wrong_value(f"{name} should be a text, true or false")
+    if not NAMES_FILES.fullmatch(values.get("authenticationParameters", "file:///x")):
+        raise wrong_value(
+            "authenticationParameters should name files on the brokers, as file:///PATH of a token, or"
+            " tlsCertFile:PATH,tlsKeyFile:PATH: a secret does not belong into the file"
+        )
+    return values
+
+
 class PlatformTenant(FileModel):
     """A Pulsar tenant, with all of its clusters and admin roles."""
 
@@ -82,6 +112,11 @@ class PulsarCluster(FileModel):
     """Address for clients and replicators."""
     broker_service_url_tls: PulsarAddress | None = optional_like("pulsar+ssl://east.example.org:6651")
     """Address for clients and replicators with TLS."""
+
+    settings: Annotated[dict[Text, Any], AfterValidator(_cluster_settings)] = Field(
+        default_factory=dict, examples=[{"peerClusterNames": ["west"], "brokerClientTlsEnabled": True}]
+    )
+    """Peer clusters, proxy, authentication and TLS of the brokers as clients there, by Pulsar's names; left out: as they are."""
 
     @model_validator(mode="after")
     def _has_addresses(self) -> Self:

@@ -8,13 +8,15 @@ kodoctl.pulsar.inventory.policy_requests' matter.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, StrictStr, TypeAdapter
 
 from kodoctl.text.escaping import one_line
 from kodoctl.topology.model.field_types import (
+    INHERIT,
     BoundedSeconds,
     Bytes,
     Count,
@@ -68,6 +70,14 @@ OFFLOAD_DEFAULTS: Final[dict[str, Any]] = {
 }
 """Members that Pulsar adds to each offload policy, whoever set it, under its own names."""
 OFFLOAD_SECRETS: Final = frozenset({"s3ManagedLedgerOffloadCredentialId", "s3ManagedLedgerOffloadCredentialSecret"})
+OFFLOAD_SETTINGS: Final = (
+    *(name for name in OFFLOAD_DEFAULTS if name != "managedLedgerExtraConfigurations"),
+    "managedLedgerOffloadMaxBlockSizeInBytes", "managedLedgerOffloadReadBufferSizeInBytes", "s3ManagedLedgerOffloadRegion",
+    "s3ManagedLedgerOffloadBucket", "s3ManagedLedgerOffloadServiceEndpoint", "s3ManagedLedgerOffloadRole",
+    "gcsManagedLedgerOffloadRegion", "gcsManagedLedgerOffloadBucket", "gcsManagedLedgerOffloadServiceAccountKeyFile",
+    "fileSystemProfilePath", "fileSystemURI",
+)  # fmt: skip
+"""Names of Pulsar 4.2 below `settings`. Pulsar passes over a name that it does not know, without a word."""
 
 
 def _offload_setting(name: str) -> str:
@@ -76,6 +86,11 @@ def _offload_setting(name: str) -> str:
         raise wrong_value(f"write it as `{own}` of `offload`")
     if name in OFFLOAD_SECRETS:
         raise wrong_value("credentials belong to the configuration of the brokers, not in a file")
+    if name not in OFFLOAD_SETTINGS:
+        known = {one.lower(): one for one in OFFLOAD_SETTINGS}
+        near = get_close_matches(name.lower(), known, 1)
+        advice = f"did you mean {known[near[0]]}?" if near else f"it knows {', '.join(sorted(OFFLOAD_SETTINGS))}"
+        raise wrong_value(f"Pulsar has no such setting, and would pass over it: {advice}")
     return name
 
 
@@ -254,7 +269,7 @@ class Offload(PolicyMap):
     read_first: Literal["bookkeeper", "tiered_storage"] | None = None
     """Copy that is read while both exist."""
     settings: dict[OffloadSetting, Text | StrictInt] | None = optional_like({"fileSystemURI": "hdfs://nodes:9000"})
-    """Further settings by Pulsar's names, without credentials, which belong to the brokers."""
+    """Further settings by Pulsar's names, those of 4.2, without credentials, which belong to the brokers."""
 
 
 SubscriptionType = Literal["exclusive", "failover", "key_shared", "shared"]
@@ -263,6 +278,18 @@ SchemaCompatibility = Literal[
     "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
 ]  # fmt: skip
 ClusterList = NotEmpty[Text]
+
+
+def _not_inherited(value: Any) -> Any:
+    if value == INHERIT:
+        raise wrong_value(
+            "Pulsar cannot unset it: name the clusters, or remove the line, which leaves them as they are"
+        )
+    return value
+
+
+NamedClusters = Annotated[ClusterList, BeforeValidator(_not_inherited)]
+"""Clusters of a namespace, which always has some."""
 
 
 class SharedPolicies(FileModel):
@@ -342,6 +369,8 @@ class TopicPolicies(SharedPolicies):
 class NamespacePolicies(SharedPolicies):
     """Policies of the namespace object. Only the keys named here are managed."""
 
+    replication: NamedClusters | None = optional_like(["east", "west"])
+    """Clusters the messages are replicated to; managed only where named. Pulsar cannot unset them."""
     auto_topic_creation: OrInherit[StrictBool | AutoTopicCreation] | None = optional_like(False)
     """Whether a client may create topics by naming them."""
     max_topics: OrInherit[Count] | None = optional_like(1000)
@@ -352,7 +381,7 @@ class NamespacePolicies(SharedPolicies):
     """Whether producers may upload new schema versions."""
     delayed_delivery: OrInherit[DelayedDeliveryPolicy] | None = optional_like({"max_delay": "30d"})
     """Whether the broker keeps delayed messages, and how long. There is no such policy of a topic."""
-    allowed_clusters: OrInherit[ClusterList] | None = optional_like(["east", "west"])
+    allowed_clusters: NamedClusters | None = optional_like(["east", "west"])
     """Clusters that topics may be replicated to; managed only where named. It contains those of `replication`."""
     subscription_auth: OrInherit[Literal["none", "prefix"]] | None = optional_like("prefix")
     """prefix: a role may use only subscriptions whose name begins with that of the role."""
@@ -403,7 +432,7 @@ Policies = Mapping[str, PolicyValue]
 
 TOPIC_POLICY_NAMES: Final = tuple(TopicPolicies.model_fields)
 NAMESPACE_POLICY_NAMES: Final = tuple(NamespacePolicies.model_fields)
-ONLY_WHERE_NAMED: Final = frozenset({"allowed_clusters", "replication"})  # left alone unless declared: no way to unset
+ONLY_WHERE_NAMED: Final = frozenset({"allowed_clusters", "replication"})  # left alone unless declared
 AT_CREATION: Final = frozenset({"bundles"})  # cannot be changed later
 READY_ONLY: Final = frozenset({"shadow_topics", "subscription_types"})  # of ready topics alone
 

@@ -29,7 +29,7 @@ from kodoctl.topology.model.field_types import (
     optional_like,
     wrong_value,
 )
-from kodoctl.topology.model.function import Function, IoSource, Sink
+from kodoctl.topology.model.function import Function, IoSource, PackageSpec, Sink
 from kodoctl.topology.model.platform import Platform
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.source import Source
@@ -389,6 +389,10 @@ class Topology(FileModel):
         examples=[{"shop-db": {"database": "SHOP_DATABASE_URL", "tables": {"public.orders": {"topic": "orders"}}}}],
     )
     """Databases whose committed changes become messages, by name."""
+    packages: dict[Text, PackageSpec] = Field(
+        default_factory=dict, examples=[{"function://kodo/trade/enrich@1.2.0": {"file": "build/enrich-1.2.0.jar"}}]
+    )
+    """Packages to upload, by TYPE://TENANT/NAMESPACE/NAME@VERSION in this namespace; TYPE is function, sink or source. A version keeps its content for good."""
     functions: dict[Text, Function] = Field(
         default_factory=dict,
         examples=[{"enrich": {"package": "builtin://enrich", "inputs": ["orders"], "output": "shipments"}}],

@@ -30,9 +30,9 @@ _OF_ENTRIES: Final = ("in", "not_in", "includes")
 
 @dataclass(frozen=True, slots=True)
 class CompiledTest:
-    """A test of the value at `path`. `operands`: operator -> its value in the type of the field; of `in`, `not_in` and
-    `includes`, a tuple of them. `optional`: no value is allowed; `of_list`: the field is a list; `of_switch`: the field
-    has settings, or is `false` or `off`, which is no value.
+    """A test of the value at `path`. `operands`: (operator, value in the type of the field; a tuple of values for `in`,
+    `not_in` and `includes`); `optional`: a field without a value passes; `of_list`: the field is a list; `of_switch`:
+    the field has settings, or is `false` or `off`, which is no value.
     """
 
     path: str
@@ -42,7 +42,9 @@ class CompiledTest:
     of_switch: bool = False
 
     def failure(self, value: Any) -> str:
-        """Returns the value that is needed, in words, if the test does not hold; "" if it holds. `value`: None for none."""
+        """Returns a text about the values that are needed, if the test does not hold; "" if it holds. `value`: value of
+        the field, None if it has none.
+        """
         return "; ".join(
             _should(operator, operand, of_list=self.of_list)
             for operator, operand in self.operands
@@ -98,8 +100,8 @@ def _should(operator: str, operand: Any, *, of_list: bool) -> str:
 
 
 def compile_test(kind: str, path: str, test: FieldTest) -> tuple[CompiledTest | None, list[tuple[str, str]]]:
-    """(the test, errors as pairs of operator and text): the test is None if there are errors. The operator is "" for
-    an error in the path.
+    """Returns (the test, errors as pairs of operator and text): the test is None if there are errors. The operator is
+    "" for an error in the path. `kind`: kind of the objects that are judged, such as `topics`; `path`: of the field.
     """
     try:
         annotation = field_type(kind, path)

@@ -34,8 +34,8 @@ class CompiledCondition:
     fields: tuple[tuple[str, ValueKind], ...]
 
     def failure(self, read: Callable[[str], Any]) -> str:
-        """Returns the condition and the values that it read, in words, unless it is true; "" if it is. `read`: value of
-        the field at a path, None for none.
+        """Returns a text with the condition and the values that it read, unless the condition is true; "" if it is
+        true. `read`: returns the value of the field at a path, None for none.
         """
         values = {path: read(path) for path, _ in self.fields}
         if evaluate(self.root, _Facts(values, dict(self.fields))) is True:
@@ -72,7 +72,9 @@ class _Facts:
 
 
 def compile_condition(kind: str, text: str) -> tuple[CompiledCondition | None, list[str]]:
-    """(the condition, errors): the condition is None if there are errors. `kind`: of the objects that are judged."""
+    """Returns (the condition, texts of errors): the condition is None if there are errors. `kind`: kind of the objects
+    that are judged, such as `topics`.
+    """
     vocabulary = Vocabulary({}, payload=False, resolve=lambda path: value_kind(field_type(kind, path), path))
     try:
         root = Compiler(text, None, vocabulary).condition(parse_expression(text))

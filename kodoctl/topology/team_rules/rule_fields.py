@@ -136,7 +136,9 @@ def is_switch(annotation: Any) -> bool:
 
 
 def parse_operand(annotation: Any, raw: Any, operator: str) -> Any:
-    """Value of a test as the field would have it. Raises WrongOperandError."""
+    """Converts the value `raw` of a test to the type of its field: for bounds of a list a number of entries, for other
+    tests of a list but `equals` an entry. Raises WrongOperandError.
+    """
     if operator in ("at_least", "at_most"):
         return _bound(annotation, raw, operator)
     entry = is_list(annotation) and operator != "equals"

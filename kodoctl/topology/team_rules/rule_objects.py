@@ -1,5 +1,5 @@
-"""Objects that team rules judge: topologies, ground topics, subscriptions and topics on Pulsar. Each has values, and each
-value has a place in the file.
+"""Objects that team rules judge: topologies, ground topics, subscriptions and topics on Pulsar. Each has values, and
+each value has a place in the file.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def _inside(value: Any, path: list[str]) -> Any:
 
 
 class ObjectTable:
-    """All objects of a kind in one environment, by their numbers in the order of the files. Objects with the same values
-    are judged once: many rules ask for few fields, which have few values.
+    """All objects of a kind in one environment, by their numbers in the order of the files. Objects with the same
+    values are judged once: many rules ask for few fields, which have few values.
     """
 
     def __init__(self, scope: LintScope, kind: str) -> None:
@@ -101,7 +101,7 @@ class ObjectTable:
         return {name: frozenset(numbers) for name, numbers in found.items()}
 
     def groups(self, paths: tuple[str, ...]) -> list[tuple[tuple[Any, ...], frozenset[int]]]:
-        """(values at these paths, numbers of the objects that have them), each combination of values once."""
+        """Returns (values at these paths, numbers of the objects that have them), each combination once."""
         if paths not in self._groups:
             found: dict[str, tuple[tuple[Any, ...], list[int]]] = {}
             for number, one in enumerate(self.objects):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,13 +64,13 @@ class PlacedRule:
 def read_rules(
     source: SourceFile, folder: Path | None, revision: str = ""
 ) -> tuple[list[PlacedRule], list[Diagnostic]]:
-    """(rules of a file, all errors in it). `folder`, `revision`: as in `PlacedRule`. A rule with an error is left out; if
-    the form of the file is wrong, all are.
+    """Returns (rules of a rules file, all errors in it). A rule with an error is left out; if the file is no map, or has
+    another version, all rules are. `folder`, `revision`: as in `PlacedRule`.
     """
     root = source.root
     if root is None or source.findings:
         return [], list(source.findings)
-    spec, findings = _validate(root)
+    spec, findings, wrong_form = _validate(root)
     if spec is None:
         return [], findings
     rules: dict[str, tuple[TeamRule, tuple[str, ...]]] = {}  # name -> (rule, path of its place)
@@ -77,8 +78,9 @@ def read_rules(
         chosen = _of_set(name, use, root, findings)
         rules |= {f"{name}/{one}": (rule, ("use", name)) for one, rule in chosen.items()}
     rules |= {name: (rule, ("rules", name)) for name, rule in spec.rules.items()}
-    exemptions = [PlacedExemption(one, _item(root, "exempt", number)) for number, one in enumerate(spec.exempt)]
-    findings += _unknown_rules(exemptions, rules)
+    numbers = (number for number in count() if ("exempt", number) not in wrong_form)
+    exemptions = [PlacedExemption(one, _item(root, "exempt", next(numbers))) for one in spec.exempt]
+    findings += _unknown_rules(exemptions, rules, frozenset(str(name) for _, *names in wrong_form for name in names))
     placed: list[PlacedRule] = []
     for name, (rule, path) in rules.items():
         select, wrong = _compile(rule, rule.where, root, (*path, "where"))
@@ -102,21 +104,39 @@ def _item(root: Node, *path: str | int) -> Where:
     return next((one.key_where for one in node.children()), node.where)
 
 
-def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic]]:
+def _validate(root: Node) -> tuple[RulesFile | None, list[Diagnostic], frozenset[tuple[str | int, ...]]]:
+    """(the file without entries of a wrong form, errors in these, their paths): the file is None if nothing is left."""
     if not isinstance(root.value, dict):
         detail = f"the file should be a map that begins with `version: {RULES_VERSION}`"
-        return None, [error("K004", "wrong value", detail, root.where)]
+        return None, [error("K004", "wrong value", detail, root.where)], frozenset()
     version = root.value.get("version")
     if version is not None and (version.value != RULES_VERSION or isinstance(version.value, bool)):
         detail = f"this kodoctl reads version {RULES_VERSION} of rules files: write `version: {RULES_VERSION}`"
-        return None, [error("K007", "unknown version", detail, version.where)]
+        return None, [error("K007", "unknown version", detail, version.where)], frozenset()
     try:
-        return RulesFile.model_validate(root.plain()), []
+        return RulesFile.model_validate(root.plain()), [], frozenset()
     except ValidationError as problem:
         from kodoctl.topology.json_schema.rules_schema import rules_schema
         from kodoctl.topology.yaml.validation_errors import from_validation
 
-        return None, from_validation(problem.errors(include_url=False), root, rules_schema())
+        details = problem.errors(include_url=False)
+        findings = from_validation(details, root, rules_schema())
+    wrong = frozenset(detail["loc"][:2] for detail in details)
+    return RulesFile.model_validate(_without(root, wrong)), findings, wrong
+
+
+def _without(root: Node, wrong: frozenset[tuple[str | int, ...]]) -> dict[str, Any]:
+    """The file as plain values, without the sections and the entries at these paths."""
+    document: Any = root.plain()
+    kept: dict[str, Any] = {"version": RULES_VERSION}
+    for section, content in document.items():
+        if section == "version" or (section,) in wrong:
+            continue
+        if isinstance(content, dict):
+            kept[section] = {name: one for name, one in content.items() if (section, name) not in wrong}
+        else:
+            kept[section] = [one for number, one in enumerate(content) if (section, number) not in wrong]
+    return kept
 
 
 def _of_set(name: str, use: SetUse, root: Node, findings: list[Diagnostic]) -> Mapping[str, TeamRule]:
@@ -149,9 +169,14 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
     )
 
 
-def _unknown_rules(exemptions: list[PlacedExemption], rules: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _unknown_rules(
+    exemptions: list[PlacedExemption], rules: Mapping[str, Any], wrong: frozenset[str]
+) -> Iterator[Diagnostic]:
+    """Yields an error for each exemption of a rule that is not there. `wrong`: names of rules and of sets in the file whose
+    form is wrong.
+    """
     for one in exemptions:
-        if one.spec.rule not in rules:
+        if one.spec.rule not in rules and wrong.isdisjoint({one.spec.rule, one.spec.rule.partition("/")[0]}):
             detail = f"an exemption of the rule {one.spec.rule!r}, which is not here{_nearest(one.spec.rule, rules)}"
             yield error("K311", K311, detail, one.where)
 

@@ -29,7 +29,9 @@ K310: Final = "against a rule of this repository"
 
 @dataclass(frozen=True, slots=True)
 class RuleCount:
-    """Number of objects that a rule judged and refused, over all environments. `exempt`: of the refused ones."""
+    """Numbers of objects that a rule judged (`checked`) and refused, over all environments; `exempt`: number of the
+    refused ones that an exemption allows. `name`, `where`: of the rule.
+    """
 
     name: str
     where: Where
@@ -77,7 +79,9 @@ class TeamRules:
         return EnvironmentJudge(self, scope, partial(self._earlier, environment), environment)
 
     def exemption(self, rule: PlacedRule, tally: _Tally, name: str) -> tuple[str | None, str]:
-        """(reason of the exemption that counts today for an object, None: there is none; text about one that ended)."""
+        """Returns (reason of the exemption that counts today for the object `name`, None: there is none; text about one
+        that ended, "" for none), and counts the exemption in `tally`.
+        """
         ended = ""
         for number, one in enumerate(rule.exemptions):
             if not fits(one.spec.object, name):
@@ -129,8 +133,8 @@ class _View:
         return self._tables[kind]
 
     def files(self, rule: PlacedRule, *, production: bool | None) -> frozenset[str]:
-        """Files below the folder of a rule's file that the rule is about. `production`: whether they are production, None:
-        either.
+        """Files below the folder of a rule's file that the rule is about. `production`: whether they are production,
+        None: either.
         """
         key = (rule.folder, rule.named, production)
         if key not in self._about:
@@ -236,8 +240,8 @@ class EnvironmentJudge:
         return [self._now.table("topologies").objects[number].expansion for number in sorted(numbers)]
 
     def _topology_of(self, one: LintFinding, about: Sequence[Expansion]) -> str | None:
-        """Name of the topology that a finding is about, if it is among these: the one of its file, or one with a topic to
-        which that file's policies of the namespace apply. None: it is about another one.
+        """Name of the topology that a finding is about, if it is among these: the one of its file, or one with a topic
+        to which that file's policies of the namespace apply. None: it is about another one.
         """
         file = one.finding.where.file if one.finding.where else None
         if mine := next((each.name for each in about if each.topology.source.name == file), None):

@@ -115,9 +115,9 @@ class _HopelessError(Exception):
 
 
 def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
-    """(root node of the document, findings). The root is None if the text cannot be parsed to its end: it is empty, no
-    YAML or more than one document, is beyond a limit of this module, or has MAX_FINDINGS findings. There may be
-    findings with a root, too.
+    """Returns (root node of the document, findings). The root is None if the text cannot be parsed to its end: it is
+    empty, no YAML or more than one document, is beyond a limit of this module, or has 200 findings (MAX_FINDINGS).
+    There may be findings with a root, too. `file`: its name in findings and places. Raises nothing for any bytes.
     """
     if len(data) > MAX_BYTES:
         size = f"{len(data) / (1 << 20):.1f} MiB"
@@ -341,7 +341,9 @@ def _resolve(text: str) -> Scalar:
 
 
 def node_at(root: Node, path: Path) -> tuple[Node, Path]:
-    """(the deepest node that exists along `path`, the part of the path that leads to it)."""
+    """Returns (the deepest node that exists along `path`, the part of the path that leads to it): the whole path if
+    there is a node at it.
+    """
     node = root
     walked: list[str | int] = []
     for step in path:

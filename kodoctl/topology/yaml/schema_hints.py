@@ -29,7 +29,7 @@ _OTHER_WORDS: Final = {
 }  # fmt: skip
 _REFUSED_WORDS: Final = {
     "chunking": "messages are not sent in chunks, because a message whose connection broke between two chunks reaches"
-    " nobody: write `compression`, or send large content by reference",
+    " nobody: write `compression`, or send a claim check (docs/how-to/compression.md)",
     **dict.fromkeys(
         ("defer_timeout", "drain_timeout", "max_deferred"), "it is a setting of workers: write it in kodo-consumer.toml"
     ),
@@ -110,7 +110,7 @@ class SchemaHints:
         return did_you_mean(value, [one for one in words if isinstance(one, str)])
 
     def describe_expected(self, path: Path) -> str:
-        """The values allowed at `path` in words: "true or false, or a map such as {ttl: unlimited}"."""
+        """Text about the values allowed at `path`, such as "true or false, or a map such as {ttl: unlimited}"."""
         examples = [example for schema in self._declared_schemas(path) for example in schema.get("examples", [])]
         words = list(dict.fromkeys(_describe(schema, examples) for schema in self.subschemas(path)))
         if "a number" in words:

@@ -17,9 +17,13 @@ document.addEventListener("keydown", (event) => {
       if (!answer.ok) { say(`Not read again (${answer.status}): reload the page to see why. These are older figures.`); return; }
       const text = await answer.text();
       const link = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-      const steps = live.querySelector("details.steps")?.open;
+      const focused = live.contains(document.activeElement) ? document.activeElement.closest("details")?.dataset.key : null;
+      const open = new Set([...live.querySelectorAll("details[open]")].map((one) => one.dataset.key));
       live.innerHTML = text;
-      if (steps !== undefined) live.querySelector("details.steps")?.toggleAttribute("open", steps);
+      for (const one of live.querySelectorAll("details")) {
+        one.open = open.has(one.dataset.key);
+        if (!link && focused && one.dataset.key === focused) one.querySelector("summary").focus();
+      }
       if (link) [...live.querySelectorAll("a")].find((one) => one.getAttribute("href") === link)?.focus();
       say("");
     } catch {

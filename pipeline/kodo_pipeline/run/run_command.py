@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from kodo_pipeline.landing.command_line import duration
-from kodo_pipeline.landing.command_options import Output, new_run, spark_settings
+from kodo_pipeline.landing.command_options import Output, new_run, spark_settings, tell_warnings
 from kodo_pipeline.run.runner import RunFlags, Runner, RunProgressView
 from kodo_pipeline.spark.spark_progress import Bar
-from kodoctl.cli.common.command_target import TargetOptions, connects
+from kodoctl.cli.common.command_target import TargetOptions, connects, environment_of
 from kodoctl.cli.common.console import command, finish
+from kodoctl.cli.common.followed_files import FollowedFiles
 from kodoctl.cli.common.options import Format, bundles
 from kodoctl.cli.letters.recall_options import signing_keys
 from kodoctl.errors import UsageError, error
@@ -71,7 +73,11 @@ def run(
     bar = Bar(output)
     again = "" if every is None else f" every {every}"
     RunProgressView(output, new_run(), bar).begin(f"run of {', '.join(asked.topologies)}{again}")
-    runner = Runner(asked, target.connection(), spark_settings(asked.master, asked.conf), signing_keys(), bar, output)
+    connection, settings = target.connection(), spark_settings(asked.master, asked.conf)
+    files = FollowedFiles(
+        asked.topologies, environment_of(connection, asked.env), partial(tell_warnings, asked.topologies)
+    )
+    runner = Runner(asked, connection, settings, signing_keys(), bar, output, files)
     expansions = runner.expansions()
     runner.check(expansions)
     with runner.alone(expansions):

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,11 +23,9 @@ from kodo_pipeline.landing.command_options import (
     must_name_broker,
     new_run,
     page_stem,
-    tell_warnings,
 )
 from kodo_pipeline.rollup.rollup_command import Window
 from kodo_pipeline.spark.spark_progress import Bar
-from kodoctl.cli.common import command_target
 from kodoctl.cli.common.console import Environment, defect, replace_file, report, say
 from kodoctl.cli.common.ledger_option import LedgerOption, ledger_named
 from kodoctl.cli.common.options import Format
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from kodo_pipeline.landing.landing_store import Landing
     from kodo_pipeline.run.job import RunResult
     from kodo_pipeline.spark.spark_session import Session, SparkSettings
-    from kodoctl.errors import Diagnostic
+    from kodoctl.cli.common.followed_files import FollowedFiles
     from kodoctl.pulsar.connection.connection import Connection
     from kodoctl.pulsar.connection.secret import Secret
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -151,7 +149,7 @@ class RunProgressView(IngestProgress):
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs topologies with the options of one command line."""
+    """Runs topologies with the options of one command line. `files`: their files, which a service reads for each run."""
 
     asked: RunFlags
     connection: Connection
@@ -159,21 +157,13 @@ class Runner:
     keys: Secret | None
     bar: Bar
     output: Format
-    reported_warnings: set[tuple[str, ...]] = field(default_factory=set)
+    files: FollowedFiles
 
     def expansions(self) -> list[Expansion]:
         """Reads and expands the topology files, which may have changed since the last run. Raises UsageError,
         InvalidFileError.
         """
-        env = command_target.environment_of(self.connection, self.asked.env)
-        return list(command_target.load_desired(self.asked.topologies, env, self._warn).expansions)
-
-    def _warn(self, warnings: Sequence[Diagnostic]) -> None:
-        """Prints warnings the first time: a service reads its files for each run."""
-        texts = tuple(map(str, warnings))
-        if texts not in self.reported_warnings:
-            self.reported_warnings.add(texts)
-            tell_warnings(self.asked.topologies, warnings)
+        return list(self.files.read().expansions)
 
     def landing(self, expansion: Expansion) -> Landing:
         """Makes a new Landing object for a topology."""

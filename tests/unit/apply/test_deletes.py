@@ -97,7 +97,14 @@ def _subscription(admin: HttpAdmin, *, allowed: bool = False) -> None:
 
 
 def _namespace(admin: HttpAdmin) -> None:
-    delete_namespace(admin, HERE, frozenset({"trade"}))
+    delete_namespace(admin, HERE, frozenset({"trade"}), allowed=False)
+
+
+def test_a_namespace_that_functions_may_be_in_is_deleted_by_leave() -> None:
+    cluster = Cluster(Answer(204), lambda cluster: setattr(cluster, "deleted", True), functions=Answer(403))
+    with _admin(cluster) as admin:
+        delete_namespace(admin, HERE, frozenset({"trade"}), allowed=True)
+    assert len(cluster.deletes) == 1
 
 
 def _grant(admin: HttpAdmin) -> None:
@@ -202,6 +209,53 @@ def test_where_nothing_came_it_is_sent_again(trouble: Answer, delete: Callable[[
     assert cluster.deletes[1] == cluster.deletes[0]
 
 
+class Brokers:
+    """Three brokers with a partition each, of which the last fails `failures` times. As Pulsar's, the broker that is
+    asked passes on a refusal of whichever partition, and a partition that lacks the subscription refuses.
+    """
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.deletes = failures, 0
+        self.having = {0, 1, 2}
+
+    def __call__(self, request: Request) -> Answer:
+        if request.method != "DELETE":
+            found = {"subscriptions": {"s": {"subscriptionProperties": {"kodoctl": "trade"}}}}
+            parts = {f"{TOPIC}-partition-{n}": found if n in self.having else {} for n in range(3)}
+            return answer_json({"metadata": {"partitions": 3}, "partitions": parts})
+        self.deletes += 1
+        lacking = {0, 1, 2} - self.having
+        self.having &= {2} if self.deletes <= self.failures else set()
+        if lacking:
+            return answer_json({"reason": "Subscription not found"}, 404)
+        return Answer(503) if self.having else Answer(204)
+
+
+@pytest.mark.parametrize(("failures", "deletes"), [(0, 1), (1, 2), (3, 4)])
+def test_a_subscription_is_deleted_from_a_partition_whose_broker_failed(failures: int, deletes: int) -> None:
+    brokers = Brokers(failures)
+    with serving(brokers) as server:
+        _subscription(HttpAdmin(Connection(server.url)))
+    assert (brokers.having, brokers.deletes) == (set(), deletes)
+
+
+def test_a_subscription_that_stays_on_a_partition_is_not_called_deleted() -> None:
+    brokers = Brokers(1_000_000)
+    with serving(brokers) as server, pytest.raises(WriteFailedError) as failure:
+        _subscription(HttpAdmin(Connection(server.url), limit=0.05))
+    assert "Subscription not found; it is gone from partitions 0, 1, the others have it" in str(failure.value)
+
+
+def test_a_namespace_that_a_broker_still_shows_is_not_called_deleted() -> None:
+    def answer(request: Request) -> Answer:
+        if request.method == "DELETE":
+            return Answer(204)
+        return answer_json([] if "/v3/" in request.path else {"properties": {"kodoctl.topology/trade": "x"}})
+
+    with serving(answer) as server, pytest.raises(WriteFailedError, match="and still shows it: apply again"):
+        _namespace(HttpAdmin(Connection(server.url)))
+
+
 def test_clients_are_cut_off_by_the_try_that_finds_them_and_only_where_the_plan_named_some() -> None:
     cluster = Cluster(Answer(503), _client)
     with _admin(cluster) as admin:
@@ -301,12 +355,15 @@ def test_a_plain_topic_is_deleted_by_its_own_name_unless_somebody_uses_it(
     [
         (answer_json(["enrich"]), "functions live there, and would lose their namespace: function.acme/ns/enrich"),
         (Answer(403), "whether functions live there is not known"),
-        (Answer(503, b'{"reason": "Function Worker is not enabled on this Pulsar service"}'), None),
+        (
+            Answer(503, b'{"reason": "Function Worker is not enabled on this Pulsar service"}'),
+            "whether functions live there is not known: .*run apart",
+        ),
         (answer_json([]), None),
     ],
 )
 def test_a_namespace_with_functions_of_others_stays(functions: Answer, refused: str | None) -> None:
-    cluster = Cluster(Answer(204), functions=functions)
+    cluster = Cluster(Answer(204), lambda cluster: setattr(cluster, "deleted", True), functions=functions)
     outcome = pytest.raises(WriteFailedError, match=refused) if refused else nullcontext()
     with _admin(cluster) as admin, outcome:
         _namespace(admin)

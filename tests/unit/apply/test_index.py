@@ -11,14 +11,13 @@ from tests.samples.inventories import empty, planned, topology, wanted
 
 
 def test_each_topology_is_noted_with_its_own_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: dict[str, tuple[list[str], list[str]]] = {}
+    noted: list[tuple[str, set[tuple[str, str]], set[Any]]] = []
 
-    def note(_: Any, tenant: str, name: str, *, more: list[Any], less: list[Any]) -> None:
-        assert tenant == "acme"
-        noted[name] = ([str(one) for one in more], [str(one) for one in less])
+    def note(_: Any, tenant: str, *, more: set[Any], less: set[Any]) -> None:
+        noted.append((tenant, {(name, str(one)) for name, one in more}, less))
 
     monkeypatch.setattr(run, "write_index", note)
     plan = planned(wanted(topology(), topology(name="other", namespace="more")), empty())
     unused: Any = None
     run._index(unused, plan, before=True)
-    assert noted == {"trade": (["acme/ns"], []), "other": (["acme/more"], [])}
+    assert noted == [("acme", {("trade", "acme/ns"), ("other", "acme/more")}, set())]

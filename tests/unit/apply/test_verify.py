@@ -8,15 +8,15 @@ import pytest
 
 from kodoctl.apply.source_writer import SourceWriter
 from kodoctl.apply.verify import Verifier
-from kodoctl.plan.changes import ChangeContext, Create
+from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import confirmed_write
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import GrantResource, TopicResource
+from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
 from tests.samples.inventories import HERE, empty
-from tests.services.servers import answer_json, serving
+from tests.services.servers import Answer, answer_json, serving
 
 ABOUT = ChangeContext("trade")
 
@@ -31,3 +31,32 @@ def test_a_grant_is_looked_at_behind_changes_of_other_kinds(monkeypatch: pytest.
             [topic, granting]
         )
     assert problems == [(granting, "written produce, the broker shows nothing")]
+
+
+OURS, CONSUMERS = {"subscriptionProperties": {"kodoctl": "trade"}}, {"consumers": [{"consumerName": "c"}]}
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        ([{}, {}, {}], ""),
+        ([{}, {"s": OURS}, {}], "the broker did not delete it; it is gone from partitions 0, 2, the others have it"),
+        ([{"s": OURS}] * 3, "the broker did not delete it; all partitions have it"),
+        ([{"s": {}}] * 3, "the broker did not delete it; all partitions have it"),
+        ([{"s": CONSUMERS}] * 3, ""),  # they were cut off, and connected again
+        ([{"s": {"subscriptionProperties": {"kodoctl": "bank"}}}] * 3, ""),
+    ],
+)
+def test_a_deleted_subscription_is_looked_at_on_every_partition(
+    left: list[dict[str, Any]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three brokers failed when its partition's was deleted, and the answer was another's."""
+    monkeypatch.setattr(confirmed_write, "PATIENCE_S", 0.0)
+    topic, other = (TopicName(HERE, name) for name in "JK")
+    parts = {f"{topic}-partition-{number}": {"subscriptions": found} for number, found in enumerate(left)}
+    steps = [Step(Delete(SubscriptionResource(one, "s"), ABOUT)) for one in (topic, other)]
+    shown = answer_json({"metadata": {"partitions": 3}, "partitions": parts})
+    unused: Any = None
+    with serving(lambda request: shown if "/J/" in request.path else Answer(404)) as server:
+        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({}, empty())).verify(steps)
+    assert problems == ([(steps[0], why)] if why else [])

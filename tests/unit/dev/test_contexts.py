@@ -42,6 +42,7 @@ def test_it_is_there_but_not_current(file, folder):
     assert found.get("dev").admin_url == "http://127.0.0.1:8080"
     assert found.get("dev").broker_url == "pulsar://127.0.0.1:6650"
     assert found.get("dev").access == {}
+    assert found.get("dev").function_worker == "none"
     assert file.read_text().startswith(OTHERS.strip())
 
 

@@ -40,7 +40,7 @@ def test_the_command_that_starts_a_broker():
         "--mount",
         "type=volume,src=kodoctl-dev-two,dst=/pulsar/data",
         "--env",
-        "PULSAR_MEM=-Xms256m -Xmx512m -XX:MaxDirectMemorySize=1024m",
+        "PULSAR_MEM=-Xms256m -Xmx1536m -XX:MaxDirectMemorySize=1024m",
         "--env",
         "PULSAR_GC=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "apachepulsar/pulsar:4.2.4",

@@ -98,7 +98,7 @@ def test_unsafe_memory_is_spoken_of_only_to_a_java_that_knows_it(feature, told):
 def test_what_the_broker_is_started_with():
     parts = java.arguments(17, [Path("/jars/a.jar"), Path("/jars/b.jar")], scratch=Path("/i/tmp"), bookie_port=3181)
     after = parts.index("-cp")
-    assert {"-Xmx512m", "-XX:MaxDirectMemorySize=1024m", "-XX:+UseSerialGC", "-Djava.io.tmpdir=/i/tmp"} <= set(
+    assert {"-Xmx1536m", "-XX:MaxDirectMemorySize=1024m", "-XX:+UseSerialGC", "-Djava.io.tmpdir=/i/tmp"} <= set(
         parts[:after]
     )
     assert parts[after:] == [

@@ -22,7 +22,7 @@ from tests.brokers.workspace import run_main
 from tests.forge.gitlab_stand_in import BOT, CONFIG, GUEST, REPORTER
 from tests.forge.workflows import zipped
 from tests.samples.inventories import empty, planned, topology, wanted
-from tests.services.servers import Answer, Request, answer_json, speaking
+from tests.services.servers import Answer, Request, answer_json, serving, speaking
 from tests.unit.forge.gitlab_jobs import GitLabJob
 from tests.unit.forge.jobs import HEAD, MERGED, SMALL
 
@@ -477,6 +477,25 @@ def test_a_storage_that_downloads_come_from_has_an_authority_of_the_runner_or_of
             )
             with closing(http):
                 assert http.download("jobs/1/artifacts", needs="") == b"plan"
+
+
+@pytest.mark.parametrize("downloads", [True, False])
+def test_a_netrc_of_the_user_is_sent_to_no_place_that_the_forge_redirects_to(
+    *, downloads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither to the storage of an artifact nor to where the API moved; a forge of another host never sees the token."""
+    (tmp_path / "netrc").write_text("default login somebody password secret\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with serving(lambda _: answer_json({"fine": True})) as storage:
+        with serving(lambda _: Answer(302, headers={"Location": f"{storage.url}/plan.zip"})) as forge:
+            http = RestClient(forge.url.replace("127.0.0.1", "localhost"), "", "acme/shop", Secret("glpat"))
+            with closing(http):
+                if downloads:
+                    assert http.download("jobs/1/artifacts", needs="") == b'{"fine": true}'
+                else:
+                    assert http.read("GET", "user", lambda found: found["fine"], needs="")
+        assert [one.headers["Authorization"] for one in forge.requests] == ["Bearer glpat"]
+        assert [one.headers.get("Authorization") for one in storage.requests] == [None]
 
 
 @pytest.mark.parametrize(

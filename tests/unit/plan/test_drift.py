@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from kodoctl.errors import warning
 from kodoctl.plan.drift import Drift, split, to_json
 from kodoctl.plan.inventory import Desired
 from kodoctl.pulsar.values.ledger import OwnershipKind
@@ -89,6 +91,14 @@ def test_more_partitions_by_hand_are_drift_that_no_apply_can_undo() -> None:
     assert [finding.code for finding in found.beyond_repair] == ["K411"]
     assert found.drifted
     assert not found.refused
+
+
+def test_a_topic_that_was_terminated_is_drift_that_no_apply_can_undo() -> None:
+    there = applied(wanted(FILE))
+    plan = planned(wanted(FILE), there)
+    ended = warning("K442", "a terminated topic", "J")
+    found = split(replace(plan, findings=(*plan.findings, ended)), there, count_unmanaged=False)
+    assert (found.beyond_repair, found.drifted, found.refused) == ((ended,), True, False)
 
 
 def test_fewer_partitions_in_a_newer_file_are_its_own_mistake() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kodoctl.plan.changes import PolicyChange, Update
 from kodoctl.plan.field_diff import normalize
+from kodoctl.plan.plan import desired_digest
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
@@ -44,6 +45,20 @@ def test_replication_is_managed_only_where_it_is_named_and_knows_no_order() -> N
     assert _fields(topology("{J: {}}"), found) == []
     assert _fields(topology("{J: {replication: [west, east]}}"), found) == []
     assert [name for name, *_ in _fields(topology("{J: {replication: [east]}}"), found)] == ["policies.replication"]
+
+
+def test_replication_that_is_named_as_inherited_is_unset_and_a_later_value_counts_again() -> None:
+    """A default has it, or an earlier apply set it: `inherit` names the policy, and is not the same as no line."""
+    found = LiveObject(TopicResource(J, 1, {"replication": ("east", "west")}), "trade")
+    gone = [("policies.replication", ("east", "west"), None)]
+    head = "defaults: {policies: {replication: [east, west]}}\n"
+    assert _fields(topology("{J: {policies: {replication: inherit}}}", head), found) == gone
+    assert _fields(topology("{J: {policies: {replication: inherit}}}"), found) == gone
+    off = "defaults: {policies: {replication: inherit}}\n"
+    assert _fields(topology("{J: {}}", off), found) == gone
+    assert _fields(topology("{J: {replication: [east, west]}}", off), found) == []
+    assert _fields(topology("{J: {policies: {replication: inherit}, ignore: [replication]}}"), found) == []
+    assert desired_digest(wanted(topology("{J: {}}", off))) != desired_digest(wanted(topology("{J: {}}")))
 
 
 def test_a_value_the_format_cannot_say_differs_from_everything() -> None:
@@ -154,7 +169,6 @@ def test_on_a_namespace_only_the_keys_of_the_file_are_managed() -> None:
         ("{schema_validation: inherit}", {"schema_validation": False}),
         ("{encryption_required: inherit}", {"encryption_required": False}),
         ("{allow_auto_update_schema: inherit}", {"allow_auto_update_schema": True}),
-        ("{replication: inherit}", {"replication": ("standalone",)}),  # a namespace always has clusters
         ("{auto_topic_creation: {type: partitioned}}", {"auto_topic_creation": AutoTopicCreation(type="partitioned", partitions=1)}),
         ("{auto_topic_creation: {type: non-partitioned, partitions: 4}}", {"auto_topic_creation": True}),
     ],

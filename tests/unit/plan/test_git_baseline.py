@@ -70,6 +70,7 @@ def _ttl(value: str, more: str = "") -> str:
         (_ttl("1d"), _ttl("2d"), {"max_producers": 3}, BOTH, ("policies.max_producers",)),
         ("{J: {ignore: [ttl]}}", "{J: {}}", {"ttl": "5d"}, EDIT, ()),
         ("{J: {partitions: 1}}", "{J: {partitions: 3}}", None, EDIT, ()),
+        ("{J: {}}", "{J: {policies: {schema_validation: true}}}", {"schema_validation": False}, EDIT, ()),
     ],
 )
 def test_a_field_is_edited_or_drifted_or_both(
@@ -132,6 +133,14 @@ def test_policies_of_a_namespace_and_schemas_are_told_apart_too() -> None:
     assert _origins(_plan("{J: {}}", "{J: {}}", there, (heads[0], heads[0]))) == {
         "update namespace.acme/ns": (DRIFT, ("policies.ttl",))
     }
+
+
+def test_a_policy_of_a_namespace_that_pulsar_always_shows_is_edited_where_no_file_named_it() -> None:
+    heads = ("", "namespace_policies: {allow_auto_update_schema: false}\n")
+    shown = {"allow_auto_update_schema": True}
+    there = applied(wanted(topology("{J: {}}")))
+    there = replace(changed(there, LiveObject(NamespaceResource(HERE, shown))), namespace_policies={HERE: shown})
+    assert _origins(_plan("{J: {}}", "{J: {}}", there, heads))["update namespace.acme/ns"] == (EDIT, ())
 
 
 def test_a_schema_that_was_not_edited_drifted() -> None:

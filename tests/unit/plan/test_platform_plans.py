@@ -278,7 +278,7 @@ def test_an_undo_takes_each_kind_back() -> None:
     gone = changed(there(), without=[one.address for one in ALL])
     changes, findings = _undone(deleted, gone)
     assert changes == {("create", one.address) for one in ALL}
-    assert findings == ["cluster.east: it is made again with its addresses: its authentication is to be set by hand"]
+    assert findings == ["cluster.east: it is made again; secrets of its authentication are to be set by hand"]
     updated = planned(declared(), there(replace(GOLD, usage_threshold=90))).changes
     found, _ = backwards(
         Applied("aa11", "apply", "anna", 1, None, "d", {}, ended=2, complete=True, total=9, done=tuple(updated)),

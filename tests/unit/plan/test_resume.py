@@ -110,6 +110,14 @@ def test_what_somebody_else_made_in_its_place_refuses(now: LiveObject, why: str)
     _foreign(_one(Create(TOPIC, ABOUT), empty()), changed(empty(), now), why)
 
 
+def test_a_value_that_the_broker_shows_for_an_unset_one_is_written() -> None:
+    start = applied(wanted(topology("{J: {partitions: 2, policies: {schema_validation: true}}}")))
+    plan = planned(wanted(topology("{J: {partitions: 2}}")), start)
+    assert _rest(plan, start) == {("update", "topic.J")}
+    unset = replace(TOPIC, policies={"schema_validation": False})
+    assert not _rest(plan, changed(start, LiveObject(unset, "trade")))
+
+
 def test_fields_that_are_written_are_left_out() -> None:
     before = replace(TOPIC, policies={"ttl": _ttl("1d"), "max_producers": 3})
     start = applied(wanted(topology("{J: {partitions: 2, policies: {ttl: 1d, max_producers: 3}}}")))

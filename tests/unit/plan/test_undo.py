@@ -208,6 +208,13 @@ def test_a_value_or_an_object_that_changed_again_is_refused() -> None:
     assert "it is gone" in _undo(one, changed(end, without=[f"topic.{J}"])).findings[0].detail
 
 
+def test_a_value_that_the_broker_shows_for_an_unset_one_was_not_changed_again() -> None:
+    one, _, end = _done("{J: {policies: {schema_validation: true}}}", "{J: {}}")
+    plan = _undo(one, changed(end, LiveObject(TopicResource(J, 1, {"schema_validation": False}), "trade")))
+    assert not plan.refused
+    assert said(plan.changes) == {("update", "topic.J")}
+
+
 def test_a_role_that_was_given_more_since_is_refused() -> None:
     one, _, end = _done("{J: {}}", "{J: {producers: [ann]}}")
     assert [change.address for change in _undo(one, end).changes] == [f"grant.{J}/ann"]

@@ -210,6 +210,14 @@ def test_times_beyond_every_calendar_are_no_order(since: int, until: int) -> Non
     assert "no calendar has" in str(told)
 
 
+def test_an_order_that_continues_a_pause_knows_when_that_began() -> None:
+    later = replace(LANE, first=str(NOW - HOUR))
+    assert (LANE.began, later.began) == (LANE.since, NOW - HOUR)
+    assert parse(overrides_text([later])) == (later,)
+    for wrong in ("-1", "x", "0", "²", "9" * 15, "9" * 16):
+        assert "no calendar has" in str(steered_text(overrides_text([replace(LANE, first=wrong)]), NOW))
+
+
 def test_an_order_about_a_limit_of_some_lanes_is_one_of_its_own() -> None:
     assert str(WITHIN) == "concurrency limit in L2/retrying 8"
     assert parse(overrides_text([CAP, WITHIN])) == (CAP, WITHIN)

@@ -61,6 +61,7 @@ class World:
         self.waits = WaitMonitor()
         self.unread: set[str] = set()  # partitions without the subscription
         self.deduplicates = True
+        self.first_ledger = 1  # of each partition, so long as nothing was trimmed
         self.again: set[int] = (
             set()
         )  # behind these entries the connection is lost: what is not acknowledged comes again
@@ -88,7 +89,9 @@ class World:
     def facts(self, part: str) -> PartitionFacts:
         done = tuple(((1, entry), (1, entry)) for entry in sorted(self.acknowledged))
         cursors = {HOLDER: Cursor((1, -1), done)} if part.startswith(DEAD) or part not in self.unread else {}
-        return PartitionFacts(part, 0, 1, (1, len(self.stored.get(part, ())) - 1), self.deduplicates, cursors)
+        return PartitionFacts(
+            part, 0, self.first_ledger, (1, len(self.stored.get(part, ())) - 1), self.deduplicates, cursors
+        )
 
     def partitions(self, topic: str) -> int:
         assert topic == READY

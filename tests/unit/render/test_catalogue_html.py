@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kodoctl.render.catalogue_html import INDEX, CatalogueDrawings, CatalogueLinks, anchor, catalogue_pages
+from kodoctl.render.catalogue_html import (
+    INDEX,
+    TOPICS_A_PAGE,
+    CatalogueDrawings,
+    CatalogueLinks,
+    anchor,
+    catalogue_pages,
+)
+from kodoctl.render.shared_drawings import Drawing
 from kodoctl.topology.catalogue import catalogue_document
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.flow_graph import FlowKind, FlowNode
@@ -23,7 +31,7 @@ FILE = "f.yaml"
 
 
 def pages(document: dict[str, Any], drawings: CatalogueDrawings | None = None) -> dict[str, str]:
-    return catalogue_pages(document, drawings or CatalogueDrawings())
+    return dict(catalogue_pages(document, drawings or CatalogueDrawings()))
 
 
 def words(html: str) -> str:
@@ -265,6 +273,24 @@ def test_differences_to_a_revision() -> None:
     assert "Changes since main None." in words(pages(document)[INDEX])
 
 
+def test_differences_do_not_show_secrets_in_the_config_of_a_function() -> None:
+    document = catalogue_document(shop(), None)
+    document["against"] = {"ref": "main", "commit": "decade" * 4, "removed": []}
+    depot, trade = document["topologies"]
+    depot["changes"] = []
+    trade["changes"] = [
+        ["sinks.s.config.password", "hunter1", "hunter2"],
+        ["sinks.s.config.auth.token.value", None, "hunter3"],
+        ["functions.f.config", None, {"limit": 5, "secret": "hunter4"}],
+        ["functions.g", {"code": "builtin://g", "config": {"apiKey": "hunter5"}}, None],
+        ["functions.h.config.limit", 5, 6],
+    ]
+    found = pages(document)[TRADE]
+    assert "hunter" not in found
+    for text in ("password (not shown)", "{limit: 5, secret: (not shown)}", "apiKey: (not shown)", "limit 5 → 6"):
+        assert text in words(found)
+
+
 def test_the_search_finds_topologies_topics_lanes_and_roles(of_shop: dict[str, str]) -> None:
     found = re.search(r'id="entries">(.*?)</script>', of_shop[INDEX], re.DOTALL)
     assert found
@@ -283,10 +309,28 @@ def test_drawings_stand_in_the_pages() -> None:
     document = catalogue_document(shop(), None)
     file = document["topologies"][1]["file"]
     svg = '<svg width="9pt" height="9pt" viewBox="0 0 9 9" xmlns="http://www.w3.org/2000/svg"><path d="M1"/></svg>'
-    found = pages(document, CatalogueDrawings({file: svg}, {(file, "orders"): svg}, svg))
+    found = pages(document, CatalogueDrawings({file: svg}, {(file, "orders"): Drawing(svg)}, svg))
     assert found[INDEX].count('<path d="M1">') == 1
     assert found[TRADE].count('<path d="M1">') == 2
     assert "checkout → orders" not in words(found[TRADE]), "the drawing shows it"
+
+
+def test_a_large_topology_has_pages_of_topics() -> None:
+    """Its own page lists them and folds its roles; links and the search lead to the page that has a topic."""
+    names = [f"t{number:03}" for number in range(2 * TOPICS_A_PAGE + 1)]
+    each = "{producers: [shop], subscriptions: {s: {workers: [w], dead_letter: false, states: []}}}"
+    topics = "\n".join(f"  {name}: {each}" for name in names)
+    found = pages(catalogue_document(one(f"version: 1\nname: n\ntenant: t\nnamespace: n\ntopics:\n{topics}\n"), None))
+    own, *parts = [path for path in found if path != INDEX]
+    assert parts == [f"topologies/n-topics-{number}.html" for number in (1, 2, 3)]
+    assert 'id="topic-t000"' not in found[own]
+    assert '<a href="n-topics-2.html">t200 to t399</a>' in found[own]
+    assert "shop sends to t000, t001, t002, t003, t004 and 396 more" in words(found[own])
+    for path, first, last in zip(parts, ("t000", "t200", "t400"), ("t199", "t399", "t400"), strict=True):
+        assert all(f'<section class="topic" id="topic-{name}">' in found[path] for name in (first, last))
+    assert "topics 2 of 3 · before: t000 to t199 · after: t400 to t400" in words(found[parts[1]])
+    assert '"topologies/n-topics-2.html#topic-t200~s"' in found[INDEX]
+    assert '<section id="overview">' not in found[parts[1]]
 
 
 def test_nothing_hostile_gets_into_a_page() -> None:
@@ -308,7 +352,9 @@ def test_every_topology_that_loads_has_its_page(document: dict[str, Any]) -> Non
 
 def test_addresses_are_plain_and_no_two_are_alike() -> None:
     names = ["a b", "a_20_b", "../x", "A", "a", EVIL, "x" * 300, "."]
-    document = {"topologies": [{"name": name, "file": f"{number}.yaml"} for number, name in enumerate(names)]}
+    document = {
+        "topologies": [{"name": name, "file": f"{number}.yaml", "topics": []} for number, name in enumerate(names)]
+    }
     links = CatalogueLinks(document)
     found = [links.from_index(f"{number}.yaml") for number in range(len(names))]
     assert all(re.fullmatch(r"topologies/[A-Za-z0-9_-][A-Za-z0-9._-]*\.html", one) for one in found)
@@ -328,5 +374,5 @@ def test_addresses_are_plain_and_no_two_are_alike() -> None:
     ],
 )
 def test_nodes_of_the_flow_lead_to_sections(node: FlowNode, address: str) -> None:
-    assert CatalogueLinks({"topologies": [{"name": "x", "file": FILE}]}).node(node) == address
+    assert CatalogueLinks({"topologies": [{"name": "x", "file": FILE, "topics": []}]}).node(node) == address
     assert anchor("a b") == "topic-a_20_b"

@@ -47,3 +47,10 @@ def test_the_ground_of_a_drawing_is_that_of_the_page() -> None:
 def test_a_wide_drawing_is_scrolled() -> None:
     assert 'class="drawing"' in drawn("", "1100pt")
     assert 'class="drawing wide"' in drawn("", "1101pt")
+
+
+def test_texts_of_a_shared_drawing_are_replaced_and_escaped() -> None:
+    inside = '<g><a xlink:href="x.html"><text>orders</text></a><text>ready</text></g>'
+    shown = inline_svg(f"{HEAD.format(width='9pt')}{inside}</svg>", "Lanes", {"orders": "a<b"})
+    assert "<text>a&lt;b</text>" in shown
+    assert "<text>ready</text>" in shown

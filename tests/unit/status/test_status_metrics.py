@@ -24,7 +24,8 @@ class Exported:
 
     def __init__(self) -> None:
         self.now = NOW
-        self.collector = StatusCollector(EVERY, lambda: self.now)
+        self.problem = ""
+        self.collector = StatusCollector(EVERY, lambda: self.now, lambda: self.problem)
         self.registry = CollectorRegistry()
         self.registry.register(self.collector)
 
@@ -54,6 +55,17 @@ def test_it_is_well_while_readings_go_on_and_ready_while_one_says_something_of_t
     assert collector.readiness()[0], "the files have no lanes"
     exported.now += int(3 * EVERY * 1000) + 1
     assert (collector.health()[0], collector.readiness()[0]) == (False, False)
+
+
+def test_invalid_files_are_told_beside_the_lanes_that_they_declared_before() -> None:
+    exported = Exported()
+    exported.update(LANE)
+    for problem, value in (("", 1), ("K001", 0), ("", 1)):
+        exported.problem = problem
+        assert exported.registry.get_sample_value("kodo_status_files_valid") == value
+        problems = ["the topology files are invalid"] if problem else []
+        assert exported.collector.readiness() == (True, {"ok": True, "problems": problems})
+    assert exported.value("kodo_lane_entries") == 7
 
 
 def test_depth_age_and_consumers_of_each_lane_and_of_dead_letters() -> None:

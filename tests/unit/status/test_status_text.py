@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.status.lane_status import LaneStatus, StatusReading, TopologyStatus
+from kodoctl.status.lane_status import (
+    LaneStatus,
+    OtherReaders,
+    Replication,
+    StatusReading,
+    TopologyStatus,
+    UnreadTopic,
+)
 from kodoctl.status.status_text import status_json, status_lines
 
 
@@ -99,3 +106,47 @@ def test_messages_that_the_broker_does_not_count_are_shown_as_unknown(count: int
     lane = LaneStatus("o", "s", "L1", "ready", "o", there=True, unacknowledged=count)
     lines = [line.text for line in status_lines(StatusReading(0, (TopologyStatus("shop", "t/n", (lane,), ()),)))]
     assert next(line.split()[4] for line in lines if line.startswith("  L1 ready")) == shown
+
+
+def _crowd(count: int) -> TopologyStatus:
+    lanes = [
+        LaneStatus(f"t{number:04}", "s", "L1", "ready", "t", there=number != 77, entries=number // 1000, consumers=1)
+        for number in range(count)
+    ]
+    others = tuple(OtherReaders(f"t{number:04}", ("x",), number) for number in range(40))
+    copies = tuple(Replication(f"t{number:04}", "west", 0, connected=number != 13) for number in range(27))
+    return TopologyStatus("shop", "t/n", tuple(lanes), others, copies)
+
+
+def test_of_many_subscriptions_those_that_need_a_person_are_shown_and_the_others_counted() -> None:
+    reading = StatusReading(0, (_crowd(3000),))
+    lines = [line.text for line in status_lines(reading)]
+    assert len(lines) < 250
+    assert next(line for line in lines if " / s" in line) == "t0077 / s", (
+        "missing: before all backlogs, in the file's order"
+    )
+    assert "2,975 more subscriptions: 1,976 with a backlog, 2 entries at most. --all shows them." in lines
+    assert "t0039: read by x too, unmanaged (39 entries)" in lines
+    assert "15 more topics are read by unmanaged subscriptions. --all shows them." in lines
+    assert "t0013: replicated to west, up to date, NOT CONNECTED" in lines
+    assert "2 more replications are no worse. --all shows them." in lines
+    assert sum(" / s" in line.text for line in status_lines(reading, everything=True)) == 3000
+
+
+def test_few_quiet_subscriptions_that_are_left_out_have_no_backlog() -> None:
+    lanes = [LaneStatus(f"t{number:02}", "s", "L1", "ready", "t", there=True) for number in range(26)]
+    [rest] = [
+        line.text
+        for line in status_lines(StatusReading(0, (TopologyStatus("shop", "t/n", (*lanes,), ()),)))
+        if "more" in line.text
+    ]
+    assert rest == "1 more subscription: none with a backlog, 1 without a worker. --all shows them."
+
+
+def test_many_topics_that_cannot_be_read_for_one_reason_are_one_finding() -> None:
+    unread = tuple(UnreadTopic("t/n", f"t{number:02}", f"t{number:02}", "no owner") for number in range(30))
+    lines = [line.text for line in status_lines(StatusReading(0, (), unread))]
+    assert lines[0] == "30 topics of t/n: NOT READ"
+    assert lines[1].startswith("  t00, t01, ")
+    assert lines[1].endswith(" and 5 more")
+    assert lines[2] == "  no owner"

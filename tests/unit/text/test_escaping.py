@@ -95,7 +95,21 @@ def test_escapes_are_told_as_escapes() -> None:
 
 
 def test_a_line_for_a_shell_is_one_line_and_means_the_same_words() -> None:
-    words = ["kodo-consumer", "it's", "a b", "line\nbreak\r", "it's\\\n", "\x1b[31m", "\u202e"]
+    words = [
+        "kodo-consumer",
+        "a;b",
+        "a b",
+        "it's",
+        "cause = 'a \"b\"'",
+        "it's $HOME",
+        "it's `id`",
+        "it's\\",
+        "it's!",
+        "line\nbreak\r",
+        "it's\\\n",
+        "\x1b[31m",
+        "\u202e",
+    ]
     words += ["::error::x", "a ::b", "::stop", "c::", "##[group]c", "a ##[b]::", "::a\n::b's::"]
     line = shell_line(words)
     assert line.isprintable()
@@ -104,6 +118,7 @@ def test_a_line_for_a_shell_is_one_line_and_means_the_same_words() -> None:
     )
     assert said.stdout.decode().split("\0")[:-1] == words
     assert shell_line(words[:3]) == shlex.join(words[:3])
+    assert shell_line(["cause = 'negative amount'"]) == """ "cause = 'negative amount'" """.strip()
 
 
 @given(st.lists(st.lists(st.sampled_from(["::", "##[", "error", " ", "'", "\n", ":", "\\", "#", "["])).map("".join)))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.topology.function_settings import settings_text, text_without_secrets
+from kodoctl.topology.function_settings import (
+    HIDDEN,
+    hidden_names,
+    settings_text,
+    shown_settings,
+    text_without_secrets,
+    with_recorded,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +30,25 @@ def test_other_values_have_other_texts() -> None:
     assert settings_text({"a": 1}) == '{"a":1}'
     assert settings_text({"a": "ü"}) == '{"a":"ü"}'
     assert len({settings_text({"a": value}) for value in (0, 1, 1.5, "1", False, True, None)}) == 7
+
+
+def test_hidden_values_are_named_by_their_places() -> None:
+    settings = {"db": {"password": HIDDEN, "user": "anna"}, "list": ["x", HIDDEN], "on": True}
+    assert list(hidden_names(settings)) == ["db.password", "list[1]"]
+
+
+def test_of_a_live_configuration_only_what_is_declared_is_taken() -> None:
+    live = {"a": {"b": 1, "c": 2}, "d": 3, "f": None}
+    assert shown_settings(live, {"a": {"b": 5}, "e": {"x": 1}, "f": False, "g": True}) == {
+        "a": {"b": 1}, "e": {"x": None}, "f": False, "g": None,
+    }  # fmt: skip
+
+
+def test_what_a_worker_does_not_show_is_as_it_was_written() -> None:
+    assert with_recorded({"a": {"b": None, "c": 2}, "d": None}, {"a": {"b": 1, "c": 3}}) == {
+        "a": {"b": 1, "c": 2}, "d": None,
+    }  # fmt: skip
+    assert with_recorded(None, 5) == 5
 
 
 @pytest.mark.parametrize(

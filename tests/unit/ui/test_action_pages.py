@@ -298,9 +298,7 @@ def check(answer: Answer, script: int = 1) -> None:
 class Acted(Parsed):
     """Elements of a page that acts, and its own addresses."""
 
-    own = (
-        r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|act-outcome|plans|export)\?.*|acts|plans|data:,)$"
-    )
+    own = r"(\./|console\.(css|js)|(lane|message|action|orders|undo|act|act-outcome|plans|export)\?.*|acts|plans|#content|data:,)$"
 
 
 def test_a_console_that_only_reads_has_no_way_to_act() -> None:

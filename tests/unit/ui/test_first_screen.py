@@ -8,9 +8,9 @@ from typing import Any
 
 from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
-from kodoctl.ui.first_screen import MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
+from kodoctl.ui.first_screen import MAX_NEEDS, MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
-from kodoctl.ui.letter_causes import CauseCount, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
 from kodoctl.ui.rate_history import RateHistory
 from tests.samples.consoles import CAUSE, FACTS, NIGHT, NOW, WORDS, lane, reading
 
@@ -27,8 +27,8 @@ def test_a_row_shows_lanes_with_messages_or_trouble_and_counts_the_others() -> N
     (section,) = first_screen(NIGHT, WORDS).sections
     billing, mailing = section.rows
     assert [(one.name, one.entries, one.oldest, one.note) for one in billing.lanes] == [
-        ("L1 ready", 1_240, "9 min", ""),
-        ("L1 retrying", 12, "1 h", "no worker reads it"),
+        ("L1 ready", 1_240, "sent 9 min ago", ""),
+        ("L1 retrying", 12, "here for 1 h", "no worker reads it"),
         ("L1 pending", 0, "", "1 of 2 consumers blocked"),
     ]
     assert (billing.workers, billing.empty) == (2, 0)
@@ -45,9 +45,9 @@ def test_what_needs_a_person_is_named_worst_first_each_with_its_command() -> Non
     needs = first_screen(NIGHT, WORDS).needs
     assert [one.text for one in needs] == [
         "1 topic not read: parcels",
-        "orders / mailing: 4 entries (batches) and no worker",
+        "orders / mailing: 4 messages or batches and no worker",
         "1 lane of trade missing",
-        "orders / billing: 3 entries (batches) of dead letters, the oldest here for 8 h",
+        "orders / billing: dead letters, not counted yet, the oldest here for 8 h",
         "orders / billing: no worker reads L1 retrying",
         "orders / billing: 1 of 2 consumers of L1 pending blocked",
         "orders / billing: ready lanes: 70/s more come than are handled",
@@ -74,15 +74,25 @@ def test_of_very_many_subscriptions_quiet_ones_are_left_out_and_counted() -> Non
     (section,) = first_screen(reading(*quiet, busy), WORDS).sections
     assert len(section.rows) == MAX_ROWS
     assert [row.ground for row in section.rows[-2:]] == [f"quiet{MAX_ROWS - 2}", "busy"]
-    assert section.left_out == 6
-    assert section.command == "kodoctl status topologies/trade.yaml --context prod"
+    assert (section.left_out, section.left_busy) == (6, 0)
+    assert section.command == "kodoctl status topologies/trade.yaml --all --context prod"
     (small,) = first_screen(reading(*quiet[:3]), WORDS).sections
     assert (len(small.rows), small.left_out) == (3, 0)
 
 
+def test_of_very_many_busy_subscriptions_those_with_the_most_messages_are_shown_and_needs_are_bounded() -> None:
+    busy = [replace(lane(entries=number + 1), ground=f"busy{number:04}") for number in range(MAX_ROWS + 50)]
+    letters = replace(lane("dead", entries=10_000), ground="letters")
+    screen = first_screen(reading(*busy, letters), WORDS)
+    (section,) = screen.sections
+    assert [section.rows[0].ground, section.rows[-1].ground] == ["busy0051", "letters"]
+    assert (len(section.rows), section.left_out, section.left_busy) == (MAX_ROWS, 51, 51)
+    assert (len(screen.needs), screen.more_needs) == (MAX_NEEDS, len(busy) + 1 - MAX_NEEDS)
+
+
 def test_an_unknown_age_is_not_guessed() -> None:
     needs = first_screen(reading(lane("dead", entries=1)), WORDS).needs
-    assert [one.text for one in needs] == ["orders / billing: 1 entry (batch) of dead letters"]
+    assert [one.text for one in needs] == ["orders / billing: dead letters, not counted yet"]
 
 
 def test_live_orders_are_badges_once_each() -> None:
@@ -102,38 +112,35 @@ DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
 def test_dead_letters_are_named_by_cause_and_so_is_a_tenant_that_always_fails() -> None:
     status = reading(lane("dead", entries=30), lane(consumers=1))
     by_cause = CauseCount(CAUSE, 21, (("u13", 20), ("u7", 1))), CauseCount("handler took too long", 9)
-    causes = LetterCauses(30, True, by_cause, (("u13", 24), ("u7", 6)))
-    screen = first_screen(status, WORDS, causes={DEAD: causes})
-    letters, tenant = screen.needs
+    causes = LetterCauses(30, True, by_cause, (("u13", 24), ("u7", 6)), recalled=2)
+    screen = first_screen(status, WORDS, causes={DEAD: causes}, tenants={("trade", "orders"): "customer"})
+    (letters,) = screen.needs
     assert [text for text, _ in letters.lines] == [
         "21 × ValueError: card of order # was refused (u13 20, u7 1)", "9 × handler took too long",
+        "24 of these are of customer u13",
     ]  # fmt: skip
+    assert letters.means.startswith("2 letters had been sent again by a recall and failed again. No worker tries")
     assert letters.lines[1][1] == {
         "topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing",
         "where": "cause = 'handler took too long'",
     }  # fmt: skip
-    assert tenant.text == "orders / billing: 24 of 30 dead letters are of tenant u13"
-    assert tenant.command.startswith("kodo-consumer pause topologies/trade.yaml --topic orders")
-    assert "--tenant u13 --for 1h" in tenant.command
-    assert tenant.link is not None
-    assert tenant.link["where"] == "tenant = 'u13'"
-    assert tenant.orders == {"topology": "trade", "ground": "orders", "subscription": "billing", "tenant": "u13"}
+    assert (letters.lines[2][1] or {})["where"] == "tenant = 'u13'"
+    assert "pause" not in letters.command, "letters that are dead do not die of another try"
     assert screen.sections[0].rows[0].dead.cause == "ValueError: card of order # was refused"  # type: ignore[union-attr]
 
 
-def test_a_tenant_that_has_all_dead_letters_is_named_even_if_there_are_few() -> None:
+def test_a_tenant_that_has_all_dead_letters_is_named_once() -> None:
     causes = LetterCauses(3, True, (CauseCount(CAUSE, 3, (("acme\nltd", 3),)),), (("acme\nltd", 3),))
-    status = reading(lane("dead", entries=3), lane(consumers=1))
-    part = first_screen(status, WORDS, causes={DEAD: replace(causes, complete=False)}).needs
-    assert part[1].text.startswith("orders / billing: 3 of 3 dead letters")
-    assert part[1].means.startswith("No letter that was read is of another tenant. A pause")
-    letters, tenant = first_screen(status, WORDS, causes={DEAD: causes}).needs
-    assert letters.lines[0][0] == "3 × ValueError: card of order # was refused (all of acme\\nltd)"
-    assert tenant.text == "orders / billing: all 3 dead letters are of tenant acme\\nltd"
-    assert tenant.means.startswith("No other tenant has any. A pause")
-    assert "--tenant $'acme\\u000altd' --for 1h" in tenant.command
-    assert tenant.link is not None
-    assert tenant.link["where"] == "tenant = 'acme\\u000altd'"
+    (letters,) = first_screen(reading(lane("dead", entries=3), lane(consumers=1)), WORDS, causes={DEAD: causes}).needs
+    assert [text for text, _ in letters.lines] == ["3 × ValueError: card of order # was refused (all of acme\\nltd)"]
+
+
+def test_a_message_that_was_moved_is_as_old_as_when_it_was_sent() -> None:
+    status = reading(lane("dead", entries=3, oldest=NOW - 42_000), lane(consumers=1))
+    causes = LetterCauses(3, True, (), entries=3, since=NOW - 1_200_000)
+    screen = first_screen(status, WORDS, causes={DEAD: causes})
+    assert screen.needs[0].text == "orders / billing: 3 dead letters, the oldest sent 20 min ago"
+    assert screen.sections[0].rows[0].dead.oldest == "sent 20 min ago"  # type: ignore[union-attr]
 
 
 def test_causes_of_letters_that_are_gone_are_not_shown() -> None:
@@ -162,7 +169,7 @@ def at(status: StatusReading, seconds: int) -> StatusReading:
 def test_a_lane_that_grows_over_the_readings_is_named() -> None:
     few, more = (reading(lane(consumers=1), lane("retrying", consumers=1, entries=count)) for count in (10, 400))
     (need,) = first_screen(at(more, 120), WORDS, at(few, 0)).needs
-    assert need.text == "orders / billing: L1 retrying grew by 390 entries (batches) in 2 min"
+    assert need.text == "orders / billing: L1 retrying grew by 390 messages or batches in 2 min"
     assert first_screen(at(few, 120), WORDS, at(more, 0)).needs == ()
 
 
@@ -202,7 +209,8 @@ def test_an_undo_that_stopped_is_not_finished_by_an_apply_of_the_same_file() -> 
 def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_they_wait() -> None:
     lanes = [lane(state, consumers=1, entries=5) for state in ("retrying", "pending")]
     status = reading(lane(consumers=1), *lanes, lane("dead", entries=3))
-    retrying = LetterCauses(5, True, (CauseCount("ConnectionError", 5),), failing=(("acme", "ConnectionError", 5),))
+    group = FailingGroup("acme", "ConnectionError", 5, NOW - 1_200_000, 2, 3, "dead letters")
+    retrying = LetterCauses(5, True, (CauseCount("ConnectionError", 5),), failing=(group,))
     causes = {
         ("trade", "orders-billing-RETRYING", "orders", "billing"): retrying,
         ("trade", "orders-billing-PENDING", "orders", "billing"): LetterCauses(
@@ -210,23 +218,28 @@ def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_th
         ),
     }
     limits = {("trade", "orders", "billing", "pending"): "over its rate 100/s"}
-    screen = first_screen(status, WORDS, causes=causes, limits=limits)
+    screen = first_screen(status, WORDS, causes=causes, limits=limits, tenants={("trade", "orders"): "customer"})
     (row,) = screen.sections[0].rows
     assert [(one.cause, one.is_late) for one in row.lanes] == [
-        ("ConnectionError", False),
+        ("ConnectionError; failed at least 2 times, 3 tries left, then dead letters", False),
         ("over its rate 100/s", False),
     ]
+    assert row.lanes[0].meaning.startswith("they failed")
     assert row.dead is not None
     assert row.dead.is_late
     failing, letters = screen.needs
-    assert failing.text == "orders / billing: 5 messages of tenant acme keep failing with ConnectionError"
+    assert failing.text == "orders / billing: 5 messages of customer acme keep failing with ConnectionError"
+    assert failing.means == (
+        "The first of them was sent 20 min ago. Each failed at least 2 times, 3 tries left, then dead letters. A pause"
+        " holds back all messages of this customer, good ones too, until it ends."
+    )
     assert "kodo-consumer pause" in failing.command
     assert (failing.orders or {})["tenant"] == (failing.link or {})["where"].split("'")[1] == "acme"
     assert "dead letters" in letters.text
     pause = overrides_text([Override(OverrideKind.PAUSE, NOW - 1, NOW + 3_600_000, "root", tenant="acme")])
     paused = reading(*(replace(one, steered=pause) for one in lanes))
     assert first_screen(paused, WORDS, causes=causes).needs == ()
-    nobody = {next(iter(causes)): replace(retrying, failing=(("(none)", "ConnectionError", 5),))}
+    nobody = {next(iter(causes)): replace(retrying, failing=(group._replace(tenant="(none)"),))}
     need = first_screen(reading(*lanes), WORDS, causes=nobody).needs[0]
     assert (need.command, need.orders) == ("", None)
 
@@ -238,10 +251,10 @@ def test_letters_that_were_all_read_are_counted_and_else_entries_are_named() -> 
     assert screen.needs[0].text == "orders / billing: 3 dead letters"
     cell = screen.sections[0].rows[0].dead
     assert cell is not None
-    assert (cell.messages, cell.title) == (3, "3 messages in 2 entries (batches)")
+    assert (cell.messages, cell.title) == (3, "3 messages")
     for old in (replace(found, entries=1), replace(found, complete=False), replace(found, read=0)):
         assert (
             first_screen(status, WORDS, causes={DEAD: old})
             .needs[0]
-            .text.endswith("2 entries (batches) of dead letters")
+            .text.endswith("2 messages or batches in the dead letters")
         )

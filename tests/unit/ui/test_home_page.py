@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -11,20 +12,20 @@ import pytest
 from kodoctl.status.lane_status import StatusReading, UnreadTopic
 from kodoctl.ui import application
 from kodoctl.ui.first_screen import ScreenFacts
-from kodoctl.ui.letter_causes import CauseCount, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
 from tests.samples.console_actions import SampleActions, desk
 from tests.samples.consoles import NOW, data_of, lane, reading, served
 
-DEAD = ("trade", "orders-billing-DLQ", "orders", "billing")
-LETTERS = LetterCauses(3, True, (CauseCount("ValueError", 3, (("eve", 3),)),), (("eve", 3),))
+RETRYING = ("trade", "orders-billing-RETRYING", "orders", "billing")
+LETTERS = LetterCauses(3, True, (CauseCount("ValueError", 3),), failing=(FailingGroup("eve", "ValueError", 3, NOW, 2),))
 
 
 def test_the_advice_to_pause_a_tenant_opens_the_form_that_pauses_it() -> None:
-    status, own = reading(lane(consumers=1), lane("dead", entries=3)), desk()
-    data = data_of(status, read_facts=lambda _: ScreenFacts({DEAD: LETTERS}))
+    status, own = reading(lane(consumers=1), lane("retrying", entries=3), lane("dead", entries=3)), desk()
+    data = data_of(status, read_facts=lambda _: ScreenFacts({RETRYING: LETTERS}))
     with served(data, (SampleActions(), own)) as console:
         page = console.ask("/lanes").text
-        [address] = re.findall(r'href="([^"]+)">Pause this tenant', page)
+        [address] = re.findall(r'href="([^"]+)">Pause eve', page)
         assert "action?" in page, "letters are sent again by another form"
         form = console.ask(f"/{html.unescape(address).partition('#')[0]}").text
     assert address.endswith("#pause-tenant")
@@ -59,5 +60,34 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
     assert "<h1>The cluster has not answered since 2026-01-01 11:55:00 UTC</h1>" in page
     assert '<main class="older">' in page
     assert "<b>37</b>" in page
-    assert "Not known until the cluster answers." in page
+    assert "What needs you is not known until the cluster answers" in page
     assert "topics not read" not in page
+
+
+def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "FRESH_S", -1.0)
+    monkeypatch.setattr(application, "_SLOW_S", 0.0)
+    readings, go = [reading(lane(entries=number)) for number in (1, 2)], threading.Event()
+    made = iter(readings)
+
+    def read() -> StatusReading:
+        found = next(made)
+        if found is readings[1]:
+            go.wait(5)
+        return found
+
+    def end_reading() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "kodo-ui-status":
+                thread.join(5)
+
+    recent = application._RecentStatus(read)  # the pages show its times only
+    assert [recent(), recent(), recent()] == [readings[0]] * 3
+    go.set()
+    end_reading()
+    assert recent() is readings[1]
+    recent._until = 0.0
+    recent()
+    end_reading()  # which fails, because there is no third
+    with pytest.raises(StopIteration):
+        recent()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kodoctl.ui.first_screen import CommandWords
+from kodoctl.ui.letter_causes import CauseCount, LetterCauses, Tries
 from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult
 from kodoctl.ui.message_views import (
     LaneMessages,
@@ -42,7 +44,7 @@ def test_every_lane_names_the_commands_that_do_the_same(state: str, level: str |
     assert [
         line.removeprefix("kodoctl ").split(" topologies/")[0].split(" persistent:")[0] for line in lines
     ] == commands
-    assert all("""--where 'key = '"'"'a b'"'"''""" in line for line in lines)
+    assert all("""--where "key = 'a b'" """ in line for line in lines)
     assert all("--env prod" in line for line in lines)
     assert "--subscription kept" in lines[0]
     out = export_command(words, question, found)
@@ -94,6 +96,30 @@ def test_a_message_is_as_old_as_when_it_was_first_sent() -> None:
     assert forged.startswith("Tried again in 59 min, at 2026-01-01 12:54:00 UTC. Its kodo-due is later than any wait")
     for wrong in ("", "-1", "soon", "9" * 16, "\u0661"):
         assert (view(due=wrong).due, view(**{"origin-time": wrong}).here) == ("", "")
+
+
+def test_a_message_and_its_lane_name_the_limit_the_tries_and_the_first_time() -> None:
+    nothing: Any = {}
+    whole = LetterCauses(3, True, (CauseCount("over its limit", 3),), since=NOW - 120_000, recalled=1)
+    tries = Tries("kodo-attempts-backup", 3, "dead letters")
+    found = LaneMessages(
+        "t", "orders", "B1", "ready", "billing", nothing, False, 0, whole, "over its quota 9/h", "customer", tries
+    )
+    assert found.meaning.startswith("they used up the tries of the usual lanes")
+    assert (
+        found.facts(NOW) == "over its quota 9/h; the oldest was sent 2 min ago; 1 message sent again by a recall before"
+    )
+    assert replace(found, whole=None).facts(NOW) == ""
+    dead = replace(found, state="dead", whole=replace(whole, since=None, recalled=0))
+    assert dead.facts(NOW) == "", "dead letters wait for no limit"
+    assert replace(found, level=None, state="?").meaning == ""
+    values = {"reason": "over its limit", "attempts-retrying": "2", "attempts-backup": "1"}
+    control = [{"name": f"kodo-{name}", "value": value, "means": ""} for name, value in values.items()]
+    view = message_view(peeked(control=control), NOW, 0, found)
+    assert view.reason == "over its quota 9/h"
+    assert view.tries == "failed at least 3 times, 3 tries left, then dead letters"
+    plain = message_view(peeked(control=control), NOW, 0)
+    assert (plain.reason, plain.tries) == ("over its limit", "failed at least 3 times")
 
 
 def test_where_a_message_is_now() -> None:

@@ -128,6 +128,12 @@ def _lane_ready(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((lane.level.value, lane.state.value), ready) for lane, _ in sight.lanes)
 
 
+def _backlog_causes(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    advice = sight.backlog_advice
+    if advice is not None and advice.growth >= 0:
+        yield from (((cause,), float(advice.cause in (cause, "both"))) for cause in ("senders", "handlers"))
+
+
 def _backlog_tenant(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     advice = sight.backlog_advice
     if advice is not None and advice.tenant is not None:
@@ -220,6 +226,8 @@ EXPORTED: Final = (
     gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes that this worker reads.", (),
            plain(_lag)),
     gauge("workers", "Workers connected to the subscription, whichever lanes they read.", (), plain(_workers)),
+    gauge("idle_workers", "With `failover`: workers beyond the partitions of the ground topic, which get nothing of it.", (),
+          plain(lambda sight: sight.idle_workers)),
     gauge("lane_workers", "Workers connected to a lane of the subscription, also to one that this worker does not read.", LANE,
            _lane_workers),
     gauge("lane_ready", "Only for lanes that this worker reads: 1 while it is ready, as /readyz says, else 0.", LANE, _lane_ready),
@@ -283,6 +291,8 @@ EXPORTED: Final = (
            _of_trend(lambda advice: advice.growth)),
     gauge("backlog_drain_seconds", "Seconds until the backlog is empty at its present pace; none while it grows.", (),
            _of_trend(lambda advice: advice.drained_in)),
+    gauge("backlog_cause", "While the backlog grows: 1 if senders got faster, or handlers slower, than in the ten minutes before, else 0.",
+          ("cause",), _backlog_causes),
     gauge("backlog_tenant_share", "Part of the waiting messages or of the handlers' time that the tenant has who causes a growing "
           "backlog; `other` for a tenant without a label of its own.", ("tenant",), _backlog_tenant),
     gauge("publishing_messages", "Messages that were moved and await their receipt.", (),

@@ -114,6 +114,7 @@ def _health(
             "slow": sight.slow_lanes,
             "rests": sight.rests,
             "backlog": sight.backlog_advice.text if sight.backlog_advice is not None else "",
+            "idle_workers": sight.idle_workers,
         }
         for labels, sight in COLLECTOR.sights.items()
     ]

@@ -168,6 +168,17 @@ class WorkerView:
         return None if stats is None else stats.trend.advice
 
     @property
+    def idle_workers(self) -> int | None:
+        """Number of workers beyond the partitions of the ground topic, of which each goes to one worker. None: not
+        known, or partitions are shared.
+        """
+        ground, stats = self.policy.ground_lane, self.service.stats
+        found = None if stats is None else stats.last.get(ground.index)
+        if found is None or self.policy.subscription_type != "failover":
+            return None
+        return max(0, len(found.workers) - max(1, ground.partitions))
+
+    @property
     def clock_ahead(self) -> float | None:
         """Seconds that this worker's clock is certainly ahead of the broker's, negative if behind
         (kodo_consumer.core.upkeep.clock_skew.ClockSkewDetector). None: the broker's clock is unknown.

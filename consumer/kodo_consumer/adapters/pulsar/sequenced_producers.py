@@ -87,6 +87,7 @@ class SequencedProducer:
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer
+        self._sent = 0
         self.last_stored = int(producer.last_sequence_id())
 
     def is_stored(self, number: int) -> bool:
@@ -98,8 +99,14 @@ class SequencedProducer:
     def send(self, number: int | None, message: Outgoing, token: Any, on_answer: OnAnswer) -> None:
         """Queues a message in the client, which then gives `on_answer` its answer on a thread of its own, or within
         this call if it refuses the message. `number`: above all earlier ones, because a broker that deduplicates drops
-        any other (`DROPPED`); None: the client numbers.
+        any other (`DROPPED`), and would count it as stored from then on: so it is not sent, and Rejected; None: the
+        client numbers.
         """
+        if number is not None and number <= self._sent:
+            reason = f"its number {number} is not above {self._sent}, which was sent before: the broker would drop it"
+            on_answer(token, Rejected(reason))
+            return
+        self._sent = self._sent if number is None else number
         numbered = {} if number is None else {"sequence_id": number}
         try:
             self._producer.send_async(

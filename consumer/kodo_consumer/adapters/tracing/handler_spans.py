@@ -3,6 +3,9 @@ spans of reroutes without a handler run.
 
 The context that a message carries is the parent and is linked; the span of a batch has links only. A message without a
 context gets that of its first run, so that all its later runs belong to one trace.
+
+These spans are no middleware: they cover the hooks "decide", know the outcome of each message of a batch and the
+decision, which comes after all hooks, and need no thread for each process of a pool.
 """
 
 from __future__ import annotations

@@ -13,30 +13,31 @@ from kodo_consumer.core.values.envelope import position
 from kodoctl.topology.names import PLAIN
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.checks.message_validation import NewMessage
+    from kodo_consumer.core.checks.message_validation import CheckedMessage
     from kodo_consumer.core.values.broker import OnSent, Receipt
 
 SYSTEM: Final = {"messaging.system": "pulsar"}
 _OF_ALL: Final[dict[str, Any]] = {**SYSTEM, "messaging.operation.name": "send", "messaging.operation.type": "send"}
 
 
-def begin_span(tracer: Tracer, message: NewMessage, topic: str) -> OnSent | None:
-    """Starts the span of a message, and adds its context to the properties. If the application put a context there, that
-    one stays and is linked. Returns the function that ends the span; None if it is not sampled, or tracing fails.
+def begin_span(tracer: Tracer, message: CheckedMessage) -> OnSent | None:
+    """Interceptor around "publish" (its first parameter is bound): starts the span of a message, and adds its context
+    to the properties. If the application put a context there, that one stays and is linked. Returns the function that
+    ends the span; None if it is not sampled, or tracing fails.
     """
     with HARMLESS:
-        span = _start_span(tracer, message.properties, topic)
+        span = _start_span(tracer, message)
         if span.is_recording():
             span.set_attribute("kodo.id", message.id)
             return partial(_end, span)
     return None
 
 
-def _start_span(tracer: Tracer, properties: dict[str, str], topic: str) -> Span:
-    name, attributes = f"send {topic}", {**_OF_ALL, "messaging.destination.name": topic}
-    if not present(properties):
+def _start_span(tracer: Tracer, message: CheckedMessage) -> Span:
+    name, attributes = f"send {message.topic}", {**_OF_ALL, "messaging.destination.name": message.topic}
+    if not present(properties := message.properties):
         span = tracer.start_span(name, None, SpanKind.PRODUCER, attributes)
-        properties |= context_properties(set_span_in_context(span))
+        message.add_properties(context_properties(set_span_in_context(span)))
         return span
     carried = read_context(properties)
     created = get_current_span(carried).get_span_context()

@@ -8,10 +8,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagate import extract, get_global_textmap, inject
+from opentelemetry.propagators.textmap import TextMapPropagator
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 60.0  # seconds between two tracebacks
@@ -54,7 +56,12 @@ def context_properties(context: Context | None = None) -> dict[str, str]:
 
 def present(properties: Mapping[str, str]) -> bool:
     """True if a message has a property of the propagator; its context may be invalid."""
-    return not get_global_textmap().fields.isdisjoint(properties)
+    return not _fields(get_global_textmap()).isdisjoint(properties)
+
+
+@lru_cache(maxsize=4)
+def _fields(propagator: TextMapPropagator) -> frozenset[str]:
+    return frozenset(propagator.fields)  # which OpenTelemetry gathers anew at each call
 
 
 @contextmanager

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from kodoctl import __version__
 from kodoctl.errors import UsageError, error
 from kodoctl.host.extras import install_command
+from kodoctl.protocol.properties import TRACE_NAMES
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.checks.message_validation import NewMessage
+    from kodo_consumer.core.checks.message_validation import CheckedMessage
     from kodo_consumer.core.values.broker import OnSent
     from kodo_consumer.core.values.policy import Policy
 
@@ -36,9 +37,9 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | N
     return HandlerSpans(tracer, policy, tenant=tenant)
 
 
-def sends_of(wanted: Wanted) -> Callable[[NewMessage, str], OnSent | None] | None:
-    """Interceptor of a producer that makes a span for each message; None without traces. Raises UsageError: see
-    tracer_of.
+def sends_of(wanted: Wanted) -> Callable[[CheckedMessage], OnSent | None] | None:
+    """Interceptor of a producer, for "publish", that makes a span for each message; None without traces. Raises
+    UsageError: see tracer_of.
     """
     if (tracer := tracer_of(wanted)) is None:
         return None
@@ -47,13 +48,15 @@ def sends_of(wanted: Wanted) -> Callable[[NewMessage, str], OnSent | None] | Non
     return partial(begin_span, tracer)
 
 
-def callers(wanted: Wanted) -> dict[str, str]:
-    """Properties that carry the caller's current span; empty without traces. Raises UsageError: see tracer_of."""
-    if tracer_of(wanted) is None:
-        return {}
-    from kodo_consumer.adapters.tracing.propagation import context_properties
+def carry_span(wanted: Wanted, message: CheckedMessage) -> None:
+    """Interceptor of an outbox, for "publish": adds properties that carry the caller's current span to a row, unless it
+    carries one, or there are no traces. Whoever sends the row may be another process, much later. Raises UsageError:
+    see tracer_of.
+    """
+    if TRACE_NAMES.isdisjoint(message.properties) and tracer_of(wanted) is not None:
+        from kodo_consumer.adapters.tracing.propagation import context_properties
 
-    return context_properties()
+        message.add_properties(context_properties())
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from kodo_consumer.core.checks.message_times import as_delay, as_time
@@ -208,6 +209,41 @@ class NewMessage(NamedTuple):
         )
 
 
+class CheckedMessage:
+    """A message that its topic takes, about to be published. `id`: its identity (`kodo-id`), "" for a row of an outbox
+    whose database makes one; `topic`: where it goes; `properties`: a view, which `add_properties` changes.
+    """
+
+    __slots__ = ("_form", "_message", "id", "topic")
+
+    def __init__(self, message: NewMessage, topic: str, form: MessageValidator) -> None:
+        self.id, self.topic, self._message, self._form = message.id, topic, message, form
+
+    def __repr__(self) -> str:
+        return f"CheckedMessage({self.id!r}, {self.topic!r})"
+
+    @property
+    def key(self) -> str:
+        """Key of the message; "": it has none."""
+        return self._message.key
+
+    @property
+    def payload(self) -> bytes | None:
+        """Bytes to be sent; None: a tombstone."""
+        return self._message.payload
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties of the message, without those of the platform."""
+        return MappingProxyType(self._message.properties)
+
+    def add_properties(self, properties: Mapping[str, PropertyValue]) -> None:
+        """Adds properties, in place of those that the message has by these names. Raises UsageError for names and
+        values that the topology does not allow.
+        """
+        self._message.properties.update(self._form.check_added(properties))
+
+
 def _due(delay: Any, deliver_at: Any, now: int, found: list[str]) -> int | None:
     """Time (ms since the epoch) at which readers get a message; None: at once. Adds problems to `found`."""
     if delay is not None and deliver_at is not None:
@@ -321,8 +357,26 @@ class MessageValidator:
         texts, wrong = property_texts({} if properties is None else properties)
         if not isinstance(properties, Mapping | None):
             raise UsageError(_refusal(wrong[0]))
-        names = list(texts)
-        missing = self.missing(properties or {})
+        if found := [*self._misfits(texts, self.missing(properties or {})), *wrong]:
+            raise UsageError(*map(_refusal, found))
+        return texts
+
+    def check_added(self, properties: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns properties that are added to a checked message as texts. Raises UsageError as `check_properties`, but
+        for those that are missing.
+        """
+        for name, value in properties.items():
+            if name not in TRACE_NAMES or type(value) is not str or not value.isascii():
+                break
+        else:
+            return properties  # those of traces, of each message: the rest would cost more than all of it
+        texts, wrong = property_texts(properties)
+        if found := [*self._misfits(texts, ()), *wrong]:
+            raise UsageError(*map(_refusal, found))
+        return texts
+
+    def _misfits(self, names: Iterable[str], missing: Sequence[str]) -> Iterator[str]:
+        """Details of a refusal for the names of properties, and for required ones that are `missing`."""
         reserved = [name for name in names if name.startswith(PREFIX)]
         known = {*self._declared, *reserved, *TRACE_NAMES}
         undeclared = [name for name in names if self._declared and name not in known]
@@ -332,11 +386,7 @@ class MessageValidator:
             (undeclared, "not declared", declared),
             (reserved, "reserved", f"; names that begin with {PREFIX} are the platform's"),
         )
-        found = [f"{what}: {_list_names(names)}{advice}" for names, what, advice in groups if names]
-        found += wrong
-        if found:
-            raise UsageError(*map(_refusal, found))
-        return texts
+        return (f"{what}: {_list_names(found)}{advice}" for found, what, advice in groups if found)
 
     def too_large(self, message: Outgoing) -> UsageError | None:
         """Returns the UsageError to raise for a message that is too large for the topic, also when it is compressed;

@@ -1,7 +1,8 @@
 """Latency metrics of one worker, counted where its messages end. They exist only while somebody reads metrics.
 
 The reader is kodo_consumer.adapters.metrics. The engine calls them under the lock of the worker. Readers need no lock:
-they copy, and may be a message behind.
+they copy, and may be a message behind. No middleware could count this: a run that times out ends for the worker while
+its hook is still inside of the handler.
 """
 
 from __future__ import annotations

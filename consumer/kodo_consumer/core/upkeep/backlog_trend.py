@@ -146,7 +146,9 @@ class BacklogTrend:
         busy = sum(one.load.running for one in recent) / len(recent) / policy.concurrency
         alone = policy.subscription_type == "exclusive"
         enough = policy.subscription_type == "failover" and workers >= partitions
-        if busy < _BUSY:
+        if enough and workers > partitions and not busy and recent[0].load.started == recent[-1].load.started:
+            text = "this worker has no partition, and starts nothing: ask /readyz of another one"
+        elif busy < _BUSY:
             text = (
                 f"{busy:.0%} of the slots are busy: a limit, an order or the broker holds messages back (see /readyz)"
             )

@@ -157,6 +157,24 @@ def function_code(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
+def function_settings(scope: LintScope) -> Iterator[RuleMatch]:
+    """Finds functions and sinks that read nothing, and settings that Pulsar does not take together."""
+    for one in _functions(scope):
+        spec, settings = one.spec, one.spec.settings
+        if isinstance(spec, Function | Sink) and not spec.inputs and spec.inputs_pattern is None:
+            yield RuleMatch(one.where(), f"{one.label} reads nothing: name its `inputs`, or an `inputs_pattern`")
+        if settings.get("retainOrdering") and settings.get("retainKeyOrdering"):
+            yield RuleMatch(one.where("settings"), "retainOrdering and retainKeyOrdering exclude each other")
+        if settings.get("retainKeyOrdering") and spec.guarantees == "effectively_once":
+            yield RuleMatch(one.where("settings", "retainKeyOrdering"), "effectively_once keeps no order of keys")
+        if settings.get("maxMessageRetries") is not None and spec.guarantees == "effectively_once":
+            yield RuleMatch(one.where("settings", "maxMessageRetries"), "effectively_once gives no message up")
+        if settings.get("deadLetterTopic") and settings.get("maxMessageRetries") is None:
+            detail = f"{one.label} never gives up without maxMessageRetries: name their number"
+            yield RuleMatch(one.where("settings", "deadLetterTopic"), detail)
+
+
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds settings of failed messages that a sink would not use."""
     for one in _functions(scope):
@@ -170,6 +188,26 @@ def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
         if sink.retries is not None and sink.guarantees == "effectively_once":
             detail = f"{one.label} has effectively_once, by which a failed message stops the instance: none is given up"
             yield RuleMatch(one.where("retries"), detail)
+
+
+@rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
+def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
+    """Finds packages with a name that is none, or of another namespace, or in two files, and files that cannot be read."""
+    declared: dict[str, Expansion] = {}
+    for expansion in scope.expansions:
+        topology = expansion.topology
+        for name, package in topology.packages.items():
+            where, found = topology.where_key("packages", name), package.resource
+            if found is None:
+                form = f"function://{expansion.namespace}/NAME@VERSION, or sink://, source://"
+                yield RuleMatch(where, f"{name!r} is no package: write {form}")
+            elif found.namespace != expansion.namespace:
+                yield RuleMatch(where, f"{name} is in another namespace: declare it in a file of {found.namespace}")
+            elif declared.setdefault(name, expansion) is not expansion:
+                yield RuleMatch(where, f"{declared[name].name} declares {name} too: keep it in one file")
+            elif package.problem is not None:
+                detail = f"{found.file} of {name}: {package.problem}"
+                yield RuleMatch(topology.where("packages", name, "file"), detail)
 
 
 @rule("K113", Severity.WARNING, "a secret in the settings of a function or connector")

@@ -290,7 +290,7 @@ def test_a_page_that_cannot_be_written_takes_no_verdict_away(
     assert _counts(collector) == {"verdict": 1, "failed": 1}
     assert "LOSS" in capsys.readouterr().out
     output: Any = SimpleNamespace()
-    runner = FullDisk(RunFlags([]), output, SparkSettings(), None, output, Format.TEXT)
+    runner = FullDisk(RunFlags([]), output, SparkSettings(), None, output, Format.TEXT, output)
     assert runner.run(output, expansion, several=False) == 5
     monkeypatch.setattr(FullDisk, "verdict", "no loss")
     assert runner.run(output, expansion, several=False) == UsageError.exit_code
@@ -307,7 +307,7 @@ def test_a_loss_is_followed_by_commands_that_know_the_ledger(
     monkeypatch.setattr(run_job, "run_topology", lambda *_: replace(_result(), audit=audit, facts=facts))
     asked = RunFlags([], landing=str(tmp_path), ledger="s3://books/recalls", out=str(tmp_path))
     anything: Any = SimpleNamespace(run="r1")
-    runner = Runner(asked, anything, SparkSettings(), None, anything, Format.TEXT)
+    runner = Runner(asked, anything, SparkSettings(), None, anything, Format.TEXT, anything)
     found = runner.result(anything, expansion, anything)
     sending = [one for one in found.audit["commands"] if " recall " in one]
     assert len(sending) == 2

@@ -192,16 +192,18 @@ def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
 def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
     spent = Headers(pending=2, blocking=2, reserved=NOW)
     first = _move(decide(replace(READY, headers=spent), OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(first), first.headers.retrying) == (("L1", "retrying"), 1)
+    assert (_place(first), first.headers.retrying) == (("L1", "retrying"), 0), "no handler has seen it"
     there = Envelope(Level.L1, State.RETRYING, headers=first.headers.replace(reserved=NOW))
     again = _move(decide(there, OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(again), again.headers.retrying) == (("L1", "retrying"), 2)
+    assert (_place(again), again.headers.retrying) == (("L1", "retrying"), 1)
     uncounted = Envelope(
         Level.L1, State.RETRYING, headers=first.headers.replace(pending=3, blocking=3, reserved=NOW + 1)
     )
-    assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).headers.retrying == 1
+    assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).headers.retrying == 0
+    ended = replace(there, headers=spent.replace(retrying=3))
+    assert _place(decide(ended, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     last = _move(decide(replace(READY, headers=spent.replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(last), last.headers.retrying) == (("L1", "retrying"), 3)
+    assert (_place(last), last.headers.retrying) == (("L1", "retrying"), 2)
     exhausted = replace(READY, headers=spent.replace(retrying=3))
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")

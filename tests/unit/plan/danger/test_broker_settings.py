@@ -114,3 +114,16 @@ def test_an_offload_driver_is_named_when_it_is_new_to_an_object() -> None:
         "topic.persistent://acme/ns/J gets the offload driver azureblob"
         in _told(f"{{J: {{{other}}}}}", there, head)["K207"]
     )
+
+
+@pytest.mark.parametrize(("delay", "told"), [(None, False), (1_000, False), (1_999, False), (2_000, True)])
+@pytest.mark.parametrize("kind", ["failover", "key_shared"])
+def test_brokers_that_hand_partitions_over_slowly_are_told_where_lanes_are_read_as_failover(
+    kind: str, delay: int | None, *, told: bool
+) -> None:
+    sub = f"{{s: {{type: {kind}, states: [], dead_letter: false}}}}"
+    there = replace(_broker(), failover_delay=delay)
+    plan = planned(wanted(topology(f"{{J: {{subscriptions: {sub}}}, K: {{subscriptions: {sub}}}}}")), there)
+    details = [finding.detail for finding in plan.findings if finding.code == "K445"]
+    assert len(details) == (told and kind == "failover")
+    assert all(one.startswith("trade/J/s and 1 more is read as failover, and brokers wait 2,000 ms") for one in details)

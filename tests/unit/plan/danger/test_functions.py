@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import Severity
+from kodoctl.plan.changes import Delete
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import evidence_wanted
-from kodoctl.plan.danger.functions import deletion_stake
+from kodoctl.plan.danger.functions import deletion_stake, package_use
+from kodoctl.plan.diff import diff, with_namespaces
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE, FunctionFacts, LiveObject
+from kodoctl.topology.resources import PackageResource
 from tests.samples.inventories import HERE, NOW, applied, changed, empty, planned, topology, wanted
 from tests.unit.plan.test_function_plans import ENRICH, FUNCTION, PLAIN, TOPICS, declared, there
 
@@ -27,6 +30,7 @@ STOPPED = FunctionFacts(1, 0)
         (STOPPED, Evidence(unread="it is gone"), ["its subscription acme/ns/enrich goes with it, unread messages unknown: it is gone"]),
         (STOPPED, Evidence(2, 7, bytes=2048, oldest=NOW - 60_000), ["its subscription acme/ns/enrich goes with it: 7 unread messages (2KiB, the oldest 1 min old)"]),
         (STOPPED, Evidence(2, 7, at_least=True), ["its subscription acme/ns/enrich goes with it: at least 7 unread messages (0B)"]),
+        (STOPPED, Evidence(2, 0, marks=2), ["its subscription acme/ns/enrich goes with it: no unread message, 2 marks of producers (0B)"]),
         (STOPPED, Evidence(2), ["its subscription acme/ns/enrich goes with it: 2 unread entries (0B)"]),
         (replace(STOPPED, cleans_up=False), Evidence(2, 7, unread="x"), []),
     ],
@@ -52,7 +56,10 @@ def test_a_deletion_with_a_stake_needs_its_address() -> None:
     assert judged[0].about.evidence["entries"] == 1
 
 
-@pytest.mark.parametrize(("why", "says"), [(NO_WORKER, "functionsWorkerEnabled=true"), ("403", "403")])
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [(NO_WORKER_HERE, "functionsWorkerEnabled=true"), (NO_WORKER, "has no function worker"), ("403", "403")],
+)
 def test_functions_that_nobody_read_are_left_alone(why: str, says: str) -> None:
     fresh = replace(empty(), unread_functions={f"function.{HERE}": why})
     plan = planned(declared(), fresh)
@@ -104,6 +111,37 @@ def test_a_destroy_needs_to_see_them() -> None:
     (finding,) = (one for one in planned(nothing, live).findings if one.code == "K451")
     assert finding.severity is Severity.ERROR
     assert "go on running" in finding.detail
+
+
+@pytest.mark.parametrize("why", [NO_WORKER_HERE, "403"])
+def test_a_destroy_keeps_a_namespace_that_functions_of_others_may_be_in(why: str) -> None:
+    side = replace(applied(wanted(PLAIN)), unread_functions={f"sink.{HERE}": why})
+    nothing = replace(wanted(PLAIN), expansions=(), objects={}, destroyed=frozenset({"trade"}))
+    kept = with_namespaces(diff(nothing, side), nothing.names, side)
+    assert f"namespace.{HERE}" not in {one.address for one in kept.changes if isinstance(one, Delete)}
+    (finding,) = kept.conflicts
+    assert (finding.code, finding.severity) == ("K451", Severity.WARNING)
+    assert f"namespace.{HERE} stays" in finding.detail
+    assert f"--allow-destroy namespace.{HERE}" in finding.detail
+    assert ("function_worker" in finding.detail) == (why == NO_WORKER_HERE)
+    said = replace(side, unread_functions={f"sink.{HERE}": NO_WORKER})
+    allowed = frozenset({f"namespace.{HERE}"})
+    for known, leave in ((replace(side, unread_functions={}), frozenset[str]()), (said, frozenset()), (side, allowed)):
+        found = with_namespaces(diff(nothing, known), nothing.names, known, leave)
+        assert f"namespace.{HERE}" in {one.address for one in found.changes if isinstance(one, Delete)}
+        assert not found.conflicts
+
+
+def test_a_package_goes_only_where_no_function_is_known_to_use_it() -> None:
+    package = PackageResource("function", HERE, "enrich", "1")
+    side = changed(there(declared()), LiveObject(replace(ENRICH, package=package.url), "trade", STOPPED))
+    assert package_use(package, side, ())[0] == [ENRICH.address]
+    used, stake = package_use(package, side, {ENRICH.address})
+    assert (used, "other namespaces may use it" in stake) == ([], True)
+    hidden = changed(side, LiveObject(replace(ENRICH, package=""), None, STOPPED))
+    assert f"and so may {ENRICH.address}" in package_use(package, hidden, ())[1]
+    unread = replace(hidden, unread_functions={f"sink.{HERE}": "no answer"})
+    assert "is not known: no answer" in package_use(package, unread, ())[1]
 
 
 def test_a_topology_of_another_name_needs_to_see_them() -> None:

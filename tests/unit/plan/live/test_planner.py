@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from kodoctl.errors import Diagnostic
-from kodoctl.plan.changes import ChangeContext, Update
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import ChangeContext, Create, Delete, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.live import planner
-from kodoctl.plan.live.planner import plan_inventory
+from kodoctl.plan.live.planner import FRESH_S, just_read, plan_inventory, rejudge, scope_of_plan, with_known
+from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.admin.admin import Admin, AdminError, Reply, RequestCount
+from kodoctl.pulsar.values.live_objects import TopicFacts
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import SchemaResource
-from tests.samples.inventories import HERE, applied, planned, topology, wanted
+from kodoctl.topology.resources import SchemaResource, TopicResource
+from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted
 
 J = TopicName(HERE, "J")
 VERDICT = {"reason": "An unexpected error occurred … schema.exceptions.IncompatibleSchemaException: no default"}
@@ -53,3 +55,79 @@ def test_the_brokers_verdict_on_a_schema_is_a_finding(monkeypatch: pytest.Monkey
 def test_a_broker_without_an_answer_gave_no_verdict(monkeypatch: pytest.MonkeyPatch, status: int, data: Any) -> None:
     with pytest.raises(AdminError, match=r"asking whether the schema of .*J is compatible"):
         _found(monkeypatch, Broker(status, data))
+
+
+class Ledgers:
+    """An admin port that answers for topics of two partitions, of which `ended` were terminated."""
+
+    def __init__(self, ended: set[str]) -> None:
+        self.ended, self.asked = ended, list[str]()
+        self.traffic = RequestCount()
+
+    def call(self, method: str, path: str, **_: Any) -> Reply:
+        part = path.removesuffix("/internal-info").rpartition("/")[2]
+        self.asked.append(part)
+        return Reply(method, path, 200, {"ledgers": [], **({"terminatedPosition": {}} if part in self.ended else {})})
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        (set(), []),
+        ({"J-partition-0", "J-partition-1"}, [f"{J} was terminated: "]),
+        ({"J-partition-1"}, [f"{J} was terminated, partition 1 of it: "]),
+    ],
+)
+def test_a_comparison_asks_of_every_partition_whether_it_was_terminated(ended: set[str], told: list[str]) -> None:
+    side = wanted(topology("{J: {partitions: 2}, K: {partitions: 2}}"))
+    admin: Any = Ledgers(ended)
+    plan = plan_inventory(admin, side, applied(side), Allowances(), compares=True)
+    found = [one.detail for one in plan.findings if one.code == "K442"]
+    assert len(found) == len(told)
+    assert all(one.startswith(text) for one, text in zip(found, told, strict=True))
+    assert sorted(admin.asked) == [f"{topic}-partition-{number}" for topic in "JK" for number in range(2)]
+    admin.asked.clear()
+    assert not [one for one in plan_inventory(admin, side, applied(side), Allowances()).findings if one.code == "K442"]
+    assert admin.asked == [], "a plan asks of what it changes"
+
+
+def _destroying() -> Plan:
+    """The plan that deletes everything of a topology with two topics, made of a reading that ended at 100 s."""
+    side = wanted(topology("{J: {subscriptions: {s: {}}}, K: {}}"))
+    live = replace(applied(side, facts=TopicFacts(storage_bytes=1)), read_at=100.0)
+    changes = tuple(
+        Delete(found.resource, ChangeContext("trade", dangers=(error("K401", "at stake"),)))
+        for address, found in live.objects.items()
+        if address.startswith(("topic.", "subscription."))
+    )
+    return replace(planned(side, live), changes=changes, reading=live)
+
+
+def test_an_apply_does_not_read_again_what_the_plan_has_just_read_and_deletes() -> None:
+    plan = _destroying()
+    known = just_read(plan, 100.0 + FRESH_S)
+    assert {topic.local for topic in known} >= {"J", "K"}
+    scope = scope_of_plan(plan, known)
+    assert scope.known == known
+    read = replace(empty(), ledgers={})
+    live = with_known(read, plan, known)
+    assert live.objects.keys() == {change.address for change in plan.changes}
+    asked = Broker(500, None)
+    given: Any = asked
+    judged = rejudge(given, plan, live, now=0, known=known)
+    assert [change.about.dangers for change in judged.changes] == [change.about.dangers for change in plan.changes]
+
+
+def test_a_reading_that_is_old_or_of_another_process_is_made_again() -> None:
+    plan = _destroying()
+    assert just_read(plan, 100.1 + FRESH_S) == frozenset()
+    assert just_read(replace(plan, reading=None), 100.0) == frozenset()
+    assert with_known(empty(), plan, frozenset()) == empty()
+
+
+def test_a_topic_that_the_plan_creates_again_or_could_not_read_is_read_again() -> None:
+    plan = _destroying()
+    assert plan.reading is not None
+    again = Create(TopicResource(J, 2, {}), ChangeContext("trade"))
+    assert J not in just_read(replace(plan, changes=(*plan.changes, again)), 100.0)
+    assert J not in just_read(replace(plan, reading=replace(plan.reading, unread={J: "no owner"})), 100.0)

@@ -15,7 +15,7 @@ import pytest
 
 from kodoctl.apply.namespaces import read_grants
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.admin.admin import NOT_SENT, AdminError, LostReplyError, must
+from kodoctl.pulsar.admin.admin import NOT_SENT, WITHOUT_WORKERS, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin.admin_http import FIRST_S, HttpAdmin
 from kodoctl.pulsar.admin.topic_stats import read_topic
 from kodoctl.pulsar.connection.connection import Connection, Context
@@ -24,7 +24,7 @@ from kodoctl.pulsar.connection.wait_monitor import FAIL_OVER_S
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.control.lease import held_by
 from kodoctl.pulsar.control.topic_lock import lock_holder
-from kodoctl.pulsar.inventory.live_inventory import read_schema
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
@@ -353,3 +353,23 @@ def test_how_long_an_answer_took_is_that_of_the_last_try() -> None:
 
     with serving(slow_then_busy) as server, _admin(server.url) as (admin, _):
         assert admin.call("GET", "clusters").took < 1.0
+
+
+def test_calls_about_functions_go_to_the_workers_that_run_apart() -> None:
+    with serving(lambda _: answer_json(["broker"])) as broker, serving(lambda _: answer_json(["worker"])) as worker:
+        admin = HttpAdmin(Connection(broker.url, function_worker=worker.url))
+        for kind in ("functions", "sinks", "sources"):
+            assert admin.call("GET", f"v3/{kind}/acme/ns").data == ["worker"]
+        assert admin.call("GET", "v3/packages/sink/acme/ns").data == ["broker"]
+        assert admin.call("GET", "namespaces/acme").data == ["broker"]
+        assert admin.traffic.reads == 5
+        admin.close()
+
+
+def test_nothing_is_asked_of_workers_that_the_settings_say_are_not_there() -> None:
+    with serving(lambda _: answer_json([])) as broker:
+        admin = HttpAdmin(Connection(broker.url, function_worker="none"))
+        reply = admin.call("GET", "v3/functions/acme/ns")
+        assert (reply.status, reply.reason) == (409, WITHOUT_WORKERS)
+        assert not broker.requests
+        admin.close()

@@ -15,7 +15,7 @@ from kodoctl.plan.changes import ChangeContext, Delete
 from kodoctl.pulsar.admin import admin_errors
 from kodoctl.pulsar.admin.admin import AdminError
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
-from kodoctl.pulsar.admin.omitted_partitions import UnknownPartitionsError
+from kodoctl.pulsar.admin.omitted_partitions import NotAwaitedError, UnknownPartitionsError, may_be_left_out
 from kodoctl.pulsar.admin.topic_stats import read_stats, read_topic
 from kodoctl.pulsar.connection.connection import Connection
 from kodoctl.pulsar.inventory.evidence_reader import read_evidence
@@ -174,6 +174,30 @@ def test_an_answer_for_all_without_a_body_says_nothing() -> None:
 
 
 # --- what follows from it
+
+PASSING, LASTING = (UnknownPartitionsError(TOPIC, [1], "no owner", lasting=lasting) for lasting in (False, True))
+NOT_AWAITED = NotAwaitedError(TOPIC, [1], "it moves")
+
+
+@pytest.mark.parametrize(
+    ("problem", "ours", "of_others"),
+    [
+        (ClusterError(), "", ""),  # no broker answers at all
+        (PASSING, "", "everything lenient"),
+        (LASTING, "lenient", "everything lenient"),
+        (NOT_AWAITED, "", "everything lenient plan"),
+    ],
+)
+def test_a_comparison_goes_on_without_a_topic_of_ours_only_if_waiting_does_not_mend_it(
+    problem: ClusterError, ours: str, of_others: str
+) -> None:
+    """Else its exit code would speak of a moment in which a broker ended, as if a topic could not be compared."""
+    for is_ours, reads in ((True, ours), (False, of_others)):
+        found = {
+            name: may_be_left_out(problem, is_ours=is_ours, everything=name == "everything", lenient=name == "lenient")
+            for name in ("everything", "lenient", "plan")
+        }
+        assert {name for name, goes_on in found.items() if goes_on} == set(reads.split()), is_ours
 
 
 @unknown

@@ -29,12 +29,12 @@ from kodoctl.pulsar.connection.wait_monitor import WaitMonitor
 from kodoctl.pulsar.control.control_namespace import read_control_namespace
 from kodoctl.pulsar.inventory import topic_policy_reader
 from kodoctl.pulsar.inventory.live_inventory import (
-    ReadScope,
     grants_of,
     list_topics,
     read_live,
-    read_schema,
 )
+from kodoctl.pulsar.inventory.read_scope import ReadScope
+from kodoctl.pulsar.inventory.schema_reader import read_schema
 from kodoctl.pulsar.values.ledger import Ledger, OwnershipKind, encode, read_ledgers
 from kodoctl.pulsar.values.live_objects import LiveObject
 from kodoctl.topology.model.policies import from_json

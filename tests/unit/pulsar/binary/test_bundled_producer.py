@@ -197,6 +197,24 @@ def test_what_the_binding_refuses_may_be_stored_where_the_broker_has_its_number(
     lane.close()
 
 
+@pytest.mark.parametrize("bundled", [True, False])
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_number_that_does_not_rise_is_refused_and_never_given_to_the_broker(number: int, *, bundled: bool) -> None:
+    """The broker would drop its message, and confirm it as one that it has."""
+    world = World()
+    if not bundled:
+        world.border = None
+    lane = world.open()
+    world.send(lane, 3, b"a")
+    with pytest.raises(RejectedError, match=f"its number {number} is not above 3, .*: plan again"):
+        world.send(lane, number, b"b")
+    world.send(lane, 4, b"c")
+    assert lane.flush()
+    lane.close()
+    assert [payload for _, payload in world.order] == [b"a", b"c"]
+    assert world.receipts.keys() == {3, 4}
+
+
 def test_what_is_larger_than_its_topic_takes_does_not_wait() -> None:
     world = World()
     lane = world.open(largest=10)
@@ -210,13 +228,13 @@ def test_what_is_larger_than_its_topic_takes_does_not_wait() -> None:
 def test_a_bundle_is_full_by_messages_or_by_bytes() -> None:
     world = World()
     lane = world.open()
-    for number in range(500):
+    for number in range(1, 501):
         assert not lane.full
         world.send(lane, number, b"x")
     assert lane.full
     lane.flush()
     assert not lane.full
-    world.send(lane, 500, b"x" * 1024 * 1024)
+    world.send(lane, 501, b"x" * 1024 * 1024)
     assert lane.full
     lane.close()
 

@@ -431,3 +431,23 @@ def test_a_variable_that_is_almost_one_of_ours_is_told_and_a_platforms_is_not() 
         ("K030", "KODOCTL_ADMIN_ULR: is KODOCTL_ADMIN_URL meant?"),
         ("K030", "KODOCTL_TOKENFILE: is KODOCTL_TOKEN_FILE meant?"),
     ]
+
+
+def test_the_address_of_function_workers_is_of_the_environment_or_the_context(environ: dict[str, str]) -> None:
+    file = Path(environ["KODOCTL_CONFIG"])
+    assert _connect(environ).function_worker is None
+    file.write_text(USER.replace("[contexts.dev]\n", '[contexts.dev]\nfunction_worker = "http://w1:6750,w2:6750"\n'))
+    found = _connect(environ)
+    assert (found.function_worker, _shown(found)[2]) == ("http://w1:6750,w2:6750", "dev-token")
+    other = _connect({**environ, "KODOCTL_FUNCTION_WORKER": "http://other:6750"})
+    assert (other.function_worker, _shown(other)[2]) == ("http://other:6750", None), "a context's token is for its own"
+    none = _connect({**environ, "KODOCTL_FUNCTION_WORKER": "none"})
+    assert (none.function_worker, _shown(none)[2]) == ("none", "dev-token")
+    assert (
+        _connect({**environ, "KODOCTL_FUNCTION_WORKER": "none"}, context="dev").function_worker
+        == "http://w1:6750,w2:6750"
+    )
+    with pytest.raises(UsageError) as refusal:
+        _connect({**environ, "KODOCTL_FUNCTION_WORKER": "nowhere"})
+    assert refusal.value.diagnostics[0].code == "K505"
+    assert "or 'none'" in refusal.value.diagnostics[0].detail

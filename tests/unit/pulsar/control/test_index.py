@@ -42,7 +42,8 @@ class Properties:
 
 
 def _write(url: str, more: Collection[NamespaceName] = (), less: Collection[NamespaceName] = ()) -> None:
-    write_index(HttpAdmin(Connection(url)), "acme", "trade", more=more, less=less)
+    gone = {("trade", one) for one in less}
+    write_index(HttpAdmin(Connection(url)), "acme", more=[("trade", one) for one in more], less=gone)
 
 
 def _known(url: str) -> set[NamespaceName]:

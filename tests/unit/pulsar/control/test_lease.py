@@ -140,6 +140,55 @@ def test_who_must_know_now_asks_in_any_case() -> None:
     assert held.asked == [1000.0]
 
 
+def test_many_leases_are_asked_for_in_parallel_and_one_loss_is_the_loss_of_all() -> None:
+    together = threading.Barrier(8, timeout=5)
+    clock = [1000.0]
+    holds = {NamespaceName("acme", f"n{number}"): Held(clock, 0.0) for number in range(8)}
+
+    def wait_for_all() -> None:
+        together.wait()
+
+    for held in holds.values():
+        held.answer = wait_for_all
+    lease = Lease(holds, lambda: clock[0])
+    lease.ask()
+    assert all(len(held.asked) == 1 for held in holds.values())
+
+    def fenced() -> None:
+        raise LockedError(error("K541", "the lease was lost"))
+
+    for held in holds.values():
+        held.answer = lambda: None
+    holds[NamespaceName("acme", "n5")].answer = fenced
+    with pytest.raises(LockedError):
+        lease.ask()
+
+
+class Taking:
+    """Takes leases; `others` has those of another command, of which the last is free after the wait for it."""
+
+    def __init__(self, holds: dict[NamespaceName, Any], *others: str) -> None:
+        self.holds, self.others, self.waits = holds, set(others), list[tuple[str, list[str]]]()
+
+    def attempt(self, namespace: NamespaceName, holds: dict[NamespaceName, Any]) -> None:
+        if namespace.namespace not in self.others:
+            holds[namespace] = Held([0.0], 0.0)
+
+    def acquire(self, namespace: NamespaceName, *, grace: float = 0.0) -> Held:
+        self.waits.append((namespace.namespace, sorted(one.namespace for one in self.holds)))
+        self.others.discard(namespace.namespace)
+        return Held([0.0], grace)
+
+
+def test_leases_are_taken_in_parallel_and_while_it_waits_for_one_a_command_holds_earlier_ones_only() -> None:
+    spaces = [NamespaceName("acme", name) for name in "abcdefgh"]
+    holds: dict[NamespaceName, Any] = {}
+    taking: Any = Taking(holds, "c", "f")
+    leases._take_all(taking, spaces, holds)  # the rule that keeps two commands from waiting for each other
+    assert sorted(holds) == spaces
+    assert taking.waits == [("a", []), ("c", ["a", "b"]), ("f", ["a", "b", "c", "d", "e"])]
+
+
 # --- who holds it
 
 UNKNOWN = [

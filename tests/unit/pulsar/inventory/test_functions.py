@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, cast
 
 import pytest
 
-from kodoctl.pulsar.admin.admin import Admin, Reply
+from kodoctl.pulsar.admin.admin import WITHOUT_WORKERS, Admin, Reply
 from kodoctl.pulsar.inventory import evidence_reader
 from kodoctl.pulsar.inventory.functions import options_form, options_of, parse, read_functions, request_form
 from kodoctl.pulsar.values.evidence import Evidence
-from kodoctl.pulsar.values.live_objects import NO_WORKER, FunctionFacts, LiveObject
+from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE, FunctionFacts, LiveObject
+from kodoctl.topology.function_settings import HIDDEN, settings_text
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import FunctionResource
 
@@ -33,7 +35,13 @@ SHOWN = {
     "parallelism": 1,
     "resources": {"cpu": 1.0, "ram": 1 << 20, "disk": 2},
     "cleanupSubscription": True,
-    "customRuntimeOptions": '{"kodoctl": "trade", "kodoctl-package": "http://h/x.jar"}',
+    "customRuntimeOptions": json.dumps(
+        {
+            "kodoctl": "trade",
+            "kodoctl-package": "http://h/x.jar",
+            "kodoctl-settings": sha256(b'{"a":1}').hexdigest(),
+        }
+    ),
     "subscriptionPosition": "Earliest",
 }
 
@@ -102,7 +110,11 @@ class Worker:
 
     def call(self, method: str, path: str, **_: Any) -> Reply:
         answer = self.answers.get(path.removeprefix("v3/functions/acme/ns").strip("/").replace("/", "_") or "all", 404)
-        reason = "Pulsar Function Worker is not enabled, probably" if answer == 409 else "no"
+        reason = (
+            {409: "Pulsar Function Worker is not enabled, probably", 418: WITHOUT_WORKERS}.get(answer, "no")
+            if isinstance(answer, int)
+            else ""
+        )
         return (
             Reply(method, path, answer, None, reason) if isinstance(answer, int) else Reply(method, path, 200, answer)
         )
@@ -111,7 +123,8 @@ class Worker:
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ({"all": 409}, NO_WORKER),
+        ({"all": 409}, NO_WORKER_HERE),
+        ({"all": 418}, NO_WORKER),
         ({"all": 503}, "answered 503"),
         ({"all": None}, "no list"),
     ],
@@ -152,7 +165,76 @@ def test_a_new_function_has_inputs_and_a_package_and_keeps_options() -> None:
     assert config["subName"] == "s"
     assert (config["subscriptionPosition"], config["resources"]["ram"]) == ("Earliest", 1 << 20)
     options = {"jobName": "x", "kodoctl": "trade", "kodoctl-package": ENRICH.package}
-    assert json.loads(config["customRuntimeOptions"]) == options
+    written = json.loads(config["customRuntimeOptions"])
+    assert written.items() >= options.items()
+    assert written["kodoctl-settings"] == sha256(b'{"a":1}').hexdigest()
+
+
+LIVE = {"db": {"user": "anna", "password": "hunter2"}, "list": [1, "x"], "on": True, "rate": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ({}, {"db": {"user": "-", "password": "-"}, "list": ["-", "-"], "on": True, "rate": "-"}),
+        ({"db": {"user": "anna"}, "list": [1], "rate": 6}, {"db": {"user": "anna", "password": "-"}, "list": [1, "-"], "on": True, "rate": "-"}),
+        ({"db": "anna", "list": 1, "rate": 5}, {"db": {"user": "-", "password": "-"}, "list": ["-", "-"], "on": True, "rate": 5}),
+        (LIVE, LIVE),
+    ],
+)  # fmt: skip
+def test_live_settings_that_no_file_has_are_not_read(declared: dict[str, Any], shown: dict[str, Any]) -> None:
+    file = replace(ENRICH, config=settings_text(declared))
+    found = parse("function", HERE, "enrich", {**SHOWN, "userConfig": LIVE}, None, file)
+    assert isinstance(found.resource, FunctionResource)
+    expected = settings_text(shown).replace('"-"', f'"{HIDDEN}"')
+    assert found.resource.config == expected
+    assert bool(found.hidden) == (HIDDEN in expected)
+    other = parse("function", HERE, "enrich", {**SHOWN, "userConfig": {**LIVE, "list": [1, "y"]}}, None, file)
+    assert other.hidden != found.hidden or declared == LIVE, "a change of what is not shown is noticed"
+    assert HIDDEN not in settings_text(declared)
+
+
+def test_what_an_apply_wrote_is_shown_until_somebody_changes_it() -> None:
+    ours = parse("function", HERE, "enrich", SHOWN, None)
+    assert isinstance(ours.resource, FunctionResource)
+    assert (ours.resource.config, ours.hidden) == ('{"a":1}', "")
+    theirs = parse("function", HERE, "enrich", {**SHOWN, "userConfig": {"a": 2}}, None)
+    assert isinstance(theirs.resource, FunctionResource)
+    assert theirs.resource.config == f'{{"a":"{HIDDEN}"}}'
+
+
+def test_settings_by_pulsars_names_are_those_of_the_file_and_of_the_last_apply() -> None:
+    options = {"kodoctl-declared": {"timeoutMs": 5}}
+    live = {**SHOWN, "retainOrdering": True, "timeoutMs": 7.0, "logTopic": "t", "producerConfig": {"a": 1, "b": 2}}
+    live |= {"customRuntimeOptions": json.dumps(options)}
+    file = replace(ENRICH, settings='{"producerConfig":{"a":3},"retainOrdering":true,"skipToLatest":false}')
+    found = parse("function", HERE, "enrich", live, None, file)
+    assert isinstance(found.resource, FunctionResource)
+    shown = {"timeoutMs": 7, "producerConfig": {"a": 1}, "retainOrdering": True, "skipToLatest": False}
+    silent = replace(ENRICH, settings='{"maxPendingAsyncRequests":9}')
+    written = {"customRuntimeOptions": '{"kodoctl-declared": {"maxPendingAsyncRequests": 8}}'}
+    kept = parse("function", HERE, "enrich", {**SHOWN, **written}, None, silent).resource
+    assert isinstance(kept, FunctionResource)
+    assert kept.settings == '{"maxPendingAsyncRequests":8}'
+    assert json.loads(found.resource.settings) == shown
+    sink = {"transformFunctionConfig": "hunter2"}
+    hidden = parse("sink", HERE, "x", sink, None, replace(SINK, settings='{"transformFunctionConfig":"x"}')).resource
+    assert isinstance(hidden, FunctionResource)
+    assert "hunter2" not in hidden.settings
+    form = sent(file, {}, None)["functionConfig"]
+    assert (form["retainOrdering"], form["producerConfig"]) == (True, {"a": 3})
+    assert json.loads(form["customRuntimeOptions"])["kodoctl-declared"] == json.loads(file.settings)
+
+
+def test_a_pattern_is_an_input() -> None:
+    pattern = "persistent://acme/ns/o-.*"
+    both = replace(ENRICH, inputs=ENRICH.inputs | {pattern}, pattern=pattern)
+    form = sent(both, {}, None)["functionConfig"]
+    assert (form["topicsPattern"], len(form["inputs"])) == (pattern, 2)
+    assert "inputs" not in sent(replace(both, inputs=frozenset({pattern})), {}, None)["functionConfig"]
+    live = parse("function", HERE, "x", {"inputSpecs": {pattern: {"regexPattern": True}}}, None).resource
+    assert isinstance(live, FunctionResource)
+    assert (live.pattern, live.inputs) == (pattern, {pattern})
 
 
 def test_an_update_loads_the_package_only_if_it_is_another_one() -> None:
@@ -194,7 +276,7 @@ SOURCE = FunctionResource(
 
 
 def test_a_sink_is_shown_without_its_secrets() -> None:
-    found = parse("sink", HERE, "keep", SHOWN_SINK, None)
+    found = parse("sink", HERE, "keep", SHOWN_SINK, None, SINK)
     assert (found.resource, found.facts) == (SINK, FunctionFacts())
     bare = parse(
         "sink", HERE, "keep", {**SHOWN_SINK, "deadLetterTopic": None, "maxMessageRetries": None}, None
@@ -249,3 +331,11 @@ def test_messages_of_all_inputs_are_known_or_none_are(
     monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
     monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
     assert evidence_reader.function_evidence(cast("Admin", None), ENRICH).messages == messages
+
+
+def test_marks_of_producers_are_no_messages_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter((Evidence(1, 0, marks=1), Evidence(4, 0, marks=3, unseen_marks=True)))
+    monkeypatch.setattr(evidence_reader, "read_stats", lambda *_, **__: {})
+    monkeypatch.setattr(evidence_reader, "_of_subscription", lambda *_: next(left))
+    found = evidence_reader.function_evidence(cast("Admin", None), ENRICH)
+    assert (found.entries, found.messages, found.marks, found.unseen_marks) == (5, 0, 4, True)

@@ -56,7 +56,7 @@ def test_builtin_packages_are_those_of_the_kind() -> None:
 def test_packages_of_a_namespace_are_listed_for_an_import() -> None:
     cluster = Cluster(packages_function_acme_ns=["enrich"], packages_sink_acme_ns=503)
     assert read_packages(cast("Admin", cluster), HERE) == {
-        "package.function://acme/ns/enrich": "kodoctl uploads no packages: functions name them",
+        "package.function://acme/ns/enrich": "its content is no file here: functions name it; `packages` takes new versions",
         "namespace.acme/ns packages": "they cannot be read: GET v3/packages/sink/acme/ns answered 503 (no)",
     }
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from kodoctl.plan.field_diff import platform_fields
 from kodoctl.pulsar.inventory.platform_objects import parse, platform_path, request_document, without_addresses
+from kodoctl.topology.model.platform import PulsarCluster
 from kodoctl.topology.resources import ClusterResource, PlatformResource, ResourceGroupResource
 from tests.samples.inventories import HERE
 from tests.unit.plan.test_platform_plans import ALL, BATCH, EAST, GOLD, SHOP
@@ -34,6 +37,45 @@ def test_the_password_in_an_address_is_never_read_and_stays_unless_the_address_c
     assert request_document(found, stored) == stored
     sent = request_document(replace(found, service_url="http://east:8080"), stored)
     assert sent == {**stored, "serviceUrl": "http://east:8080"}
+
+
+def test_further_settings_of_a_cluster_stay_or_change_and_no_secret_is_read() -> None:
+    stored = {
+        "authenticationParameters": "token:hunter2",
+        "peerClusterNames": ["b", "a"],
+        "brokerClientTlsEnabled": False,
+    }
+    found = parse(EAST.address, HERE, stored)
+    assert isinstance(found, ClusterResource)
+    assert found.settings == {"authenticationParameters": "(not shown)", "peerClusterNames": ["a", "b"]}
+    assert request_document(found, stored) == stored, "what is hidden stays"
+    declared = replace(EAST, settings={"authenticationParameters": "file:///t", "peerClusterNames": []})
+    sent = request_document(declared, stored)
+    assert (sent["authenticationParameters"], sent["peerClusterNames"]) == ("file:///t", [])
+    read = parse(EAST.address, HERE, sent)
+    assert not platform_fields(declared, read)
+    assert [(one.name, one.before) for one in platform_fields(declared, found)][-1] == (
+        "settings", {"authenticationParameters": "(not shown)", "peerClusterNames": ["a", "b"]},
+    )  # fmt: skip
+    assert not platform_fields(replace(EAST, settings={"brokerClientTlsEnabled": False}), replace(EAST, settings={}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"brokerClientTlsKeyStorePassword": "x"}, "is not one of"),
+        ({"peerClusterNames": "a"}, "a list of clusters"),
+        ({"listenerName": 5}, "a text, true or false"),
+        ({"authenticationParameters": "token:hunter2"}, "name files on the brokers"),
+    ],
+)
+def test_settings_of_a_cluster_that_no_file_can_have(settings: dict[str, Any], says: str) -> None:
+    urls = {"service_url": "http://a:1", "broker_service_url": "pulsar://a:1"}
+    with pytest.raises(ValidationError, match=says) as refusal:
+        PulsarCluster.model_validate({**urls, "settings": settings})
+    assert "hunter2" not in str(refusal.value.errors()[0]["msg"])
+    good = {"peerClusterNames": ["a"], "authenticationParameters": "tlsCertFile:/c,tlsKeyFile:/k"}
+    assert PulsarCluster.model_validate({**urls, "settings": good}).settings == good
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_what_is_not_set_reads_as_nothing(name: str) -> None:
         ("offload", {"managedLedgerOffloadDriver": "S3", "managedLedgerOffloadedReadPriority": "NEW"}),
         ("offload", {"managedLedgerOffloadDriver": "S3", "managedLedgerExtraConfigurations": {"a": "b"}}),
         ("offload", {"managedLedgerOffloadDriver": "S3", "s3ManagedLedgerOffloadCredentialSecret": "hush"}),
+        ("offload", {"managedLedgerOffloadDriver": "S3", "aSettingOfALaterPulsar": 5}),
     ],
 )  # fmt: skip
 def test_a_live_value_that_the_format_cannot_say_is_kept_as_it_is(name: str, raw: Any) -> None:

@@ -176,7 +176,7 @@ def test_a_letter_that_is_booked_twice_is_where_a_line_says(order: int) -> None:
 
 
 DOUBTS = [
-    # watermark, booked, age, read back -> verdict
+    # watermark, booked, age, read back -> verdict; the run may have sent numbers up to 5
     (5, 3, 0, LaneScan(), Recovery.SEND),  # the broker remembers: it drops what it has
     (3, 3, 10**9, LaneScan(), Recovery.SEND),
     (5, 3, 0, LaneScan({"x": "7:0"}, whole=False), Recovery.STORED),  # read back: not even sent again
@@ -200,12 +200,15 @@ DOUBTS = [
     (-1, 3, 0, LaneScan({"x": "7:0"}, whole=True), Recovery.STORED),
     (-1, 3, 0, LaneScan({}, whole=True), Recovery.SEND),
     (-1, 3, 0, LaneScan({}, whole=False), Recovery.UNKNOWN),
+    (6, 3, 0, LaneScan(), Recovery.UNKNOWN),  # somebody else sent by that name: the broker would drop what it lacks
+    (6, 3, 0, LaneScan({"x": "7:0"}, whole=False), Recovery.STORED),
+    (6, 3, 0, LaneScan({}, whole=True), Recovery.SKIPPED_BY_BROKER),
 ]
 
 
 @pytest.mark.parametrize(("watermark", "booked", "age", "read_back", "verdict"), DOUBTS)
 def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: LaneScan, verdict: Recovery) -> None:
-    assert recover({"x": 4}, watermark, booked, age, read_back) == {"x": verdict}
+    assert recover({"x": 4}, watermark, booked, 5, age, read_back) == {"x": verdict}
 
 
 class Clock:

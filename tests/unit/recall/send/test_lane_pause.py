@@ -63,8 +63,8 @@ class Cluster:
     def orders(self) -> tuple[Override, ...]:
         return parse(self.properties["kodo-steer"]) if "kodo-steer" in self.properties else ()
 
-    def order(self, until: int, why: str = "") -> Override:
-        order = Override(OverrideKind.PAUSE, NOW - 1, until, "me@here", why, lane="L1/retrying")
+    def order(self, until: int, why: str = "", to: str = "") -> Override:
+        order = Override(OverrideKind.PAUSE, NOW - 1, until, "me@here", why, lane="L1/retrying", to=to)
         self.properties["kodo-steer"] = overrides_text([order])
         return order
 
@@ -284,13 +284,29 @@ def test_an_attempt_knows_since_when_an_earlier_one_of_its_run_has_paused_the_la
     assert (first.lane, first.since, first.stood) == ("L1/retrying", NOW, None)
     cluster.now += 1
     undo.begin(0)
-    assert (undo.since, undo.stood) == (NOW + 1, NOW)
+    assert (undo.since, undo.stood, undo.began) == (NOW + 1, NOW, NOW)
     assert cluster.orders[0].why == f"kodoctl replay undo, run {WAITING.run}", "which is told what to run again"
+    third = pause(cluster, REPLAY_APPLY)
+    cluster.now += 1
+    third.begin(0)
+    assert (third.since, third.stood, third.began) == (NOW + 2, NOW, NOW), (
+        "it is one pause, whose begin the journal has"
+    )
     again = pause(cluster, REPLAY_APPLY)
     cluster.before[cluster.calls + 2] = lambda: cluster.properties.pop("kodo-steer")  # resumed meanwhile
     cluster.now += 1
     again.begin(0)
-    assert again.stood is None
+    assert (again.stood, again.began) == (None, NOW + 3)
+
+
+def test_a_pause_of_a_person_has_one_begin_for_all_attempts_under_it() -> None:
+    cluster = Cluster()
+    cluster.order(NOW + 3_600_000 * 24 * 2, "look at it", to=LEAVE)
+    for _ in range(2):
+        cluster.now += 1
+        attempt = pause(cluster, REPLAY_APPLY)
+        attempt.begin(0)
+        assert (attempt.since, attempt.began) == (cluster.now, cluster.orders[0].since)
 
 
 def test_a_replay_that_finds_the_pause_of_another_run_says_that_no_cursor_moved() -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pulsar
 import pytest
 
 from kodoctl.errors import RefusedError
 from kodoctl.protocol import properties as headers
+from kodoctl.pulsar.binary.recall_transport import DedupProducer, RecalledMessage
 from kodoctl.recall.ledger.recall_ledger import RecallEvent, latest_status
 from kodoctl.recall.message.stored_message import Position
 from kodoctl.recall.plan.recall_plan import RecallAction, recall_id
@@ -125,6 +130,64 @@ def test_nothing_waits_for_others_while_the_rate_makes_a_pause() -> None:
     options = SendOptions(RateLimit(10, lambda: now[0]), "me", lambda: NOW, Watched(), lambda *_: None)
     assert RecallSender(plan_of(RecallAction.SEND), cast("Any", world), world, None, options).run().sent == ENTRIES
     assert waiting == [0] * (ENTRIES - 1)
+
+
+class Library:
+    """The client library, of a broker that drops a number which is not above the last one, and confirms it."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.border = world, None
+        self.patience = SimpleNamespace(call=lambda work, *_: work())
+
+    def ask(self, work: Callable[[Any], Any], *_: object, late: object) -> Any:
+        return work(self)
+
+    def create_producer(self, part: str, producer_name: str, **_: object) -> Any:
+        key, world = (part, producer_name), self.world
+
+        def send_async(payload: bytes, done: Callable[[Any, Any], None], **given: Any) -> None:
+            stored, number = world.stored.setdefault(part, []), given["sequence_id"]
+            is_new = number > world.watermarks.get(key, -1)
+            if is_new:
+                world.watermarks[key] = number
+                stored.append(RecalledMessage(payload, given["properties"], "", "", 0))
+            place = (1, len(stored) - 1) if is_new else (-1, -1)
+            done(pulsar.Result.Ok, SimpleNamespace(ledger_id=lambda: place[0], entry_id=lambda: place[1]))
+
+        return SimpleNamespace(
+            send_async=send_async, last_sequence_id=lambda: world.watermarks.get(key, -1), close=lambda: None
+        )
+
+
+def test_a_letter_whose_number_falls_is_refused_and_stays_unacknowledged() -> None:
+    """The broker would drop it, and confirm it as one that it has: it would be acknowledged, and nowhere."""
+    plan = plan_of(RecallAction.SEND)
+    letters = list(plan.letters)
+    letters[2], letters[4] = replace(letters[2], number=3), replace(letters[4], number=2)
+    world = World()
+    world.lane = lambda part, name: DedupProducer(cast("Any", Library(world)), part, name)  # type: ignore[assignment, method-assign, return-value]
+    for _ in range(2):
+        report = make_attempt(world, replace(plan, letters=tuple(letters)))
+        (refused,) = report.refused
+        assert "its number 2 is not above 3" in refused
+        assert (report.had_already, report.complete) == (0, False)
+        assert world.arrived() == Counter(payload_of(entry) for entry in range(ENTRIES) if entry != 4)
+        assert 4 not in world.acknowledged
+
+
+def test_letters_in_doubt_are_unclear_where_somebody_else_sent_under_the_name_of_their_plan() -> None:
+    """The broker would drop them by their numbers, and a lane that was trimmed cannot tell."""
+    plan, part = plan_of(RecallAction.SEND), f"{READY}-partition-0"
+    for highest, unclear in ((2, 0), (4_000, 2)):
+        world = World()
+        with pytest.raises(KilledError):
+            make_attempt(world, plan, 4)  # before anything is sent: entries 0 and 2 have their intents
+        assert not world.stored
+        world.watermarks[part, plan.producer] = highest
+        world.first_ledger = 5
+        report = make_attempt(world, plan)
+        assert len(report.unclear) == unclear, highest
+        assert ({0, 2} <= world.acknowledged) == (not unclear), highest
 
 
 def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:

@@ -293,6 +293,14 @@ CASES = [
     ("K004", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: §\"pulsar://a\\n\"}}}\n", "should be pulsar://HOST:PORT", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: 'pulsar://a,b'}}}\n"),
     ("K004", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: §'http://a'}}}\n", "should be pulsar://HOST:PORT", "topics: {}\nplatform: {clusters: {a: {service_url: 'http://a', broker_service_url: 'pulsar+ssl://a'}}}\n"),
     ("K004", "topics: {}\nplatform: {clusters: {a: §{service_url: 'http://a'}}}\n", "needs a `service_url` and a `broker_service_url`", "topics: {}\nplatform: {clusters: {a: {service_url_tls: 'https://a', broker_service_url_tls: 'pulsar+ssl://a'}}}\n"),
+    ("K112", function("output: shipments", name="§enrich"), "function 'enrich' reads nothing", function("inputs_pattern: 'persistent://a/b/c.*'")),
+    ("K112", function("inputs: [orders], §settings: {retainOrdering: true, retainKeyOrdering: true}"), "exclude each other", function("inputs: [orders], settings: {retainOrdering: true}")),
+    ("K112", function("inputs: [orders], guarantees: effectively_once, settings: {retainKeyOrdering: §true}"), "keeps no order of keys", function("inputs: [orders], settings: {retainKeyOrdering: true}")),
+    ("K112", function("inputs: [orders], guarantees: effectively_once, settings: {maxMessageRetries: §1}"), "gives no message up", function("inputs: [orders], settings: {maxMessageRetries: 1}")),
+    ("K112", function("inputs: [orders], settings: {deadLetterTopic: §x}"), "never gives up without maxMessageRetries", function("inputs: [orders], settings: {deadLetterTopic: x, maxMessageRetries: 1}")),
+    ("K112", "topics: {}\npackages: {§'function://kodo/trade/x': {file: x.jar}}\n", "is no package: write function://kodo/trade/NAME@VERSION", "topics: {}\n"),
+    ("K112", "topics: {}\npackages: {§'function://kodo/other/x@1': {file: x.jar}}\n", "is in another namespace: declare it in a file of kodo/other", "topics: {}\n"),
+    ("K112", "topics: {}\npackages: {'function://kodo/trade/x@1': {file: §nowhere.jar}}\n", "nowhere.jar of function://kodo/trade/x@1: No such file", "topics: {}\n"),
     # K113
     ("K112", connector("inputs: [§order]"), "'order' is no topic of this file; did you mean 'orders'?", connector("inputs: [orders]")),
     ("K112", connector("inputs: [orders], subscription: §billing"), "workers read orders by 'billing', and the sink would take", connector("inputs: [orders], subscription: keep")),
@@ -409,6 +417,13 @@ def test_two_files_cannot_declare_the_same_function() -> None:
     )
     assert (finding.code, finding.where and finding.where.file) == ("K112", "topologies/other1.yaml")
     assert "trade declares function.kodo/trade/enrich too" in finding.detail
+
+
+def test_two_files_cannot_declare_the_same_package() -> None:
+    packages = "topics: {}\npackages: {'sink://kodo/trade/x@1': {file: x.jar}}\n"
+    assert "trade declares sink://kodo/trade/x@1 too" in "".join(
+        one.detail for one in found_in(packages, SECOND + packages)
+    )
 
 
 def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:

@@ -103,6 +103,36 @@ def test_all_errors_come_at_once_and_leave_the_other_rules() -> None:
     assert [one.code for one in findings] == ["K311"] * 4
 
 
+def test_values_and_meaning_are_judged_together() -> None:
+    """An error in the form of one entry hides neither another entry's error nor what the other rules find."""
+    text = (
+        "version: 1\n"
+        "ruls: {}\n"
+        "use: {production: 4}\n"
+        "rules:\n"
+        f"  a: {RULE}\n"
+        "  b: {of: topics, require: {nam: x}}\n"
+        "  c: {because: b, of: topics, require: {nam: x}}\n"
+        "exempt:\n"
+        "  - {rule: a, object: x, because: b, until: never}\n"
+        "  - {rule: b, object: x, because: b}\n"
+        "  - {rule: production/one-source, object: x, because: b}\n"
+        "  - {rule: d, object: x, because: b}\n"
+    )
+    rules, findings = read_rules(source_of(text.encode(), NAME), None)
+    assert [one.name for one in rules] == ["a"]
+    places = [(one.code, one.where.line) for one in findings if one.where is not None]
+    assert sorted(places) == [("K003", 2), ("K004", 3), ("K004", 9), ("K006", 6), ("K311", 7), ("K311", 12)]
+
+
+@pytest.mark.parametrize("text", ["rules: []", "rules: {a: b}", "exempt: {}", "use: x", "rules: {1: {}}"])
+def test_a_section_of_a_wrong_form_leaves_the_others(text: str) -> None:
+    other = "exempt: [{rule: a, object: x, because: b}]" if text.startswith("use") else "use: {prod: {}}"
+    codes = [code for code, _ in found(f"version: 1\n{text}\n{other}")]
+    assert codes[0] in {"K003", "K004", "K006"}
+    assert codes[-1] == "K311"
+
+
 def test_a_file_that_cannot_be_parsed_has_the_findings_of_its_text() -> None:
     assert [code for code, _ in found("version: [")] == ["K001"]
 

@@ -6,7 +6,9 @@ import json
 import re
 import time
 import urllib.error
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer.adapters.metrics.collector import EXPORTED
@@ -95,6 +97,34 @@ def test_the_tenant_that_causes_a_backlog_is_shown_by_its_label_or_as_other(monk
         eventually(lambda: place.value("kodo_consumer_backlog_tenant_share", tenant="u1") == 0.9)
         assert place.value("kodo_consumer_backlog_tenant_share", tenant="other") is None
         assert json.loads(place.get("/readyz")[1])["workers"][0]["backlog"] == "all about it"
+
+
+@pytest.mark.parametrize(
+    ("cause", "growth", "shown"),
+    [("senders", 5.0, (1, 0)), ("handlers", 5.0, (0, 1)), ("both", 5.0, (1, 1)), ("", 5.0, (0, 0)), ("", -5.0, (None,) * 2)],
+)  # fmt: skip
+def test_why_a_backlog_grows_is_shown(
+    monkeypatch: pytest.MonkeyPatch, cause: str, growth: float, shown: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setattr(BacklogTrend, "advice", BacklogAdvice(9_000, growth, None, cause, "all about it"))
+    with watched(policy(levels=(L1,), states=())) as place:
+        found = [place.value("kodo_consumer_backlog_cause", cause=one) for one in ("senders", "handlers")]
+    assert found == list(shown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "idle"), [("failover", "abc", 1), ("failover", "ab", 0), ("shared", "abc", None)]
+)
+def test_workers_without_a_partition_are_counted_where_each_goes_to_one(
+    kind: Any, names: str, idle: int | None
+) -> None:
+    of = policy(levels=(L1,), states=())
+    of = replace(of, subscription_type=kind, lanes=tuple(replace(lane, partitions=2) for lane in of.lanes))
+    with watched(of) as place:
+        assert place.service.stats is not None
+        place.service.stats.last[0] = LaneStats(frozenset(names))
+        assert place.value("kodo_consumer_idle_workers") == idle
+        assert json.loads(place.get("/readyz")[1])["workers"][0]["idle_workers"] == idle
 
 
 def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -> None:

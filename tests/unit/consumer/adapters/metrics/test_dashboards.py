@@ -51,7 +51,7 @@ OF_ALL_WORKERS = {
     f"kodo_consumer_{name}"
     for name in (
         "backlog_entries", "delayed_messages", "unacknowledged_messages", "published_per_second", "lag_entries", "workers",
-        "lane_workers", "inbox_rows", "backlog_growth",
+        "lane_workers", "inbox_rows", "backlog_growth", "backlog_cause", "idle_workers",
     )
 }  # fmt: skip
 """Figures of a whole subscription, which each of its workers reports."""

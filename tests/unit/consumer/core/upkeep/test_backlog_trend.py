@@ -115,6 +115,15 @@ def test_where_each_partition_goes_to_one_worker_more_workers_do_not_help() -> N
     assert bench.text.endswith(f"all 10 slots are busy: more `concurrency` or more partitions help; {alone}")
 
 
+def test_a_worker_without_a_partition_blames_nothing_that_holds_messages_back() -> None:
+    bench = Bench(replace(policy(levels=(Level.L1,), concurrency=10), subscription_type="failover"), workers=2)
+    bench.go_on(200, come=10, handled=0, handler=0)
+    assert bench.text.endswith(
+        "this worker has no partition, and starts nothing: ask /readyz of another one;"
+        " 2 workers for 1 partition, of which each goes to one worker, so more workers do not help"
+    )
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_where_one_worker_reads_all_partitions_only_its_slots_help(workers: int) -> None:
     """One worker for two partitions was told that more workers help, which the broker refuses."""

@@ -1,0 +1,119 @@
+"""Writes to packages: upload one, mark one with its owner, delete one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kodoctl.apply.deletes import refuse_stranger
+from kodoctl.errors import ClusterError
+from kodoctl.protocol.properties import DIGEST_PROPERTY, OWNER_PROPERTY
+from kodoctl.pulsar.admin.admin import Admin, must
+from kodoctl.pulsar.admin.admin_http import multipart
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.inventory.functions import read_functions
+from kodoctl.pulsar.inventory.packages import package_path, read_package
+from kodoctl.pulsar.values.live_objects import NO_WORKER
+from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, PackageResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Delete
+
+
+def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
+    """Uploads the file of a package, and then writes its digest, which says that all of the content is there. Raises
+    WriteFailedError if the file is not the planned one, if somebody made this version since the plan, or if the broker
+    refuses it; a part that was stored stays, and no apply takes it for the content.
+    """
+    content = _content(package)
+    if read_package(admin, package) is not None:
+        raise WriteFailedError("somebody made this version since the plan: plan again")
+    properties = {OWNER_PROPERTY: owner}
+    document = {"description": package.description, "contact": owner, "properties": properties}
+    body, kind = multipart({"metadata": json.dumps(document), "file": content})
+    # sent once: a broker that got a part of it refuses the version, and only whoever deletes that can send it again
+    reply = admin.call("POST", package_path(package), body, content_type=kind)
+    must(reply, f"uploading {package.file}")
+    _write_properties(admin, package, {**properties, DIGEST_PROPERTY: package.digest})
+
+
+def mark_package(admin: Admin, package: PackageResource, owner: str, planned: str | None) -> None:
+    """Sets the owner of a package. `planned`: the owner that the plan saw. Raises WriteFailedError if another one than
+    these owns it by now, or if the broker refuses it.
+    """
+    found = read_package(admin, package)
+    if found is None or found.marker not in (planned, owner):
+        raise WriteFailedError("it is gone, or somebody made it anew, since the plan: plan again")
+    _write_properties(admin, package, {OWNER_PROPERTY: owner})
+
+
+def delete_package(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
+    """Deletes a package; one that no longer exists is no error. `marker`: owner when the plan was checked; `allowed`: a
+    user allowed the loss. Raises WriteFailedError if it has another owner or other content, if a function or connector
+    of its namespace uses it, or if the loss was not allowed.
+    """
+    package = change.before
+    assert isinstance(package, PackageResource)
+
+    def look() -> Mapping[str, str] | None:
+        now = read_package(admin, package)
+        if now is None:
+            return None
+        refuse_stranger(now.marker, marker)
+        if now.resource != package:
+            raise WriteFailedError("it has other content since the plan: plan again")
+        if not allowed:
+            raise WriteFailedError("functions may use it, and nobody allowed the deletion: plan again")
+        _refuse_use(admin, package)
+        return {}
+
+    delete(admin, package_path(package), look, final=frozenset({404}))
+    if not poll_until(lambda: read_package(admin, package) is None):
+        raise WriteFailedError("the broker did not delete it")
+
+
+def _content(package: PackageResource) -> bytes:
+    """The content of the file. Raises WriteFailedError if it is not the one that the plan read."""
+    from hashlib import sha256
+
+    try:
+        content = Path(package.file).read_bytes()
+    except OSError as problem:
+        raise WriteFailedError(f"{package.file}: {problem.strerror or 'it cannot be read'}") from None
+    if sha256(content).hexdigest() != package.digest:
+        raise WriteFailedError(f"{package.file} is not the file that was planned: plan again")
+    return content
+
+
+def _write_properties(admin: Admin, package: PackageResource, own: Mapping[str, str]) -> None:
+    """Writes these properties of a package beside its others."""
+    path = f"{package_path(package)}/metadata"
+
+    def is_written() -> bool:
+        return _properties(must(admin.call("GET", path), f"reading {package.address}")).items() >= own.items()
+
+    document = must(admin.call("GET", path), f"reading {package.address}")
+    write_confirmed(admin, "PUT", path, {**document, "properties": {**_properties(document), **own}}, done=is_written)
+    try:
+        if not poll_until(is_written):
+            raise WriteFailedError("written, and the broker does not show it: plan again")
+    except ClusterError as problem:
+        raise WriteFailedError(f"whether it took effect is not known: {problem.diagnostics[0].detail}") from None
+
+
+def _properties(document: Mapping[str, object]) -> dict[str, str]:
+    found = document.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse_use(admin: Admin, package: PackageResource) -> None:
+    """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read."""
+    for kind in FUNCTION_KINDS:
+        found, unread = read_functions(admin, kind, package.namespace)
+        if why := next((why for why in unread.values() if why != NO_WORKER), None):
+            raise WriteFailedError(f"whether {kind}s use it is not known: {why}")
+        resources = [one.resource for one in found if isinstance(one.resource, FunctionResource)]
+        if used := [one.address for one in resources if one.package == package.url]:
+            raise WriteFailedError(f"{', '.join(used)} would not start any more: delete or update them first")
