@@ -170,7 +170,7 @@ site: ## The documentation as a site with search, in site/; SOURCE_URL=https://g
 	@$(PYTHON) -m venv .venv-site && .venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/site.txt
 	NO_MKDOCS_2_WARNING=1 SOURCE_URL="$(SOURCE_URL)" .venv-site/bin/mkdocs build --strict --quiet --site-dir site
 
-demo: $(READY) ## The main job on a real broker, in about a minute; KEEP=1 keeps it until Ctrl-C, for `kodoctl ui`
+demo: $(READY) ## The main job on a real broker, in one to two minutes; KEEP=1 audits it and keeps it until Ctrl-C, for `kodoctl ui`
 	$(BIN)/python examples/demo/run.py $(if $(KEEP),--keep)
 
 demo-pipeline: $(READY) ## Traffic with a noisy tenant, failures and a loss; every pipeline command; the report

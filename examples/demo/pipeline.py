@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import run as demo
-from run import check, run, tell, title
+from run import check, run, tell, title, wait
 
 LOST = 3
 FLOODS = 3  # of the noisy customer: so many windows of three or more have to speak against it
@@ -30,8 +30,6 @@ def main() -> None:
     started = time.monotonic()
     kept = Path(tempfile.mkdtemp(prefix="kodoctl-report-"))
     with demo.workplace() as folder, demo.broker() as admin_url:
-        text = Path("shop.yaml").read_text()
-        Path("shop.yaml").write_text(text.replace("concurrency: 16", "audit: true\n        concurrency: 16"))
         show(folder, admin_url, kept)
     page = kept / "shop-report.html"
     print(f"\nDone in {time.monotonic() - started:.0f} s. The page, to look at and to send around:\n{page}")
@@ -42,7 +40,7 @@ def main() -> None:
 def show(folder: Path, admin_url: str, kept: Path) -> None:
     """All steps between the broker's start and its end."""
     title("One line in the file makes workers write down what they do")
-    tell("shop.yaml is the topology of `make demo`, with `audit: true` below its subscription.")
+    tell("shop.yaml is the topology of `make demo`: `audit: true` stands below its subscription.")
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     tell("The first ingest comes before the first message: nothing that happens later is out of sight.")
     run("kodoctl pipeline ingest shop.yaml")
@@ -85,7 +83,7 @@ def lose_and_resend(admin_url: str, log: Path, kept: Path) -> None:
         deadline = time.monotonic() + 60
         while billed(log) < before + LOST:
             check(time.monotonic() < deadline, f"{LOST} orders of anna are billed after all")
-            time.sleep(0.2)
+            wait(0.2)
     title("Looked at again: no loss. And a page for people who would rather look than read")
     run(f"kodoctl pipeline run shop.yaml --out {kept} --png {kept}/pictures")
     run(f"kodoctl pipeline sql shop.yaml {shlex.quote(BILLED)}")
@@ -110,7 +108,7 @@ def send_floods() -> None:
             producer.post(payload, properties={"customer": customer, "plan": plan})
 
         for flood in range(FLOODS):
-            time.sleep(WINDOW - time.time() % WINDOW)  # what is blamed on a flood is in its window
+            wait(WINDOW - time.time() % WINDOW)  # what is blamed on a flood is in its window
             for _ in range(FLOOD):
                 order("mega")
             for _ in range(7):

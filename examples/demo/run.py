@@ -1,7 +1,7 @@
-"""kodoctl in about a minute, on a real broker: from one YAML file to a live, consumed topology.
+"""kodoctl in one to two minutes, on a real broker: from one YAML file to a live, consumed topology.
 
 Every command shown is really run, and what the texts say of it is checked: the demo fails where it is not so. The broker is started for the
-demo and removed at its end; with `--keep` it stays with a worker until Ctrl-C, to be looked at in `kodoctl ui`.
+demo and removed at its end, also by a signal; with `--keep` it is audited, and stays with a worker until Ctrl-C, to be looked at in `kodoctl ui`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from kodoctl.errors import ExitCode
+from kodoctl.host.end_signals import signals_to
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -34,6 +38,9 @@ FAILING = 5  # orders of acme
 FLOOD = 3000  # orders of mega
 FIRST = 4711 - FLOOD - 20 * (len(QUIET) + 1)  # number of the first order, so that the first one of acme is 4711
 WORKER_LOG = "worker.log"
+AUDIT = "shop-audit.json"  # where the console looks for the verdict of shop.yaml
+ENDING = threading.Event()  # somebody asked the demo to end
+RUNNING: list[subprocess.Popen[str]] = []  # commands that a request to end ends, too
 
 
 def title(text: str) -> None:
@@ -52,16 +59,57 @@ def check(holds: bool, what: str) -> None:  # noqa: FBT001  # as `assert`, also 
         sys.exit(f"the demo tells what is not so: {what}")
 
 
-def run(command: str, *, expect: int = 0, quiet: bool = False) -> str:
-    """Shows and runs one command; any other exit code than `expect` ends the demo."""
-    print(f"\n$ {command}", flush=True)
+def run(command: str, *, expect: int = 0, quiet: bool = False, into: str = "", always: bool = False) -> str:
+    """Shows and runs one command; any other exit code than `expect` ends the demo, and so does a request to end. `into`: file
+    for its output; `always`: also after such a request.
+    """
+    if not always:
+        wait(0)
+    print(f"\n$ {command}{f' > {into}' if into else ''}", flush=True)
     program, *arguments = shlex.split(command)
-    done = subprocess.run([str(BIN / program), *arguments], stdout=subprocess.PIPE, text=True, check=False)
-    if not quiet:
-        print(done.stdout.rstrip(), flush=True)
-    if done.returncode != expect:
-        sys.exit(f"the demo expected exit code {expect}, got {done.returncode}")
-    return done.stdout
+    process = subprocess.Popen(
+        [str(BIN / program), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    if not always:
+        RUNNING.append(process)
+        if ENDING.is_set():  # since the look before
+            process.terminate()
+    said, _ = process.communicate()
+    if not always:
+        RUNNING.remove(process)
+        wait(0)
+    if into:
+        Path(into).write_text(said)
+    elif not quiet:
+        print(said.rstrip(), flush=True)
+    if process.returncode != expect:
+        sys.exit(f"the demo expected exit code {expect}, got {process.returncode}")
+    return said
+
+
+def wait(seconds: float) -> None:
+    """Waits, or ends the demo if somebody asks for its end meanwhile."""
+    if ENDING.wait(seconds):
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+def end() -> None:
+    """Asks the demo to end. Its commands have sessions of their own: a terminal's Ctrl-C comes to them from here alone."""
+    ENDING.set()
+    for process in [*RUNNING]:
+        process.terminate()
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Context in which the signals that end a program lead through all cleaning up. A shell starts a program behind `&` with
+    SIGINT ignored: it counts all the same; SIGHUP does not where `nohup` says so.
+    """
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    with signals_to(end, numbers):
+        yield
 
 
 @contextmanager
@@ -74,7 +122,7 @@ def broker() -> Iterator[str]:
         yield json.loads(run("kodoctl context show --format json", quiet=True))["admin_url"]
     finally:
         title("Cleaning up")
-        run(f"kodoctl dev reset --name {NAME} --auto-approve")
+        run(f"kodoctl dev reset --name {NAME} --auto-approve", always=True)
 
 
 def send_orders() -> None:
@@ -109,7 +157,7 @@ def consume(log: Path, send: Callable[[], None] = send_orders, seconds: float = 
     """Orders that are sent while a worker is there, and `seconds` for it behind them."""
     with worker(log):
         send()
-        time.sleep(seconds)
+        wait(seconds)
         wait_until_nothing_is_retried()
     print(f"\n$ grep WARNING {WORKER_LOG}", flush=True)
     print(*(line for line in Path(WORKER_LOG).read_text().splitlines() if "WARNING" in line), sep="\n", flush=True)
@@ -122,7 +170,8 @@ def worker(log: Path) -> Iterator[None]:
     command = "kodo-consumer run shop.yaml --topic orders --subscription billing --handler billing:bill"
     print(f"\n$ {command} 2> {WORKER_LOG} &", flush=True)
     program, *arguments = shlex.split(command)
-    environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.getcwd()}
+    paths = filter(None, (os.getcwd(), os.environ.get("PYTHONPATH")))
+    environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.pathsep.join(paths)}
     with Path(WORKER_LOG).open("wb") as log_file:
         process = subprocess.Popen(
             [str(BIN / program), *arguments], env=environ, stderr=log_file, start_new_session=True
@@ -144,15 +193,16 @@ def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:
     while worker.poll() is None and time.monotonic() < deadline:
         if all(lane["consumers"] for (_, state), lane in lanes().items() if state != "dead"):
             return
-        time.sleep(0.2)
+        wait(0.2)
     sys.exit(f"the consumer did not start\n{Path(WORKER_LOG).read_text()}")
 
 
 def lanes() -> dict[tuple[str, str], dict[str, Any]]:
     """Lanes by level and state, as `kodoctl status` has them."""
     found = subprocess.run(
-        [str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"], stdout=subprocess.PIPE, check=True
-    )
+        [str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"],
+        stdout=subprocess.PIPE, check=True, start_new_session=True,
+    )  # fmt: skip
     return {(lane["level"], lane["state"]): lane for lane in json.loads(found.stdout)["topologies"][0]["lanes"]}
 
 
@@ -161,7 +211,7 @@ def wait_until_nothing_is_retried() -> None:
     deadline = time.monotonic() + 60
     while lanes()["B1", "ready"]["delayed"] < FAILING:
         check(time.monotonic() < deadline, f"{FAILING} orders of acme come to B1")
-        time.sleep(0.5)
+        wait(0.5)
 
 
 def waits(log: Path) -> int:
@@ -198,8 +248,8 @@ def check_places(billed: int) -> None:
 
 @contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder with the demo's files, where commands find no settings of the user's."""
-    with tempfile.TemporaryDirectory(prefix="kodoctl-demo-") as scratch:
+    """A folder with the demo's files, where commands find no settings of the user's; signals end what is done there in order."""
+    with tempfile.TemporaryDirectory(prefix="kodoctl-demo-") as scratch, ending_in_order():
         folder = Path(scratch)
         for file in ("shop.yaml", "billing.py"):
             shutil.copy(HERE / file, folder)
@@ -214,8 +264,10 @@ def workplace() -> Iterator[Path]:
             "KODOCTL_CONTEXT",
         ):
             os.environ.pop(variable, None)
-        yield folder
-        os.chdir(HERE)
+        try:
+            yield folder
+        finally:
+            os.chdir(HERE)
 
 
 def main() -> None:
@@ -223,9 +275,11 @@ def main() -> None:
     started = time.monotonic()
     with workplace() as folder, broker() as admin_url:
         show(folder, admin_url)
+        seconds = time.monotonic() - started
         if "--keep" in sys.argv[1:]:
-            keep(folder)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. Next: docs/tutorial.md builds this step by step.")
+            audit()
+            keep(folder, time.monotonic() - started)
+    print(f"\nDone in {seconds:.0f} s. Next: docs/tutorial.md builds this step by step.")
 
 
 def show(folder: Path, admin_url: str) -> None:
@@ -266,18 +320,29 @@ def show(folder: Path, admin_url: str) -> None:
     run("kodoctl plan shop.yaml --detailed-exitcode")
 
 
-def keep(folder: Path) -> None:
-    """Keeps broker, folder and a worker until Ctrl-C, so that the console can be opened on them."""
-    title("It stays, with a worker: look at it in the console")
+def audit() -> None:
+    """A verdict about the orders so far, for the console."""
+    title("Was anything lost? An audit of what is stored says so; the console shows its verdict")
+    run("kodoctl pipeline ingest shop.yaml", quiet=True)
+    run("kodoctl pipeline audit shop.yaml --format json", into=AUDIT)
+
+
+def keep(folder: Path, seconds: float) -> None:
+    """Keeps broker, folder and a worker until it is asked to end, so that the console can be opened on them. `seconds`:
+    duration of the demo so far.
+    """
+    title(f"It stays, with a worker, after {seconds:.0f} s: look at it in the console")
     with worker(folder / "billed.txt"):
         tell("In another terminal, this prints an address to open:")
         print(
             f"\n{shlex.join(['cd', str(folder)])} && {shlex.join([str(BIN / 'kodoctl'), 'ui', 'shop.yaml'])}\n",
             flush=True,
         )
-        tell("Search it for 4711, an order of acme. Ctrl-C here ends worker and broker, and removes the folder.")
-        with suppress(KeyboardInterrupt):
-            signal.pause()
+        tell(
+            "Search it for order 4711, which is of acme. Ctrl-C or SIGTERM here ends worker and broker, and removes the folder."
+        )
+        ENDING.wait()
+        print("\nEnds: the worker first, then the broker.", flush=True)
 
 
 def by_hand(admin_url: str) -> None:

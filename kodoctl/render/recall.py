@@ -31,13 +31,21 @@ _VERBS: Final = {
     "resend": "to send again",
 }
 _HEADS: Final = {"send": "Recall", "discard": "Discard", "release": "Release", "move": "Move", "resend": "Recall"}
+COMMAND_WORDS: Final[Mapping[str, str]] = {
+    "again": "--again",
+    "limit": "--limit",
+    "patch": "--patch changes the payloads",
+    "part": "one of them: --where \"cause = '…'\"",
+    "rest": " (--format json lists all)",
+}
+"""What lines about a plan name of a command; a page gives other words, or "" for what it does not have."""
 _LEFT_OUT: Final = {
-    "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
-    "unfinished": "begun by another recall that is not finished: run its `recall apply` again (--again overrides)",
-    "recalled": "died again after a recall (--again sends them once more)",
-    "already_done": "already done, says the workers' store (--again sends them once more)",
+    "already": "recalled or discarded before; the holder is told again ({again} sends them once more)",
+    "unfinished": "begun by another recall that is not finished: run its `recall apply` again ({again} overrides)",
+    "recalled": "were sent again before, and died again ({again} sends them once more)",
+    "already_done": "already done, says the workers' store ({again} sends them once more)",
     "repeat": "copies of a chosen letter: acknowledged with it, not sent",
-    "beyond": "beyond --limit: plan again when these are done",
+    "beyond": "beyond {limit}: plan again when these are done",
     "unreadable": "with keys or properties that are no text: they cannot be carried on unchanged",
     "not_editable": "whose payload cannot be patched",
     "nowhere": "with no lane to go to",
@@ -51,8 +59,8 @@ _WAITING_LEFT_OUT: Final = {
 }
 _LOST_LEFT_OUT: Final = {
     "already": "sent again before: the audit knows it when that is read",
-    "unfinished": "begun by another plan that is not finished: run its `recall apply` again (--again overrides)",
-    "already_done": "done, says the workers' store: their records are lost, not they (--again sends them once more)",
+    "unfinished": "begun by another plan that is not finished: run its `recall apply` again ({again} overrides)",
+    "already_done": "done, says the workers' store: their records are lost, not they ({again} sends them once more)",
     "repeat": "copies of a chosen message: one of them is sent",
     "not_landed": "whose payload the landing does not have (never read, masked, or expired there): who produced them can send them again",
     "moved_on": "that are stored further on, or may be: to send them again would double them",
@@ -61,9 +69,11 @@ _SHOWN: Final = 100  # characters of a text in a list
 _LISTED: Final = 100  # messages with problems of one kind
 
 
-def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = False) -> Iterator[Line]:
-    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: an earlier command made
-    the plan, so that the lines say when, and that ages are as of then.
+def recall_plan_lines(
+    document: AnyRecallPlan, target: str, *, earlier: bool = False, names: Mapping[str, str] = COMMAND_WORDS
+) -> Iterator[Line]:
+    """Lines of a recall plan; `target`: text that says how the cluster was reached; `earlier`: it is carried out by
+    another command than made it, so that the lines say as of when its ages are; `names`: see COMMAND_WORDS.
     """
     summary = document["summary"]
     lane = document.get("lane", "")
@@ -86,25 +96,25 @@ def recall_plan_lines(document: AnyRecallPlan, target: str, *, earlier: bool = F
     if earlier:
         yield Line(f"  made   {time_text(document['made_at'])}; the ages below are as of then", hang=9)
     yield Line()
-    yield from _causes(summary)
+    yield from _causes(summary, names["part"])
     yield from _counts("tenant", summary["by_tenant"])
     yield from _counts("age", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
     words = _LOST_LEFT_OUT if lost else _WAITING_LEFT_OUT if lane else {}
-    yield from _left_out(summary, {**_LEFT_OUT, **words})
-    yield from _notes(document)
+    yield from _left_out(summary, {**_LEFT_OUT, **words}, names)
+    yield from _notes(document, names["patch"])
     yield from _plan_verdict(document)
 
 
-def _notes(document: AnyRecallPlan) -> Iterator[Line]:
-    """Lines about the effects of the plan beside its messages."""
+def _notes(document: AnyRecallPlan, patch: str) -> Iterator[Line]:
+    """Lines about the effects of the plan beside its messages. `patch`: words for a change of payloads, "" for none."""
     summary, lane, action = document["summary"], document.get("lane", ""), document["action"]
     chosen, notes = summary["chosen"], list[str]()
     if action == "send" and chosen and summary.get("died_at_once") == chosen and document["edit"] is None:
         who = "It" if chosen == 1 else f"All {chosen:,}"
         notes.append(
             f"{who} died without a later attempt, as the cause was final: that happens again unless the handler has changed"
-            " since, or --patch changes the payloads."
+            f" since{f', or {patch}' if patch else ''}."
         )
     if lane and action != "resend" and chosen:
         notes.append(
@@ -140,13 +150,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _causes(summary: RecallSummary) -> Iterator[Line]:
-    """Lines of counts by cause; by reason if both are the same, or if the kodoctl that made the plan had no causes."""
+def _causes(summary: RecallSummary, hint: str) -> Iterator[Line]:
+    """Lines of counts by cause; by reason if both are the same, or if the kodoctl that made the plan had no causes. `hint`:
+    how one of several is chosen.
+    """
     causes = summary.get("by_cause")
     if causes is None or causes == summary["by_reason"]:
         yield from _counts("reason", summary["by_reason"])
         return
-    yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
+    yield from _counts("cause", causes, hint=hint if len(causes) > 1 else "")
 
 
 def _counts(title: str, counts: dict[str, int], hint: str = "") -> Iterator[Line]:
@@ -177,13 +189,13 @@ def _samples(samples: list[LetterSample], now: int) -> Iterator[Line]:
     yield Line()
 
 
-def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line]:
+def _left_out(summary: RecallSummary, words: Mapping[str, str], names: Mapping[str, str]) -> Iterator[Line]:
     if not summary["left_out"]:
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
         one = words["repeat"] == _LEFT_OUT["repeat"] and (word, count) == ("repeat", 1)
-        text = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word]
+        text = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word].format_map(names)
         yield Line(f"    {count:,} {text}", "yellow", hang=6)
         if word == "not_landed":
             yield from (Line(f"      {one_line(name)}", "yellow", hang=8) for name in summary.get("not_landed", ()))
@@ -203,17 +215,20 @@ def _plan_verdict(document: AnyRecallPlan) -> Iterator[Line]:
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 
 
-def recall_report_lines(report: SendReport, action: str, seconds: float, noun: str) -> Iterator[Line]:
+def recall_report_lines(
+    report: SendReport, action: str, seconds: float, noun: str, names: Mapping[str, str] = COMMAND_WORDS
+) -> Iterator[Line]:
     """Lines of the report of a recall plan: of messages with problems the first _LISTED of each kind, and the number of
-    the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its messages.
+    the others. `action`: of the plan; `seconds`: duration of the attempt; `noun`: the word for one of its messages;
+    `names`: see COMMAND_WORDS.
     """
     for letters, title in (
         (report.refused, "never taken, still where it was"),
         (report.unclear, "nobody can tell whether it was stored; neither sent again nor acknowledged"),
         (report.elsewhere, "left alone"),
     ):
-        yield from _first_lines([f"{title}: {one_line(one)}" for one in letters], "red")
-    yield from _first_lines([one_line(one) for one in report.stored_twice], "yellow")
+        yield from _first_lines([f"{title}: {one_line(one)}" for one in letters], "red", names["rest"])
+    yield from _first_lines([one_line(one) for one in report.stored_twice], "yellow", names["rest"])
     if report.duplicates:
         text = f"  {many(report.duplicates, 'message')} stored twice when a broker took the lane over: one copy of each is acknowledged"
         yield Line(text, hang=4)
@@ -247,10 +262,10 @@ def recall_report_lines(report: SendReport, action: str, seconds: float, noun: s
         yield Line("Running the same command again continues with what is left; nothing is sent twice.")
 
 
-def _first_lines(texts: list[str], style: str) -> Iterator[Line]:
+def _first_lines(texts: list[str], style: str, rest: str) -> Iterator[Line]:
     yield from (Line(f"  {text}", style, hang=4) for text in texts[:_LISTED])
     if len(texts) > _LISTED:
-        yield Line(f"  … and {len(texts) - _LISTED:,} more (--format json lists all)", style, hang=4)
+        yield Line(f"  … and {len(texts) - _LISTED:,} more{rest}", style, hang=4)
 
 
 def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
@@ -261,7 +276,7 @@ def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
         yield from peeked_lines(message, now)
     causes = document.get("by_cause", {})
     if document["matched"] > len(document["messages"]):  # else each is shown with all that is known of it
-        yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
+        yield from _counts("cause", causes, hint=COMMAND_WORDS["part"] if len(causes) > 1 else "")
     yield Line(peek_end(document), "dim")
 
 

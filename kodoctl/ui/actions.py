@@ -23,7 +23,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, LockedError, RefusedError, 
 
 if TYPE_CHECKING:
     from kodoctl.text.line import Line
-    from kodoctl.ui.sent_outcome import SentOutcome
+    from kodoctl.ui.sent_outcome import OutcomeReader, SentOutcome
 
 _MOST_AT_ONCE: Final = 4  # that are planned or carried out
 JSON_FIELD: Final = "json:"  # before the name of a field whose value browsers would change
@@ -64,14 +64,18 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """Result of an attempt. `lines`: report; `complete`: nothing is left to do; `commands`: command lines that show the
-    record of the attempt, or continue it; `outcome`: function that reads the outcome of the sent messages, blocks, and
-    raises KodoctlError; None if none were sent.
+    record of it, or continue it; `outcome`: reads the outcome of the sent messages, None if none were sent.
     """
 
     lines: tuple[Line, ...]
     complete: bool
     commands: tuple[str, ...] = ()
-    outcome: Callable[[], SentOutcome] | None = None
+    outcome: OutcomeReader | None = None
+
+    @property
+    def known(self) -> SentOutcome | None:
+        """The outcome that was read last; None if none was read yet, or nothing was sent."""
+        return self.outcome.last if self.outcome is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,9 @@ class Choice:
 class ActionPlan:
     """A plan that a page shows. `lines`: the plan as the command line prints it; `digest`: hash of everything that it
     does; `commands`: command lines that make and carry out the same plan anew; `continuing`: command line that goes on
-    with this plan once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry
-    out; `hash`: text that the user has to type, "" if none; `findings`: warnings and refusals; `choices`: parts that
-    can be planned alone.
+    with this one once it has begun, "": there is none; `verb`: text of the button, "" if there is nothing to carry out;
+    `hash`: that the user has to type, "" if none; `run`: its name in history, "" for none; `findings`: warnings and
+    refusals; `choices`: parts of it.
 
     `confirm`: raises KodoctlError unless the typed texts are right; `carry_out`: carries the plan out, and blocks
     meanwhile; raises KodoctlError.
@@ -106,6 +110,7 @@ class ActionPlan:
     carry_out: Callable[[Confirmation, Watch], ActionResult]
     hash: str = ""
     continuing: str = ""
+    run: str = ""
     findings: tuple[Diagnostic, ...] = ()
     choices: tuple[Choice, ...] = ()
 
@@ -133,6 +138,29 @@ class PlannedAction:
     total: int = 0
     notes: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def state_text(self) -> str:
+        """Words for its stage, with the outcome of its messages as it was read last."""
+        match self.stage:
+            case ActionStage.PLANNING:
+                return "is being planned"
+            case ActionStage.RUNNING:
+                return "is being carried out"
+        if self.refusals:
+            first = self.refusals[0]
+            return f"refused: {first.summary}{f': {first.detail.splitlines()[0]}' if first.detail else ''}"
+        if self.plan is None:
+            return f"no plan could be made: {self.problems[0].summary}"
+        if self.stage is ActionStage.PLANNED:
+            return "planned, not carried out" if self.plan.verb else "planned: there is nothing to do"
+        if self.result is None:
+            return f"ended by an error: {self.problems[0].summary}"
+        if self.result.outcome is None:
+            return "done" if self.result.complete else "ended, not complete"
+        known = self.result.known
+        text = known.text if known is not None else "sent; nobody has looked yet what became of the messages"
+        return text if self.result.complete else f"ended, not complete; {text}"
 
     @property
     def is_busy(self) -> bool:

@@ -32,6 +32,7 @@ from kodoctl.ui.message_views import (
     MessageQuestion,
     cause_groups,
     export_command,
+    history_sentence,
     hit_view,
     hop_places,
     lane_commands,
@@ -160,10 +161,10 @@ class _RecentStatus:
 
 
 class _Pages:
-    """Makes the pages. Each method but `show` answers one path. `acting`: pages lead to forms that make plans."""
+    """Makes the pages. Each method but `show` answers one path. `desk`: actions of forms to which pages lead, None: none."""
 
-    def __init__(self, data: ConsoleData, *, acting: bool) -> None:
-        self._data, self._status, self._acting = data, _RecentStatus(data.read_status), acting
+    def __init__(self, data: ConsoleData, desk: ActionDesk | None) -> None:
+        self._data, self._status, self._desk = data, _RecentStatus(data.read_status), desk
         self._templates = page_templates(_PACKAGE).overlay(finalize=_visible)
         self._templates.filters |= {"exact": _exact, "field": _field}
 
@@ -177,7 +178,7 @@ class _Pages:
             "topologies": [*self._data.words.files],
             "target": self._data.target,
             "production": self._data.production,
-            "acting": self._acting,
+            "acting": self._desk is not None,
             "clock": _clock,
             "many": many,
             "over_limit": cause_text,
@@ -233,7 +234,7 @@ class _Pages:
             wanted = SearchText.of(q, _now())
             found = self._data.messages.find(wanted, span, topology)
             hits = [hit_view(one, _now(), found) for one in found.hits]
-            values |= {"found": found, "hits": hits, "wanted": wanted, "title": wanted.title(found.hits)}
+            values |= {"found": found, "hits": hits, "wanted": wanted, "title": wanted.title(found.hits, found.counted)}
         return self.show("find.html.j2", values)
 
     def message(self, request: Request) -> Response:
@@ -247,7 +248,8 @@ class _Pages:
         copy = document["stored"]
         stored = message_view(copy, _now(), document["longest_wait"]) if copy is not None else None
         values = {
-            "question": question, "document": document, "hops": hop_places(document), "line": line, "stored": stored,
+            "question": question, "document": document, "hops": hop_places(document),
+            "sentence": history_sentence(document, question.subscription), "line": line, "stored": stored,
             "now": _now(), "age": age_text,
         }  # fmt: skip
         return self.show("message.html.j2", {**values, "span": question.span}, 200 if document["hops"] else 404)
@@ -259,10 +261,12 @@ class _Pages:
         drift = self._data.plans.read_drift() if given.get("drift") == "read" else self._data.plans.last_drift()
         found = self._data.plans.history(topology)
         document = found.document
+        acts = self._desk.actions() if self._desk is not None else []
         stopped = stopped_apply(topology, document["namespace"], document["applies"], found.holder)
         values = {
             "chosen": topology, "found": found, "document": document, "applies": apply_views(document["applies"]),
             "drift": drift, "now": _now(), "stopped": stopped, "age": age_text, "counts": recall_counts,
+            "runs": {one.plan.run: one for one in acts if one.plan is not None and one.plan.run},
             "drift_line": words.line_of_files("kodoctl drift"),
             "apply": words.line("kodoctl apply", topology), "plan": words.line("kodoctl plan", topology),
         }  # fmt: skip
@@ -285,7 +289,7 @@ def console(data: ConsoleData, actions: tuple[ActionMaker, ActionDesk] | None = 
     whole reading. The application refuses nobody: an AccessCheck has to be before it. `actions`: makes plans, and
     carries them out; None: the console only reads.
     """
-    pages = _Pages(data, acting=actions is not None)
+    pages = _Pages(data, actions[1] if actions else None)
     screens, messages, plans = (PageGate(what) for what in ("first screens", "pages of messages", "pages of plans"))
     threading.Thread(target=pages.read_ahead, name="kodo-ui-first", daemon=True).start()
 

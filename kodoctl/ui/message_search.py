@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 500  # characters of a text that is searched
 MOST_HITS: Final = 50
+_WORDS: Final = re.compile(r"[\s=#]+|(?<=[^\W\d]):")  # between the words of a text: `order: 4711`, `Order #4711`
+_NUMBER: Final = frozenset({"no", "nr", "num", "number", "id"})  # words between a name and its value
 
 
 class LaneCopy(NamedTuple):
@@ -60,6 +63,10 @@ class SearchHit:
                 self.message = one.message
             self.copies.append(one)
 
+    def has_fact(self, name: str) -> bool:
+        """True if one of the facts has this name, whatever its case: a property, or a member of the payload."""
+        return any(name in (fact.casefold(), fact.casefold().removeprefix("payload.")) for fact in self.facts)
+
     @property
     def subscriptions(self) -> list[str]:
         """Names of the subscriptions that have a copy, each once, in the order of the copies."""
@@ -79,9 +86,10 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search. `read`: number of messages that were read; `complete`: all within the span were; `missing`:
-    topics that the cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the
-    subscriptions with audit records, as (topology, ground topic, subscription).
+    """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
+    cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with
+    audit records, as (topology, ground topic, subscription). `counted`: the text to which they are equal, which may be
+    the last word of the one that was searched.
     """
 
     hits: tuple[SearchHit, ...]
@@ -90,17 +98,26 @@ class SearchResult:
     missing: tuple[str, ...]
     unread: tuple[str, ...]
     recorded: frozenset[tuple[str, str, str]] = frozenset()
+    counted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    """A text that a person searches for. `condition`: the text as a condition, None if it is none, or names no fact of
-    a message; `problems`: findings about a text with `=`, `<` or `>` that is no valid condition.
+    """A text that a person searches for. `condition`: the condition that the text is, None for another text;
+    `problems`: findings about a text that looks like a condition and is none. `value`: its last word, which counts if
+    nothing is equal to the text, and `name`: the word before it, as in `order 4711`; "" for none.
     """
 
     text: str
     condition: Condition | None
     problems: tuple[Diagnostic, ...] = ()
+    value: str = ""
+    name: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that facts of a message are compared with, the first one first."""
+        return (self.text, self.value) if self.value else (self.text,)
 
     @classmethod
     def of(cls, text: str, now: int) -> SearchText:
@@ -111,16 +128,18 @@ class SearchText:
         if not wanted or len(wanted) > LONGEST:
             detail = f"a text of 1 to {LONGEST} characters: a kodo-id, a position such as 7:1:0:-1, a key, or a value"
             raise UsageError(error("K785", "message not found", detail))
+        name, value = _last_words(wanted)
         try:
             condition = parse(wanted, now)
         except ConditionError as problem:
-            return cls(wanted, None, problem.diagnostics if set(wanted) & set("=<>") else ())
-        return cls(wanted, condition if references(condition.root) else None)
+            return cls(wanted, None, problem.diagnostics if set(wanted) & set("=<>") else (), value, name)
+        return cls(wanted, condition) if references(condition.root) else cls(wanted, None, (), value, name)
 
-    def fact_of(self, letter: DeadLetter, names: Iterable[str], fair_by: str | None) -> str:
-        """Name of the fact of a message that is equal to the text: its position, identity, key, or one of the
-        properties `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None:
-        there are none.
+    @staticmethod
+    def fact_of(text: str, letter: DeadLetter, names: Iterable[str], fair_by: str | None) -> str:
+        """Name of the fact of a message that is equal to `text`: its position, identity, key, or one of the properties
+        `names`; "" for none. The name `key` stands for the key. `fair_by`: property of the tenant, None: there are
+        none.
         """
         given: Mapping[str, str | None] = {
             "key": letter.key,
@@ -129,17 +148,42 @@ class SearchText:
             "position": str(letter.position),
             "first position": letter.properties.get(properties.ORIGIN_ID),
         }
-        return next((fact for fact, value in given.items() if value == self.text), "")
+        return next((fact for fact, value in given.items() if value == text), "")
 
-    def title(self, hits: Iterable[SearchHit], most: int = MOST_HITS) -> str:
-        """Sentence about the number of messages that a search found. `most`: number from which it says "or more"."""
+    def best(self, hits: Sequence[Sequence[SearchHit]]) -> tuple[str, tuple[SearchHit, ...]]:
+        """The text that counts, and its messages. `hits`: those of each of the texts. Of the last word's messages those
+        count in which it is the value of the name before it, if there are any; no others if the text looks like a
+        condition, as `kye = 1` does.
+        """
+        for text, found in zip(self.texts, hits, strict=True):
+            named = [one for one in found if self.name and text == self.value and one.has_fact(self.name)]
+            if chosen := named or (found if text == self.text or not self.problems else ()):
+                return text, tuple(chosen)
+        return self.text, ()
+
+    def title(self, hits: Iterable[SearchHit], counted: str, most: int = MOST_HITS) -> str:
+        """Sentence about the number of messages that a search has. `counted`: the one of the texts to which they are
+        equal.
+        """
         every = list(hits)
-        number = many(len(every), "message") if every else "No message"
+        number = many(len(every), "message") if every else "No stored message"
         number = f"{most} messages or more" if len(every) >= most else number
         if self.condition is not None:
             return f"{number} {'meets' if len(every) < 2 else 'meet'} {self.text}"
+        if not every:
+            values = '" or "'.join(self.texts[:1] if self.problems else self.texts)
+            return f'{number} has the value "{values}"'
         facts = dict.fromkeys(fact for hit in every for fact in hit.facts)
-        return " ".join(filter(None, (number, "with", " or ".join(facts), self.text)))
+        return f"{number} with {' or '.join(facts)} {counted}"
+
+
+def _last_words(text: str) -> tuple[str, str]:
+    """(name, value): the last word of a text, and the one before it; the value is "" for a text of one word."""
+    words = [one for word in _WORDS.split(text) if (one := word.strip("\"'`.,;!?()"))]
+    if not words or words[-1] == text:
+        return "", ""
+    *before, value = words
+    return next((one.casefold() for one in reversed(before) if one.casefold() not in _NUMBER), ""), value
 
 
 def _fact_name(name: str, fair_by: str | None) -> str:

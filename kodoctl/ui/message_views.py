@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SPANS: Final[Mapping[str, int | None]] = {"1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000, "all": None}
 """Ages of messages that a search reads, in ms; None: all that are stored."""
+DEAD_LETTERS: Final = "dead letters"  # place of a hop
+_HANDLED: Final = ("done", "repeated")  # ends of a hop
 _TENANTS: Final = 6  # that are named with a cause
 _CLOCKS: Final = 300_000  # ms by which clocks of two machines may differ, jitter included
 _LONGEST_PAYLOAD: Final = 10_000  # characters that are shown
@@ -212,8 +214,11 @@ def hit_view(hit: SearchHit, now: int, found: SearchResult) -> HitView:
 
     def end(subscription: str) -> str:
         if (hit.topology, hit.ground, subscription) in found.recorded:
-            return f"Acknowledged by {subscription}: its history says what was done with it."
-        return f"Acknowledged by {subscription}: done, skipped or discarded cannot be told without audit records."
+            return f"Not waiting for {subscription} any more: its history says what was done with it."
+        return (
+            f"Not waiting for {subscription} any more: done, skipped or discarded, of which nothing is recorded"
+            " (audit: true in the file records it)."
+        )
 
     return HitView(
         hit,
@@ -271,6 +276,22 @@ def hop_places(document: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str
         return "" if hop["acknowledged"] else "is here now"
 
     return [(hop, place(hop)) for hop in document["hops"]]
+
+
+def history_sentence(document: Mapping[str, Any], subscription: str) -> str:
+    """Sentence about where the message of a document of `kodo-consumer why` is now, or how it ended; "" if it has no
+    hops.
+    """
+    hops = document["hops"]
+    if not hops:
+        return ""
+    if here := [hop["place"] for hop in hops if hop["stored"] and not hop["acknowledged"]]:
+        dead = here == [DEAD_LETTERS]
+        return "It is a dead letter: nothing tries it again by itself." if dead else f"It is now in {', '.join(here)}."
+    last = hops[-1]
+    end = "Handled" if last["ended"] in _HANDLED else "It waits nowhere"
+    at = f" at {time_text(last['ended_at'], seconds=True)}" if last["ended"] else ""
+    return f"{end}, says the history for {subscription}: {last['left']}{at}."
 
 
 def lane_commands(words: CommandWords, question: LaneQuestion, found: LaneMessages) -> list[str]:

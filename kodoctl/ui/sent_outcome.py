@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kodoctl.text.escaping import one_line
 
@@ -95,3 +95,12 @@ class SentOutcome:
         named = [one_line(name, _LONGEST) for name, _ in names.most_common(_CAUSES)]
         others = ["…"] if len(names) > _CAUSES else []
         return f"{text} ({'; '.join([*named, *others])})"
+
+
+class OutcomeReader(Protocol):
+    """Reads the outcome of the messages of one action. `last`: the one that was read last, None for none yet."""
+
+    last: SentOutcome | None
+
+    def __call__(self) -> SentOutcome:
+        """Reads the lanes. Blocks, and raises KodoctlError."""

@@ -179,7 +179,7 @@ def test_a_move_wins_over_a_route_and_why_says_so(setting: Setting) -> None:
         name = producer.send(b"low", properties={"uid": "low"})
         eventually(lambda: setting.handled.get("low") == ["L2/ready"], within=60)
     found = setting.run("why", name)
-    assert "moved to L2/ready by rule routed: moved by hand by" in found
+    assert "moved on to L2/ready by rule routed: moved by hand by" in found
     assert ": paid for it" in found
     assert "tenant low moved to L2 until 20" in found
     assert "this counts before routes of the file" in found

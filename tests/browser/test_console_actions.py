@@ -105,14 +105,17 @@ def test_letters_of_a_cause_are_sent_again(workspace: Workspace, opened: Opened)
         text = console.carried_out()
         console.shot("done")
         assert "Done: 3 sent, 3 old letters settled" in text
+        assert page.locator("section.sentence.good").count() == 0, "nobody has handled them"
+        assert "Handled: " not in text
+        page.wait_for_selector("text=3 sent: 3 not handled yet")
         page.reload()
         assert "Done: 3 sent" in console.text
         assert page.locator(".confirm").count() == 0
         page.click("text=Actions")
-        assert "done" in console.text
+        assert "3 sent: 3 not handled yet" in console.text
         console.shot("acts")
         page.click("text=Plans and history")
-        assert "3 sent of orders-billing-DLQ" in console.text
+        assert "3 sent of orders-billing-DLQ 3 sent: 3 not handled yet" in console.text
         console.shot("plans")
     rows = run_main("recall", "list", workspace.namespace, "--format", "json").json()["recalls"]
     assert [(one["source"], one["sent"], one["open"]) for one in rows] == [("orders-billing-DLQ", 3, 0)]
@@ -440,7 +443,7 @@ def test_an_end_of_the_console_leaves_a_plan_that_the_command_line_continues(
         assert "kodoctl recall apply" in text
         console.shot("stopped")
         console.page.click("text=go on")
-        console.page.wait_for_selector("section.sentence.good", timeout=60_000)
+        console.page.wait_for_selector("text=Done: ", timeout=60_000)
     assert set(recalls.arrived().values()) == {1}
     assert len(recalls.arrived()) == 2500
 

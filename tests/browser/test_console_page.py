@@ -113,14 +113,16 @@ def test_a_letter_and_its_history_are_reached_by_keyboard_alone(opened: Opened, 
     enter(opened.page, night)
     page = opened.page
     page.keyboard.press("/")
-    page.keyboard.type("4711")
+    page.keyboard.type("order 4711")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/find?q=4711*")
+    page.wait_for_url("**/find?q=order*")
     assert page.inner_text("h1") == "1 message with key 4711"
+    assert "No value is order 4711 as a whole; these have 4711." in page.inner_text("main")
     press_until(page, "History for billing")
     page.keyboard.press("Enter")
     page.wait_for_url("**/message?*")
     assert "is here now" in page.inner_text(".hops li:last-child")
+    assert "died: ValueError" in page.inner_text(".hops li:first-child")
     press_until(page, "kodoctl ui")
     page.keyboard.press("Enter")
     page.wait_for_selector("#live")

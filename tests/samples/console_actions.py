@@ -80,7 +80,7 @@ class SampleActions:
             lines=(Line(text, "bold", hang=4), Line(repr(request))), digest="d1" * 32, commands=(text,),
             verb=text if self.verb is None else self.verb,
             continuing=self.text or "kodoctl recall apply own.json",
-            confirm=self._confirm, carry_out=self._carry_out, choices=parts, findings=(error("K561", text, text),),
+            run=self.text or "20260101-110200", confirm=self._confirm, carry_out=self._carry_out, choices=parts, findings=(error("K561", text, text),),
         )  # fmt: skip
 
     def _confirm(self, typed: Confirmation) -> None:
@@ -99,10 +99,20 @@ class SampleActions:
         if self.problem is not None:
             raise self.problem
         commands = (self.text or "kodoctl history",)
-        return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, commands, self._outcome)
+        return ActionResult((Line(self.text or "Done: 3 sent"),), self.complete, commands, SampleOutcome(self))
 
-    def _outcome(self) -> SentOutcome:
-        if self.unread is not None:
-            raise self.unread
-        dead = SentPlace(SentStage.DEAD, self.text or "orders-billing-DLQ", self.text or "dead letters", self.text)
-        return SentOutcome(3, 3, {dead: 3}, complete=True)
+
+class SampleOutcome:
+    """Outcome of three letters that are dead again."""
+
+    def __init__(self, maker: SampleActions) -> None:
+        self._maker = maker
+        self.last: SentOutcome | None = None
+
+    def __call__(self) -> SentOutcome:
+        text = self._maker.text
+        if self._maker.unread is not None:
+            raise self._maker.unread
+        dead = SentPlace(SentStage.DEAD, text or "orders-billing-DLQ", text or "dead letters", text)
+        self.last = SentOutcome(3, 3, {dead: 3}, complete=True)
+        return self.last

@@ -137,8 +137,9 @@ class SampleMessages:
         lane = LaneCopy(name, self.text or "orders-billing-DLQ", self.text or "dead letters", True, message)
         hit.add(self.text or "key", [lane, LaneCopy(self.text or "mailing", "orders", "L1 ready", False, message)])
         more = (self.text,) if self.text else ()
-        hits = () if wanted.text.startswith("none") else (hit,)
-        return SearchResult(hits, 3, not self.text, more, more, frozenset())
+        hits = [[] if one.startswith(("none", "order ")) else [hit] for one in wanted.texts]
+        counted, found = wanted.best(hits)
+        return SearchResult(found, 3, not self.text, more, more, frozenset(), counted)
 
     def history(self, question: MessageQuestion) -> Json:
         self.asked.append(question)
@@ -147,12 +148,15 @@ class SampleMessages:
             "error": "", "error_stack": "", "attempts": {}, "postponed": 0, "due": None, "recall": "",
             "ended": "dead", "rule": "dead", "ended_at": NOW, "ended_reason": "ValueError", "ended_error": "",
             "target": "dead letters", "run": "", "stored": False, "acknowledged": True,
+            "left": "died: ValueError", "waits": "",
         }  # fmt: skip
         here = {
             **hop,
             "place": "dead letters",
             "reason": "ValueError",
             "ended": "",
+            "left": "",
+            "waits": "put back to wait twice in retrying",
             "stored": True,
             "acknowledged": False,
         }

@@ -8,7 +8,7 @@ show how they got there, and audit records, which show the decision about a mess
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties as names
@@ -51,7 +51,7 @@ class Hop:
     """Stay of the message in one topic. Times are ms since the epoch. `place`: the topic's name for people; `at`: when
     the message came there. `ended`: the event of the audit record about its end, "" without one; `rule`, `target`,
     `run` and the fields `ended_…` are of the same record. `stored`: the message itself was found. `postponed`:
-    times that a handler postponed it, 0: never.
+    times that a handler postponed it, 0: never. `left`: words for the end of the stay, "" while it lasts.
     """
 
     place: str
@@ -76,6 +76,14 @@ class Hop:
     run: str = ""
     stored: bool = True
     acknowledged: bool = True
+    left: str = ""
+
+    @property
+    def waits(self) -> str:
+        """Words for how often the message was put back to wait until then; "" for never."""
+        counts = [f"{_times(count)} in {state}" for state, count in self.attempts.items()]
+        counts += [f"{_times(self.postponed)} by its handler"] if self.postponed else []
+        return f"put back to wait {', '.join(counts)}" if counts else ""
 
 
 class Search:
@@ -146,7 +154,26 @@ class Search:
         for hop in hops:
             life = lives[hop.topic, hop.id]
             began[life] = min(hop.at, began.get(life, hop.at))
-        return sorted(hops, key=lambda hop: (began[lives[hop.topic, hop.id]], hop.hop, hop.at))
+        hops.sort(key=lambda hop: (began[lives[hop.topic, hop.id]], hop.hop, hop.at))
+        return [replace(hop, left=self._left(hop, hops[number:], lives)) for number, hop in enumerate(hops, 1)]
+
+    def _left(self, hop: Hop, later: Iterable[Hop], lives: Mapping[tuple[str, str], tuple[str, ...]]) -> str:
+        """Words for the end of a stay. A record says how it ended; without one, a stored later copy shows that the
+        message went on.
+        """
+        if hop.ended:
+            return _recorded_end(hop)
+        if not hop.acknowledged:
+            return ""
+        life = lives[hop.topic, hop.id]
+        for one in later:
+            other = lives[one.topic, one.id]
+            if other == life and one.hop > hop.hop:
+                return _moved(hop, one.place)
+            if other != life and (one.topic, one.id) in self._found:
+                return f"{'released' if other[0] == life[0] else 'sent again'} to {one.place}"
+        ends = "sent again or discarded" if hop.place == DEAD_LETTERS else "done, skipped or discarded"
+        return f"acknowledged; {ends}: no audit record says which"
 
     def _arrivals(self, ends: Collection[Record]) -> dict[tuple[str, str], int]:
         """Times when the message came to the places where records show it, by (topic, id). A recalled message is as old
@@ -242,6 +269,26 @@ _ATTEMPTS: Final = {
 }
 
 
+def _recorded_end(hop: Hop) -> str:
+    """Words for the end of a stay by its audit record."""
+    if hop.ended == Event.MOVED:
+        end = _moved(hop, hop.target)
+    elif hop.ended == Event.DEAD:
+        end = "died"
+    else:
+        end = f"{hop.ended}{f' to {hop.target}' if hop.target else ''}"
+    rule = "" if hop.rule == hop.ended else f" by rule {hop.rule}"
+    return f"{end}{rule}{f': {hop.ended_reason}' if hop.ended_reason else ''}"
+
+
+def _moved(hop: Hop, place: str) -> str:
+    return f"put back into {place}" if place == hop.place else f"moved on to {place}"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
 
@@ -256,7 +303,7 @@ def to_json(name: str, search: Search, places: Iterable[SearchedTopic], missing:
         "message": name,
         "also": sorted(search.names - {name}),
         "sent": search.sent,
-        "hops": [{**asdict(hop), "attempts": dict(hop.attempts)} for hop in hops],
+        "hops": [{**asdict(hop), "attempts": dict(hop.attempts), "waits": hop.waits} for hop in hops],
         "looked_at": search.looked_at,
         "searched": [place.topic for place in places],
         "missing": list(missing),
@@ -272,8 +319,7 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
     for hop in document["hops"]:
         here = "no longer stored" if not hop["stored"] else "" if hop["acknowledged"] else "is here now"
         yield f"{clock(hop['at'])}  {hop['place']}  {hop['id']}{_in_brackets([here] if here else [])}"
-        came = [f"{state} {count}" for state, count in hop["attempts"].items()]
-        came += [f"postponed {hop['postponed']}"] if hop["postponed"] else []
+        came = [hop["waits"]] if hop["waits"] else []
         came += [f"due {clock(hop['due'])}"] if hop["due"] else []
         came += [f"recall {hop['recall']}"] if hop["recall"] else []
         if hop["reason"] or came:
@@ -284,14 +330,10 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
             yield f"  raised at: {hop['error_stack']}"
         if hop["cause"] and hop["stored"] and not hop["ended"]:
             yield f"  cause, of all that failed like it: {hop['cause']}"
-        if hop["ended"]:
-            to = f" to {hop['target']}" if hop["target"] else ""
-            why = f": {hop['ended_reason']}" if hop["ended_reason"] else ""
-            yield f"  {clock(hop['ended_at'])}  {hop['ended']}{to} by rule {hop['rule']}{why}"
-            if hop["ended_error"]:
-                yield f"    {hop['ended_error']}"
-        elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
-            yield "  acknowledged; done, skipped or discarded: no audit record says which"
+        if hop["left"]:
+            yield f"  {clock(hop['ended_at'])}  {hop['left']}" if hop["ended"] else f"  {hop['left']}"
+        if hop["ended_error"]:
+            yield f"    {hop['ended_error']}"
     for topic in document["missing"]:
         yield f"not on the cluster: {topic}"
 

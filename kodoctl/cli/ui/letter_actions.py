@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 _RATE: Final = "200/s"
 _WAIT: Final = "1m"
 _LANE: Final = re.compile(r'^ "lane": ', re.MULTILINE)  # a key of plans of waiting messages alone
+PAGE_WORDS: Final = {
+    "again": "“Also letters that a recall sent before” in the form",
+    "limit": "“At most”",
+    "patch": "`kodoctl recall plan --patch` changes the payloads",
+    "part": "",
+    "rest": "",
+}
+"""What a page has instead of the words in COMMAND_WORDS."""
 _PARTS: Final = 12  # causes, and tenants, that a page offers alone
 
 
@@ -72,12 +80,13 @@ class LetterActions:
         asked = short if discards and not made.empty else ""
         file = PLANS / f"{made.run}.json"
         return ActionPlan(
-            lines=tuple(recall_plan_lines(form, shown_target(connection))),
+            lines=tuple(recall_plan_lines(form, shown_target(connection), names=PAGE_WORDS)),
             digest=form.get("seal", ""),
             commands=tuple(request.commands(self._words, lane, self._ledger_words)),
             continuing=self._continuing(file, waiting=bool(made.lane)),
             verb="" if made.empty else button_words(request.action, made.size, made.kind.noun),
             hash=asked,
+            run=made.run,
             findings=tuple(findings),
             choices=tuple(_parts(form["summary"].get("by_cause", {}), form["summary"]["by_tenant"], request, lane)),
             confirm=partial(_confirm, connection, made, short),
@@ -146,7 +155,7 @@ class LetterActions:
         complete = report.complete and not stays
         if complete:
             forget_plan(file)
-        lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun))
+        lines = tuple(recall_report_lines(report, made.action, seconds, made.kind.noun, PAGE_WORDS))
         sent = report.sent + report.had_already
         outcome = OutcomeReading(self._target, expansion, made, sent, since) if sent else None
         return ActionResult(lines, complete, () if complete else (continuing,), outcome)

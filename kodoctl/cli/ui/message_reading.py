@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -135,7 +136,7 @@ class _Reader:
         return None
 
 
-_Match = tuple[DeadLetter, Mapping[str, Cursor], str | None]
+_Match = tuple[DeadLetter, Mapping[str, Cursor], str]
 """A message, the acknowledgements of its partition, and the name of the fact that was searched."""
 
 
@@ -149,15 +150,23 @@ class _Searched:
         self._form = payload_form(admin, expansion, topic)
         self._names = [*self.spec.message_properties, *filter(None, [self.spec.fair_by])]
 
-    def fact_of(self, letter: DeadLetter) -> str | None:
-        """Name of the fact of a message that is equal to the searched text; "" if the message meets the searched
-        condition; None if the message does not match.
-        """
+    def match(self, messages: Iterable[tuple[DeadLetter, Mapping[str, Cursor]]]) -> list[deque[_Match]]:
+        """The last messages that match each of the texts of the search, or that meet its condition."""
+        found = [deque[_Match](maxlen=MOST_HITS) for _ in self._wanted.texts]
+        for letter, cursors in messages:
+            for text, matches in zip(self._wanted.texts, found, strict=True):
+                if (fact := self._fact_of(text, letter)) is not None:
+                    matches.append((letter, cursors, fact))
+                    break
+        return found
+
+    def _fact_of(self, text: str, letter: DeadLetter) -> str | None:
+        """Name of the fact of a message that is equal to the text, "" if it meets the condition; None for others."""
         if self._wanted.condition is not None:
             return "" if self._wanted.condition.chooses(letter) else None
-        if fact := self._wanted.fact_of(letter, self._names, self.spec.fair_by):
+        if fact := self._wanted.fact_of(text, letter, self._names, self.spec.fair_by):
             return fact
-        member = shown_member(letter, self._form, self._wanted.text)
+        member = shown_member(letter, self._form, text)
         return None if member is None else f"payload.{member}"
 
     def copies(self, letter: DeadLetter, cursors: Mapping[str, Cursor]) -> list[LaneCopy]:
@@ -172,6 +181,19 @@ class _Searched:
             return None if cursor is None else not cursor.has(entry)
 
         return [LaneCopy(name, topic, lane, waits(name), message) for name in self.readers]
+
+
+def _hits(found: Iterable[tuple[_Searched, Iterable[_Match]]]) -> list[SearchHit]:
+    """The messages of all lanes that match a text, each with all of its copies that do."""
+    hits: dict[tuple[str, str, str], SearchHit] = {}
+    for place, letters in found:
+        for letter, cursors, fact in letters:
+            key = place.expansion.name, place.topic.ground, letter.identity
+            copies = place.copies(letter, cursors)
+            wait = longest_wait(place.expansion, place.topic.ground, *place.readers)
+            hit = SearchHit(place.expansion.name, place.topic.ground, copies[0].message, wait)
+            hits.setdefault(key, hit).add(fact, copies)
+    return list(hits.values())
 
 
 def longest_wait(expansion: Expansion, ground: str, *subscriptions: str) -> int:
@@ -305,33 +327,26 @@ class MessageReading:
         chosen = [self._expansion(topology)] if topology else list(self._expansions.values())
         begin, budget = _begin(span), _Budget()
         places = [_Searched(self._admin, wanted, one, topic) for one in chosen for topic in one.topics if topic.state]
-        hits: dict[tuple[str, str, str], SearchHit] = {}
-        missing: list[str] = []
         with self._reader() as reader:
 
-            def matches(place: _Searched) -> list[_Match] | None:
-                """Matching messages of a topic; None if the cluster does not have it."""
+            def matches(place: _Searched) -> list[deque[_Match]] | None:
+                """Matching messages of a topic, by text; None if the cluster does not have it."""
                 try:
                     if budget.is_used_up():
                         return []
-                    stored = budget.take(reader.stored(place.topic, place.spec.fair_by, begin))
-                    found = ((letter, cursors, place.fact_of(letter)) for letter, cursors in stored)
-                    return [one for one in found if one[-1] is not None][-MOST_HITS:]
+                    return place.match(budget.take(reader.stored(place.topic, place.spec.fair_by, begin)))
                 except UsageError:
                     return None
 
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="search") as pool:
-                found = list(pool.map(matches, places))
+                found = list(zip(places, pool.map(matches, places), strict=True))
             unread = tuple(reader.unread.lines())
-        for place, letters in zip(places, found, strict=True):
-            if letters is None:
-                missing.append(place.topic.name.local)
-            for letter, cursors, fact in letters or ():
-                key = place.expansion.name, place.topic.ground, letter.identity
-                copies = place.copies(letter, cursors)
-                wait = longest_wait(place.expansion, place.topic.ground, *place.readers)
-                hit = SearchHit(place.expansion.name, place.topic.ground, copies[0].message, wait)
-                hits.setdefault(key, hit).add(fact or "", copies)
+        missing = tuple(place.topic.name.local for place, letters in found if letters is None)
+        by_text = [
+            _hits((place, letters[number]) for place, letters in found if letters)
+            for number in range(len(wanted.texts))
+        ]
+        counted, hits = wanted.best(by_text)
         recorded = frozenset(
             (one.name, ground, name)
             for one in chosen
@@ -339,8 +354,7 @@ class MessageReading:
             for name, subscription in spec.subscriptions.items()
             if defaults.audit(subscription) is not None
         )
-        shown = tuple(hits.values())[:MOST_HITS]
-        return SearchResult(shown, budget.read, not budget.ended, tuple(missing), unread, recorded)
+        return SearchResult(hits[:MOST_HITS], budget.read, not budget.ended, missing, unread, recorded, counted)
 
     def history(self, question: MessageQuestion) -> dict[str, Any]:
         """Reads the history of one message, and returns the document of `kodo-consumer why` with two keys more:

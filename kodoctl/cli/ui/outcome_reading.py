@@ -39,8 +39,8 @@ _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, Sta
 
 
 class OutcomeReading:
-    """Reader of the outcome of a plan on messages that the console carried out. `sent`: number of messages that were
-    sent; `began`: when that began, ms since the epoch.
+    """Reader of the outcome of a plan that was carried out since `began` (ms since the epoch). `sent`: number of messages
+    that were sent; `last`: the outcome that was read last, None for none.
     """
 
     def __init__(self, target: TargetOptions, expansion: Expansion, plan: RecallPlan, sent: int, began: int) -> None:
@@ -56,18 +56,19 @@ class OutcomeReading:
         )  # fmt: skip
         self._hops: dict[str, int] = {}  # by identity, of the copy that was sent
         self._lock = threading.Lock()
-        self._last, self._until = SentOutcome(sent), 0.0
+        self.last: SentOutcome | None = None
+        self._until = 0.0
 
     def __call__(self) -> SentOutcome:
         """Returns where the sent messages are now: how many were recognised, and their number by lane. Reads the
         cluster at most once in two seconds, else returns the last result; another thread waits. Raises KodoctlError.
         """
         with self._lock:
-            if time.monotonic() > self._until:
+            if self.last is None or time.monotonic() > self._until:
                 with self._target.session() as session:
-                    self._last = self._read(session)
+                    self.last = self._read(session)
                 self._until = time.monotonic() + _FRESH_S
-            return self._last
+            return self.last
 
     def _read(self, session: Session) -> SentOutcome:
         budget = _Budget()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +14,7 @@ from kodoctl.documents.recall_document import SendReport
 from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow, WaitingListDocument
 from kodoctl.render.waiting_text import waiting_lines
 from kodoctl.text.formatting import time_text
+from kodoctl.ui import application
 
 NOW = 1_800_000_000_000
 
@@ -90,6 +94,33 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     assert "2 messages stored twice when a broker took the lane over: one copy of each is acknowledged" in told
     assert "  persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1" in told
     assert "letter" not in told
+
+
+def test_a_page_names_its_own_fields_in_place_of_flags() -> None:
+    from kodoctl.cli.ui.letter_actions import PAGE_WORDS
+    from kodoctl.recall.plan import recall_plan_file
+    from kodoctl.render.recall import _LEFT_OUT, COMMAND_WORDS, recall_plan_lines, recall_report_lines
+    from tests.unit.recall.plan.test_plan_file import PLAN
+
+    shown = recall_plan_file.to_json(replace(PLAN, edit=None))
+    summary = {"left_out": dict.fromkeys(_LEFT_OUT, 2), "died_at_once": 1, "by_cause": {"a": 1, "b": 1}}
+    shown["summary"] = cast("Any", {**shown["summary"], **summary})
+    report = SendReport(refused=["one"] * 101)
+
+    def flags(names: Mapping[str, str]) -> set[str]:
+        lines = [
+            *recall_plan_lines(shown, "dev", names=names),
+            *recall_report_lines(report, "send", 1, "letter", names),
+        ]
+        return {one for line in lines for one in re.findall("--[a-z]+", line.text)}
+
+    assert flags(COMMAND_WORDS) == {"--again", "--limit", "--patch", "--where", "--format"}
+    assert flags(PAGE_WORDS) == {"--patch"}, "of the command that can do what no page does"
+    assert PAGE_WORDS.keys() == COMMAND_WORDS.keys()
+    form = (Path(application.__file__).parent / "templates/action_letters.html.j2").read_text()
+    named = [one for word in PAGE_WORDS.values() for one in re.findall("“(.+?)”", word)]
+    assert named == ["Also letters that a recall sent before", "At most"]
+    assert all(one in form for one in named)
 
 
 def test_a_report_names_a_hundred_messages_of_a_kind_and_counts_the_others() -> None:

@@ -81,8 +81,17 @@ def test_the_page_of_an_action_leads_to_what_became_of_its_messages() -> None:
         assert "not known yet" in it.console.ask(part).text, "nothing was sent"
         it.confirm(page)
         eventually(lambda: f'data-from="{part[1:]}"' in it.console.ask(page).text)
+        page_text = it.console.ask(page).text
+        assert "Sent; waiting for what becomes of the messages" in page_text
+        assert "sentence good" not in page_text, "nothing is good before it is known"
+        assert "sent; nobody has looked yet what became of the messages, " in words(it.console.ask("/acts").text)
         text = it.console.ask(part).text
         assert "3 sent: 3 dead again" in text
+        assert "Handled: " not in text, "nothing was"
+        assert "3 sent: 3 dead again, " in words(it.console.ask("/acts").text)
+        history = it.console.ask("/plans?topology=trade").text
+        assert f'href="{page[1:]}">3 sent: 3 dead again</a>' in html.unescape(history)
+        assert "sentence bad" in it.console.ask(page).text
         assert "data-done" in text
         place = urlencode({"topology": "trade", "topic": "orders-billing-DLQ", "subscription": "billing"})
         assert f'href="lane?{place}"' in html.unescape(text)

@@ -36,9 +36,9 @@ def test_a_message_is_found_by_identity_position_key_and_declared_properties(
 ) -> None:
     wanted, names = SearchText.of(text, NOW), ["uid", "order", "it's", "key"]
     assert wanted.condition is None
-    assert wanted.fact_of(letter, names, "uid") == fact
+    assert wanted.fact_of(wanted.text, letter, names, "uid") == fact
     other = replace(stored(key="47110", properties={"secret": text}), position=Position(0, 8, 1, -1))
-    assert wanted.fact_of(other, names, "uid") == ""
+    assert wanted.fact_of(wanted.text, other, names, "uid") == ""
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 501])
@@ -76,15 +76,46 @@ def hits(count: int, *facts: str) -> list[SearchHit]:
         ("acme", hits(7, "tenant"), "7 messages with tenant acme"),
         ("4711", hits(1, "payload.order"), "1 message with payload.order 4711"),
         ("4711", [*hits(1, "key"), *hits(1, "order", "key")], "2 messages with key or order 4711"),
-        ("4711", [], "No message with 4711"),
+        ("4711", [], 'No stored message has the value "4711"'),
+        ("order 4711", [], 'No stored message has the value "order 4711" or "4711"'),
         ("4711", hits(50, "key"), "50 messages or more with key 4711"),
         ("key = 'a'", hits(1, ""), "1 message meets key = 'a'"),
         ("key = 'a'", hits(2, ""), "2 messages meet key = 'a'"),
-        ("key = 'a'", [], "No message meets key = 'a'"),
+        ("key = 'a'", [], "No stored message meets key = 'a'"),
     ],
 )
 def test_a_result_is_told_in_plain_words(text: str, found: list[SearchHit], title: str) -> None:
-    assert SearchText.of(text, NOW).title(found) == title
+    assert SearchText.of(text, NOW).title(found, text) == title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "order 4711", "Order #4711", "order=4711", "order = 4711", "order: 4711", "order:4711", "order no. 4711",
+        "order '4711'", "where is order 4711?", "#4711",
+    ],
+)  # fmt: skip
+def test_the_last_word_is_searched_as_well_with_the_name_before_it(text: str) -> None:
+    wanted = SearchText.of(text, NOW)
+    assert (wanted.texts, wanted.name) == ((text, "4711"), "" if text == "#4711" else "order")
+
+
+@pytest.mark.parametrize("text", ["4711", "7:1:0:-1", "order-4711", "key = '4711'", "a1:2"])
+def test_a_text_of_one_word_or_a_condition_is_searched_as_it_is(text: str) -> None:
+    assert SearchText.of(text, NOW).texts == (text,)
+
+
+def test_what_is_equal_as_a_whole_counts_before_the_last_word_and_a_named_value_before_others() -> None:
+    wanted = SearchText.of("Order 4711", NOW)
+    whole, order, member, other = (hits(1, fact) for fact in ("key", "order", "payload.Order", "customer"))
+    assert wanted.best([whole, order]) == ("Order 4711", tuple(whole))
+    assert wanted.best([[], [*other, *order, *member]]) == ("4711", (*order, *member))
+    assert wanted.best([[], other]) == ("4711", tuple(other))
+    assert wanted.best([[], []]) == ("Order 4711", ())
+    asked = SearchText.of("order = 4711", NOW)
+    assert asked.best([[], [*other, *order]]) == ("4711", tuple(order))
+    assert asked.best([[], other]) == ("order = 4711", ()), "a misspelt condition is no search for its last word"
+    assert asked.title((), "order = 4711") == 'No stored message has the value "order = 4711"'
 
 
 def test_a_hit_shows_its_newest_copy_and_where_it_waits() -> None:

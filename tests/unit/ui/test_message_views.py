@@ -16,6 +16,7 @@ from kodoctl.ui.message_views import (
     MessageView,
     cause_groups,
     export_command,
+    history_sentence,
     hit_view,
     hop_places,
     lane_commands,
@@ -64,8 +65,11 @@ def test_a_hit_leads_with_the_lanes_in_which_it_waits() -> None:
     view = hit_view(hit, NOW, SearchResult((hit,), 2, True, (), (), recorded))
     assert view.places == ((hit.copies[-1], "here now, due 2026-01-01 11:56:00 UTC, ConnectionError"),)
     assert view.ended == (
-        "Acknowledged by mailing: done, skipped or discarded cannot be told without audit records.",
-        "Acknowledged by audited: its history says what was done with it.",
+        (
+            "Not waiting for mailing any more: done, skipped or discarded, of which nothing is recorded"
+            " (audit: true in the file records it)."
+        ),
+        "Not waiting for audited any more: its history says what was done with it.",
     )
     assert (view.topics, view.message.reason) == (2, "ConnectionError")
 
@@ -124,6 +128,28 @@ def test_where_a_message_is_now() -> None:
         for stored, acknowledged in [(False, True), (True, True), (True, False)]
     ]
     assert [place for _, place in hop_places({"hops": hops})] == ["no longer stored", "", "is here now"]
+
+
+def hop(place: str, *, here: bool = False, ended: str = "", left: str = "") -> dict[str, Any]:
+    at = NOW if ended else None
+    return {"place": place, "stored": True, "acknowledged": not here, "ended": ended, "left": left, "ended_at": at}
+
+
+@pytest.mark.parametrize(
+    ("hops", "sentence"),
+    [
+        ([], ""),
+        ([hop("L1/ready"), hop("B1/ready", here=True)], "It is now in B1/ready."),
+        ([hop("dead letters", here=True)], "It is a dead letter: nothing tries it again by itself."),
+        (
+            [hop("L1/ready", ended="done", left="done")],
+            "Handled, says the history for billing: done at 2026-01-01 11:55:00 UTC.",
+        ),
+        ([hop("L1/ready", left="acknowledged")], "It waits nowhere, says the history for billing: acknowledged."),
+    ],
+)
+def test_a_history_begins_with_where_the_message_is(hops: list[dict[str, Any]], sentence: str) -> None:
+    assert history_sentence({"hops": hops}, "billing") == sentence
 
 
 def test_a_long_payload_is_cut_and_says_so() -> None:

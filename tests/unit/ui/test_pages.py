@@ -168,9 +168,9 @@ def test_a_search_leads_with_the_lane_and_to_its_page_and_to_the_history() -> No
     assert "1 message with key 4711 3 messages read in all lanes, of the last 24h." in text
     assert "dead letters of orders / billing , here now, ValueError" in text
     assert 'href="lane?topology=trade&amp;topic=orders-billing-DLQ&amp;subscription=billing"' in page
-    assert "Acknowledged by mailing: done, skipped or discarded cannot be told without audit records." in text
+    assert "Not waiting for mailing any more: done, skipped or discarded, of which nothing is recorded" in text
     assert "subscription=billing&amp;message=order-4711&amp;span=24h" in page
-    assert "No message with none" in words(nothing)
+    assert 'No stored message has the value "none"' in words(nothing)
     assert 'href="find?q=none&amp;span=all&amp;topology="' in nothing
     assert "payload.customer.id = '4711'" in words(nothing)
     assert "What no topic keeps any more" in words(never)
@@ -202,7 +202,9 @@ def test_a_history_shows_hops_and_where_the_message_is() -> None:
         found, missing = console.ask(f"{path}order-4711"), console.ask(f"{path}none")
     text = words(found.text)
     assert "L1/ready no longer stored" in text
-    assert "dead to dead letters by rule dead: ValueError" in text
+    assert "It is a dead letter: nothing tries it again by itself." in text
+    assert "died: ValueError" in text
+    assert "put back to wait twice in retrying" in text
     assert "dead letters is here now" in text
     assert '{ "n": 4711 }' in text
     assert "As it is stored" not in words(missing.text)

@@ -86,15 +86,16 @@ def test_a_postponed_message_says_how_often() -> None:
     search.message(FoundMessage("t", "1:1:0:-1", b"x", properties, 5, acknowledged=False))
     document = to_json("order-1", search, [place])
     assert (document["hops"][0]["postponed"], document["hops"][0]["attempts"]) == (3, {})
-    assert "  because: postponed: closed (postponed 3, due 7)" in list(lines(document, str))
+    assert "  because: postponed: closed (put back to wait 3 times by its handler, due 7)" in list(lines(document, str))
 
 
 def test_without_records_places_and_reasons_tell(tmp_path: Path) -> None:
     search, places = followed(tmp_path, "false", "order-17")
     assert [hop.place for hop in search.hops()] == ["L1/ready", "L1/retrying", DEAD_LETTERS]
     text = "\n".join(lines(to_json("order-17", search, places), str))
-    assert "acknowledged; done, skipped or discarded: no audit record says which" in text
-    assert "because: ValueError (retrying 1, due" in text
+    assert [hop.left for hop in search.hops()] == ["moved on to L1/retrying", f"moved on to {DEAD_LETTERS}", ""]
+    assert "  moved on to L1/retrying\n" in text
+    assert "because: ValueError (put back to wait once in retrying, due" in text
     assert text.count("cause, of all that failed like it: ValueError") == 2
     assert "(is here now)" in text
 
@@ -107,7 +108,8 @@ def test_records_tell_what_is_no_longer_stored(tmp_path: Path) -> None:
     document = to_json("order-17", search, places)
     text = "\n".join(lines(document, str))
     assert "L1/ready  1:5:-1:-1 (no longer stored)" in text
-    assert "moved to L1/retrying by rule retrying: ValueError" in text
+    assert "moved on to L1/retrying by rule retrying: ValueError" in text
+    assert "died: ValueError" in text
     assert text.startswith("also known as 1:5:-1:-1, 2:0:-1:-1")
 
 
@@ -205,6 +207,36 @@ def test_a_recalled_message_has_its_hops_in_the_order_of_time() -> None:
     ]
     every = [("r", 5), ("t", 20), ("d", 30), ("r", 100), ("t", 110), ("t", 150), ("d", 160)]
     assert hops_of(*released, *recalled, *died) == every
+
+
+def test_without_a_record_the_next_copy_tells_how_a_message_left() -> None:
+    again, released = {"kodo-recall": "a" * 32}, {"kodo-release": "b"}
+    search = Search("order-1", PLACES)
+    waits = {"kodo-attempts-retrying": "2", "kodo-attempts-backup": "1"}
+    for one in (
+        stored("r", 5, 0), stored("t", 20, 1), stored("t", 25, 2, **waits), stored("d", 30, 3),
+        stored("t", 100, 0, **again), stored("r", 110, 0, **again, **released), stored("d", 120, 1, **again, **released),
+    ):  # fmt: skip
+        search.message(one)
+    assert [(hop.place, hop.left) for hop in search.hops()] == [
+        ("L1/ready", "moved on to L1/retrying"),
+        ("L1/retrying", "put back into L1/retrying"),
+        ("L1/retrying", f"moved on to {DEAD_LETTERS}"),
+        (DEAD_LETTERS, "sent again to L1/retrying"),
+        ("L1/retrying", "released to L1/ready"),
+        ("L1/ready", f"moved on to {DEAD_LETTERS}"),
+        (DEAD_LETTERS, "acknowledged; sent again or discarded: no audit record says which"),
+    ]
+    assert search.hops()[2].waits == "put back to wait twice in retrying, once in backup"
+
+
+@pytest.mark.parametrize("later", [(), (stored("t", 9, 0),)])
+def test_an_end_that_nothing_tells_is_called_unknown(later: tuple[FoundMessage, ...]) -> None:
+    """A second copy of the same hop is none that it moved on to."""
+    search = Search("order-1", PLACES)
+    for one in (stored("r", 5, 0), *later):
+        search.message(one)
+    assert search.hops()[0].left == "acknowledged; done, skipped or discarded: no audit record says which"
 
 
 def test_clocks_of_workers_that_differ_do_not_change_the_order_between_two_recalls() -> None:
