@@ -73,7 +73,7 @@ def test_the_whole_command() -> None:
     text = TenantCause("a c'me", 0.8, 0.1).text(WITH_BACKUP)
     assert text == (
         'tenant "a c\'me" has 80% of the waiting messages: `kodo-consumer move FILE --topic t --subscription s'
-        """ '--tenant=a c'"'"'me' --to=B1` lets the others go first"""
+        """ "--tenant=a c'me" --to=B1` lets the others go first"""
     )
 
 
