@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Create, Delete
+from kodoctl.plan.changes import Create, Delete, FieldChange
 from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan_file import to_json
+from kodoctl.plan.resume import _ForeignError, _unset
 from kodoctl.plan.schedule import schedule
-from kodoctl.plan.undo import backwards
+from kodoctl.plan.undo import _revertible, backwards
 from kodoctl.pulsar.values.live_objects import FunctionFacts, Live, LiveObject
 from kodoctl.render.plan_text import plan_lines
-from kodoctl.topology.resources import PackageResource
-from tests.samples.inventories import applied, changed, difference, empty, planned, said, topology, wanted
+from kodoctl.topology.function_settings import HIDDEN
+from kodoctl.topology.lint.linter import lint
+from kodoctl.topology.load import source_of
+from kodoctl.topology.names import InvalidNameError
+from kodoctl.topology.resources import PackageResource, namespace_of_address
+from tests.samples.inventories import applied, changed, difference, empty, planned, planned_part, said, topology, wanted
 
 URL = "function://acme/ns/enrich@1"
 FUNCTION = f"functions: {{enrich: {{package: '{URL}', class: a.B, inputs: [orders]}}}}\n"
@@ -115,3 +120,49 @@ def test_a_package_that_a_topology_gave_up_is_adopted_as_it_is(declared: Callabl
     package = declared("a").objects[ADDRESS].resource
     side = changed(empty(), LiveObject(package, "bank"))
     assert ("adopt", ADDRESS) in said(planned(declared("a"), side).changes)
+
+
+def test_a_target_comes_with_its_package_and_that_with_its_namespace(declared: Callable[[str], Desired]) -> None:
+    plan = planned_part(declared("a"), empty(), "function.acme/ns/enrich")
+    addresses = {change.address for change in plan.changes}
+    assert {ADDRESS, "namespace.acme/ns", "function.acme/ns/enrich"} <= addresses
+    assert {change.address for change in planned_part(declared("a"), empty(), ADDRESS).changes} == {
+        ADDRESS, "namespace.acme/ns",
+    }  # fmt: skip
+
+
+def test_a_resumed_upload_takes_no_other_content_for_its_own(declared: Callable[[str], Desired]) -> None:
+    package = declared("a").objects[ADDRESS].resource
+    assert isinstance(package, PackageResource)
+    assert not list(_unset(package, package))
+    with pytest.raises(_ForeignError, match="is not known to be the planned one"):
+        list(_unset(package, replace(package, digest="")))
+
+
+def test_an_address_of_a_package_has_its_namespace() -> None:
+    assert str(namespace_of_address(ADDRESS)) == "acme/ns"
+    for text in ("package.function://a%/b/c@1", "package.x.jar"):
+        with pytest.raises(InvalidNameError, match="is no address of a package"):
+            namespace_of_address(text)
+
+
+def test_no_undo_writes_settings_of_which_a_value_is_hidden() -> None:
+    assert _revertible(FieldChange("settings", {"a": 1}, {}))
+    assert not _revertible(FieldChange("settings", {"a": HIDDEN}, {}))
+
+
+def test_a_package_is_a_regular_file_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "here"
+    (here / ".git").mkdir(parents=True)
+    (tmp_path / "out.jar").write_text("")
+    (here / "x.jar").write_text("")
+
+    def problems(file: str) -> list[str]:
+        body = f"version: 1\nname: trade\ntenant: acme\nnamespace: ns\npackages: {{'{URL}': {{file: {file}}}}}\ntopics: {{}}\n"
+        found = lint([source_of(body.encode(), str(here / "f.yaml"))]).findings
+        return [one.detail for one in found if one.code == "K112"]
+
+    assert problems("x.jar") == []
+    assert "it is not a regular file" in problems(".git")[0]
+    assert "outside" in problems("../out.jar")[0]

@@ -9,6 +9,7 @@ from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.platform_import import import_platform
 from kodoctl.plan.inventory import desired_inventory
 from kodoctl.pulsar.values.live_objects import LiveObject
+from kodoctl.topology.function_settings import HIDDEN
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.resources import ClusterResource, PlatformResource, TenantResource
@@ -58,3 +59,8 @@ def test_a_cluster_without_objects_gives_a_file_without_them() -> None:
     found = import_platform([], {}, "standalone", HERE, "estate")
     assert "platform" not in found.text
     assert found.adopted == 0
+
+
+def test_hidden_settings_of_a_cluster_stay_as_they_are() -> None:
+    found = import_platform([replace(EAST, settings={"proxyServiceUrl": HIDDEN})], {}, "standalone", HERE, "estate")
+    assert dict(found.left_out)[f"{EAST.address} proxyServiceUrl"] == "it may be a secret, and stays as it is"

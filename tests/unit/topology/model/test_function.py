@@ -60,3 +60,13 @@ def test_settings_are_json() -> None:
 def test_a_name_without_a_value_which_the_worker_drops(config: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="'a' has no value"):
         Function.model_validate({"package": "builtin://x", "inputs": ["orders"], "config": config})
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({"autoAck": "(not shown)"}, "kodoctl shows in place of a value: write the value"), ({"autoAckk": True}, "'autoAckk' is not one of ")],
+)  # fmt: skip
+def test_settings_that_no_worker_may_get(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Function.model_validate({"package": "builtin://x", "inputs": ["orders"], "settings": settings})
+    assert says in str(caught.value)
