@@ -225,7 +225,7 @@ def messages_are_found(ui: Console) -> None:
         assert "L1 ready of orders / mailing , here now" in found
         assert "History for billing" in found
     done = ui.get("/find", q="order-3")
-    assert "Acknowledged by billing: its history says what was done with it." in done
+    assert "Not waiting for billing any more: its history says what was done with it." in done
     assert "L1 ready of orders / mailing , here now" in done
     for condition in ("payload.n = 111", "tenant = 'u2' AND payload.n = 111"):
         assert f"1 message meets {condition}" in ui.get("/find", q=condition)

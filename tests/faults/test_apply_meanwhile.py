@@ -134,6 +134,9 @@ class _NoLease:
 
     note = write
 
+    def write_everywhere(self, entry: Mapping[str, Any]) -> None:
+        """Nowhere."""
+
     def settle(self) -> None:
         """At once."""
 

@@ -231,8 +231,7 @@ def plan_inventory(
 ) -> Plan:
     """Returns the plan for an inventory that has been read already; reads evidence and checks new schemas on the
     cluster. `compares`: for a comparison with the last apply, so that a topic that is left out and cannot be read is an
-    error, and every topic is asked whether it was terminated. Raises UsageError if `selection` names nothing in the
-    inventory, ClusterError if a part cannot be read.
+    error. Raises UsageError if `selection` names nothing in the inventory, ClusterError if a part cannot be read.
     """
     chosen = choose(selection, desired, live) if selection else None
     difference = diff(desired, live, allowances, chosen)
@@ -248,7 +247,7 @@ def plan_inventory(
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     if live.unseen:
         return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings, *unread))
-    states = topic_state_findings(admin, desired, live, plan, every=compares)
+    states = topic_state_findings(admin, desired, live, plan)
     return replace(plan, findings=(*plan.findings, *unread, *_incompatible_schemas(admin, plan), *states))
 
 

@@ -1,6 +1,5 @@
-"""States of declared topics that no policy shows: terminated topics (K442), and live schemas that producers without a
-schema do not fit (K443). A plan reads them for topics that it adopts or updates; a comparison with the last apply asks
-of every topic whether it was terminated since.
+"""States of declared topics that no policy shows, read for topics that a plan adopts or updates: terminated topics
+(K442), and live schemas that producers without a schema do not fit (K443).
 """
 
 from __future__ import annotations
@@ -27,20 +26,16 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import TopicName
 
 
-def topic_state_findings(
-    admin: Admin, desired: Desired, live: Live, plan: Plan, *, every: bool = False
-) -> Iterator[Diagnostic]:
+def topic_state_findings(admin: Admin, desired: Desired, live: Live, plan: Plan) -> Iterator[Diagnostic]:
     """Yields a warning for each topic that takes no more messages (K442), or refuses producers without a schema though
     the file declares none (K443). Sends one request for each topic that the plan adopts or updates, and one for each
-    such topic with schema validation, also where the plan turns that on for the namespace. `every`: one request for
-    each partition of every declared topic that could be read, in place of those about termination.
+    such topic with schema validation, also where the plan turns that on for the namespace.
     """
     topics = [change for change in plan.changes if _is_live_topic(change)]
-    places = {_name(change): change.about.where for change in topics}
-    asked = [(_before(change), min(_before(change).partitions, 1), change.about.where) for change in topics]
+    places = {_before(change).name: change.about.where for change in topics}
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="state") as pool:
-        asked = [*_declared_topics(desired, live)] if every else asked
-        yield from filter(None, pool.map(lambda one: _terminated(admin, *one), asked))
+        ended = pool.map(lambda change: _terminated(admin, _before(change), change.about.where), topics)
+        yield from filter(None, ended)
         wanted = [
             (topic, places.get(topic, where))
             for topic, (where, is_new) in _without_schema(desired, live, plan).items()
@@ -59,27 +54,11 @@ def _before(change: Change) -> TopicResource:
     return change.before
 
 
-def _name(change: Change) -> TopicName:
-    return _before(change).name
-
-
-def _declared_topics(desired: Desired, live: Live) -> Iterator[tuple[TopicResource, int, Where | None]]:
-    """Live topics that a file declares, with the number of their partitions and their place in the file."""
-    for address, wanted in desired.objects.items():
-        found = live.objects.get(address)
-        if found is not None and isinstance(found.resource, TopicResource) and found.resource.name not in live.unread:
-            yield found.resource, found.resource.partitions, wanted.where
-
-
-def _terminated(admin: Admin, topic: TopicResource, partitions: int, where: Where | None) -> Diagnostic | None:
-    """The warning about a topic of whose first `partitions` partitions (0: a plain topic) some were terminated. For a plan
-    the first speaks for all, because Pulsar terminates those of a topic together.
-    """
-    ended = terminated_partitions(admin, topic.name, partitions)
-    if not ended:
+def _terminated(admin: Admin, topic: TopicResource, where: Where | None) -> Diagnostic | None:
+    """The warning about a terminated topic. The first partition speaks for all: Pulsar terminates them together."""
+    if not terminated_partitions(admin, topic.name, min(topic.partitions, 1)):
         return None
-    some = f", partition {', '.join(map(str, ended))} of it" if 1 < partitions != len(ended) else ""
-    detail = f"{topic.name} was terminated{some}: its stored messages can be read, and no producer can send there again"
+    detail = f"{topic.name} was terminated: its stored messages can be read, and no producer can send there again"
     return warning("K442", "a terminated topic", detail, where)
 
 

@@ -57,40 +57,6 @@ def test_a_broker_without_an_answer_gave_no_verdict(monkeypatch: pytest.MonkeyPa
         _found(monkeypatch, Broker(status, data))
 
 
-class Ledgers:
-    """An admin port that answers for topics of two partitions, of which `ended` were terminated."""
-
-    def __init__(self, ended: set[str]) -> None:
-        self.ended, self.asked = ended, list[str]()
-        self.traffic = RequestCount()
-
-    def call(self, method: str, path: str, **_: Any) -> Reply:
-        part = path.removesuffix("/internal-info").rpartition("/")[2]
-        self.asked.append(part)
-        return Reply(method, path, 200, {"ledgers": [], **({"terminatedPosition": {}} if part in self.ended else {})})
-
-
-@pytest.mark.parametrize(
-    ("ended", "told"),
-    [
-        (set(), []),
-        ({"J-partition-0", "J-partition-1"}, [f"{J} was terminated: "]),
-        ({"J-partition-1"}, [f"{J} was terminated, partition 1 of it: "]),
-    ],
-)
-def test_a_comparison_asks_of_every_partition_whether_it_was_terminated(ended: set[str], told: list[str]) -> None:
-    side = wanted(topology("{J: {partitions: 2}, K: {partitions: 2}}"))
-    admin: Any = Ledgers(ended)
-    plan = plan_inventory(admin, side, applied(side), Allowances(), compares=True)
-    found = [one.detail for one in plan.findings if one.code == "K442"]
-    assert len(found) == len(told)
-    assert all(one.startswith(text) for one, text in zip(found, told, strict=True))
-    assert sorted(admin.asked) == [f"{topic}-partition-{number}" for topic in "JK" for number in range(2)]
-    admin.asked.clear()
-    assert not [one for one in plan_inventory(admin, side, applied(side), Allowances()).findings if one.code == "K442"]
-    assert admin.asked == [], "a plan asks of what it changes"
-
-
 def _destroying() -> Plan:
     """The plan that deletes everything of a topology with two topics, made of a reading that ended at 100 s."""
     side = wanted(topology("{J: {subscriptions: {s: {}}}, K: {}}"))
