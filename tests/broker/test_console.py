@@ -170,11 +170,12 @@ def test_waiting_lanes_name_cause_tenant_limit_and_the_next_try(workspace: Works
 
     consumer.start()
     try:
-        with Producer.load(file, topic="orders", **place) as producer:
-            for uid in ("acme", "mega"):
-                for number in range(4 if uid == "acme" else 12):
+        with Producer.load(file, topic="orders", **place) as producer, console(workspace) as ui:
+            for uid, most in (("acme", 4), ("mega", 12)):
+                for number in range(most):
                     producer.post(b"{}", id=f"{uid}-{number}", properties={"uid": uid})
-        with console(workspace) as ui:
+                producer.flush()
+                eventually(lambda: "L1 retrying 4" in ui.get("/lanes"))  # else partitions decide who has the quota
             quota = r"L1 blocking 8 .*?over its quota 8/h \(all of mega\)"
             tried = r"next try at (\S+ )?\d\d:\d\d UTC"
             tries = "Each failed at least 2 times, 2 tries left, then dead letters"
