@@ -230,14 +230,14 @@ def messages_are_found(ui: Console) -> None:
     assert "L1 ready of orders / mailing , here now" in done
     for condition in ("payload.n = 111", "tenant = 'u2' AND payload.n = 111"):
         assert f"1 message meets {condition}" in ui.get("/find", q=condition)
-    assert "No message with 4111 " in ui.get("/find", q="4111"), "it is redacted"
+    assert 'No stored message has the value "4111"' in ui.get("/find", q="4111"), "it is redacted"
     nothing = ui.get("/find", q="order = 1")
     assert "a JSON value payload.order" in nothing
     assert "6 messages with tenant u2" in ui.get("/find", q="u2")
     message = {"topology": "trade", "ground": "orders", "subscription": "billing", "span": "all"}
     history = ui.get("/message", 200, **message, message="order-11")
     assert re.search(r"first sent \S+ \S+ UTC, \d+ (s|min) ago", history)
-    assert re.search(r"L1/ready .* moved to L1/retrying .* dead letters is here now", history)
+    assert re.search(r"L1/ready .* moved on to L1/retrying .* dead letters is here now", history)
     shown = r'"is": "bad", "n": 111, "card": "\[redacted\]" }'
     assert re.search(rf"As it is stored \S+orders-billing-DLQ order-11 .* {shown} \d+ properties", history), history
     assert "Not found" in ui.get("/message", 404, **message, message="order-99")
