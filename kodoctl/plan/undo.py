@@ -38,7 +38,7 @@ from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import OwnershipKind
-from kodoctl.text.formatting import HIDDEN
+from kodoctl.text.formatting import HIDDEN_USER
 from kodoctl.topology.function_settings import hidden_names
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -225,7 +225,7 @@ def _is_hidden(value: object) -> bool:
     """True for an address with a password, and for settings with a secret, which no plan has."""
     if isinstance(value, Mapping):
         return next(hidden_names(value), None) is not None
-    return isinstance(value, str) and HIDDEN in value
+    return isinstance(value, str) and HIDDEN_USER in value
 
 
 def _back(one: FieldUpdate) -> FieldUpdate:

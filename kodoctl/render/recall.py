@@ -38,7 +38,9 @@ COMMAND_WORDS: Final[Mapping[str, str]] = {
     "part": "one of them: --where \"cause = '…'\"",
     "rest": " (--format json lists all)",
 }
-"""What lines about a plan name of a command; a page gives other words, or "" for what it does not have."""
+"""Flags and commands in the lines about a plan, by their place there. A page gives words of its own: "" for those that
+it does not have.
+"""
 _LEFT_OUT: Final = {
     "already": "recalled or discarded before; the holder is told again ({again} sends them once more)",
     "unfinished": "begun by another recall that is not finished: run its `recall apply` again ({again} overrides)",

@@ -12,7 +12,7 @@ from kodoctl.text.escaping import one_line
 
 MAX_LISTED: Final = 20
 _AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
-HIDDEN: Final = "***@"
+HIDDEN_USER: Final = "***@"
 """Mark in an address whose user and password are left out."""
 _READY: Final = "workers take them next"
 _BACKUP: Final = "they used up the tries of the usual lanes, or were moved aside; workers try them again later"
@@ -27,8 +27,8 @@ _USER: Final = re.compile("(?<=://).*@", re.DOTALL)
 
 
 def without_password(address: str) -> str:
-    """The address with `HIDDEN` instead of its user and password; the same text if it has none."""
-    return _USER.sub(HIDDEN, address)
+    """The address with `HIDDEN_USER` instead of its user and password; the same text if it has none."""
+    return _USER.sub(HIDDEN_USER, address)
 
 
 def size_text(number: int) -> str:

@@ -50,7 +50,7 @@ PAGE_WORDS: Final = {
     "part": "",
     "rest": "",
 }
-"""What a page has instead of the words in COMMAND_WORDS."""
+"""Words of the console in place of COMMAND_WORDS: its form has fields where the command has flags."""
 _PARTS: Final = 12  # causes, and tenants, that a page offers alone
 
 
