@@ -356,6 +356,12 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
         set(),
         [f"{ENRICH.address}: kodoctl did not read its secrets, which were no references: password: declare it"],
     )
+    transformed = '{"transformFunctionConfig":{"key":"(not shown)"}}'
+    hidden = tuple(of_function(planned(wanted(PLAIN), there(declared(), settings=transformed)).changes))
+    (refusal,) = _undone(hidden, gone)[1]
+    assert "did not read settings that no apply wrote: transformFunctionConfig.key: declare it" in refusal
+    updated = tuple(of_function(planned(declared(", settings: {timeoutMs: 5}"), side).changes))
+    assert _undone(updated, side) == (set(), [f"{ENRICH.address}: settings stays as it became"])
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
     assert (
