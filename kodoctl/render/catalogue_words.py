@@ -9,7 +9,7 @@ from kodoctl.render.expansion import responsibility_facts
 from kodoctl.render.plan_words import setting_text
 from kodoctl.text.formatting import age_text, duration_text, many, value_text
 from kodoctl.topology.expansion_json import AUDIT
-from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.function_settings import MASKED_KEYS, without_secrets
 from kodoctl.topology.resources import FUNCTION_KINDS
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
@@ -18,8 +18,8 @@ Json = dict[str, Any]
 
 def change_text(path: str, before: Any, after: Any) -> str:
     """Text with both values of the key at `path`, or with the one that it has (None: none); members of lists that come
-    and go stand on lines of their own. Values in the `config` of a function or connector whose names say that they are
-    secret are not shown.
+    and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say that
+    they are secret are not shown.
     """
     before, after = (_without_secrets(path.split("."), side) for side in (before, after))
     if before is None or after is None:
@@ -30,7 +30,7 @@ def change_text(path: str, before: Any, after: Any) -> str:
 def _without_secrets(path: list[str], value: Any) -> Any:
     if path[0] not in FUNCTION_KINDS.values():
         return value
-    if path[2:3] == ["config"]:
+    if not MASKED_KEYS.isdisjoint(path[2:3]):
         return without_secrets(value, ".".join(path[3:]))
     if isinstance(value, dict):
         return {name: _without_secrets([*path, name], member) for name, member in value.items()}
@@ -69,11 +69,11 @@ def setting_value_text(setting: Json) -> str:
 
 def object_facts(one: Json) -> Iterator[tuple[str, str]]:
     """Yields (name, value) of the settings that a function, a connector or an object of the whole cluster has, without
-    values of `config` whose names say that they are secret.
+    values of `config` and `settings` whose names say that they are secret.
     """
     for name, value in one.items():
         if name not in ("kind", "name", "where") and value not in (None, "", [], {}):
-            shown = without_secrets(value) if name == "config" else value
+            shown = without_secrets(value) if name in MASKED_KEYS else value
             yield name, shown if isinstance(shown, str) else in_yaml(shown)
 
 

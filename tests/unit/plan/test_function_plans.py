@@ -289,6 +289,16 @@ def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
     other = planned(declared(", config: {token: hunter4}"), side)
     (refusal,) = unapproved_changes(plan, other)
     assert "token: (not shown)" in refusal.detail
+    secrets = '{"producerConfig":{"authToken":"hunter2"}}'
+    own = planned(declared(", settings: {producerConfig: {authToken: hunter3}}"), there(declared(), settings=secrets))
+    (change,) = own.changes
+    assert isinstance(change, Update)
+    (field,) = [serialization.field_to_json(one) for one in change.fields]
+    (stale,) = staleness(own, there(declared(), settings=secrets.replace("hunter2", "hunter4")))
+    (refused,) = unapproved_changes(other, own)
+    assert "authToken: (not shown)" in refused.detail
+    shown += [field_text(field), stale.detail, refused.detail]
+    assert field_text(field) == "producerConfig.authToken (not shown) → (not shown)"
     assert "hunter" not in "".join([*shown, refusal.detail])
 
 
