@@ -39,7 +39,7 @@ from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import HIDDEN_USER
-from kodoctl.topology.function_settings import hidden_names
+from kodoctl.topology.function_settings import MASKED_KEYS, hidden_names
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -293,7 +293,7 @@ def _why_not_again(function: FunctionResource) -> str:
     lost = [name for name, reference in function_value(function, "secrets").items() if reference is None]
     if lost:
         return f"kodoctl did not read its secrets, which were no references: {', '.join(lost)}"
-    unread = sorted({name for key in ("config", "settings") for name in hidden_names(function_value(function, key))})
+    unread = sorted({name for key in MASKED_KEYS for name in hidden_names(function_value(function, key))})
     return f"kodoctl did not read settings that no apply wrote: {', '.join(unread)}" if unread else ""
 
 

@@ -18,8 +18,8 @@ Json = dict[str, Any]
 
 def change_text(path: str, before: Any, after: Any) -> str:
     """Text with both values of the key at `path`, or with the one that it has (None: none); members of lists that come
-    and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say that
-    they are secret are not shown.
+    and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say
+    that they are secret are not shown.
     """
     before, after = (_without_secrets(path.split("."), side) for side in (before, after))
     if before is None or after is None:
