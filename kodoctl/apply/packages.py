@@ -12,7 +12,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import DIGEST_PROPERTY, OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, must
 from kodoctl.pulsar.admin.admin_http import multipart
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.packages import package_path, read_package
 from kodoctl.pulsar.values.live_objects import NO_WORKER
@@ -70,7 +70,7 @@ def delete_package(admin: Admin, change: Delete, *, marker: str | None, allowed:
         return {}
 
     delete(admin, package_path(package), look, final=frozenset({404}))
-    if not poll_until(lambda: read_package(admin, package) is None):
+    if not poll_until(lambda: is_done(lambda: read_package(admin, package) is None)):
         raise WriteFailedError("the broker did not delete it")
 
 
@@ -115,5 +115,5 @@ def _refuse_use(admin: Admin, package: PackageResource) -> None:
         if why := next((why for why in unread.values() if why != NO_WORKER), None):
             raise WriteFailedError(f"whether {kind}s use it is not known: {why}")
         resources = [one.resource for one in found if isinstance(one.resource, FunctionResource)]
-        if used := [one.address for one in resources if one.package == package.url]:
+        if used := [one.address for one in resources if package.is_used_by(one)]:
             raise WriteFailedError(f"{', '.join(used)} would not start any more: delete or update them first")
