@@ -28,11 +28,13 @@ ENRICH = FunctionResource(HERE, "enrich", "builtin://x", "java", frozenset({"per
     [("old", None), ("trade", None), ("bank", "it belongs to 'bank' since the plan"), (None, "somebody made it anew since the plan"), (404, "it is gone since the plan")],
 )  # fmt: skip
 def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, refused: str | None) -> None:
-    options = json.dumps({OWNER_PROPERTY: marker}) if marker else ""
+    said = {OWNER_PROPERTY: marker}
 
     def worker(request: Request) -> Answer:
         if request.is_write:
+            said[OWNER_PROPERTY] = "trade"
             return Answer(204)
+        options = json.dumps(said) if marker else ""
         return Answer(404) if marker == 404 else answer_json({"customRuntimeOptions": options})
 
     with serving(worker) as server:
@@ -42,6 +44,17 @@ def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, r
             with pytest.raises(WriteFailedError, match=refused):
                 update_function(HttpAdmin(Connection(server.url)), ENRICH, ENRICH, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
+
+
+def test_a_marker_that_the_worker_does_not_show_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin.confirmed_write.PATIENCE_S", 0.0)
+    options = json.dumps({OWNER_PROPERTY: "old"})
+
+    def worker(request: Request) -> Answer:
+        return Answer(204) if request.is_write else answer_json({"customRuntimeOptions": options})
+
+    with serving(worker) as server, pytest.raises(WriteFailedError, match="does not show it as it was written"):
+        mark_function(HttpAdmin(Connection(server.url)), ENRICH, "trade", "old")
 
 
 def _update(admin: HttpAdmin, function: FunctionResource, owner: str, planned: str) -> None:
