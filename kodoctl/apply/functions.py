@@ -51,7 +51,7 @@ def update_function(
     if found.resource != before or found.hidden != hidden:
         raise WriteFailedError("somebody changed it since the plan: plan again")
     options = _options(admin, before, owner, planned)
-    _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
+    _write(admin, after, owner, options, lambda: _read_planned(admin, after, owner, planned), before=before)
 
 
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:

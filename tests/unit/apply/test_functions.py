@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.apply.functions import delete_function, mark_function, update_function
 from kodoctl.plan.changes import ChangeContext, Delete
-from kodoctl.protocol.properties import OWNER_PROPERTY
+from kodoctl.protocol.properties import DECLARED_PROPERTY, OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection.connection import Connection
@@ -126,6 +126,30 @@ def test_a_worker_that_is_busy_after_a_deletion_is_awaited(refusals: int, limit:
         with pytest.raises(WriteFailedError, match=refused) if refused else nullcontext():
             delete_function(admin, change, marker="trade", allowed=True)
         assert [one.method for one in server.requests if one.is_write] == ["DELETE"]
+
+
+def test_a_changed_setting_that_may_be_secret_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin.confirmed_write.PATIENCE_S", 0.0)
+    recorded = {"transformFunctionConfig": "1"}
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            recorded["transformFunctionConfig"] = "2"
+            return Answer(204)
+        options = json.dumps({OWNER_PROPERTY: "trade", DECLARED_PROPERTY: recorded})
+        return answer_json({"customRuntimeOptions": options, "processingGuarantees": "ATLEAST_ONCE"})
+
+    after = FunctionResource(
+        HERE, "s", "", "java", frozenset(), f"{HERE}/s", kind="sink", settings='{"transformFunctionConfig":"2"}'
+    )
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url))
+        live = read_function(admin, "sink", HERE, "s", after)
+        assert live is not None
+        assert isinstance(live.resource, FunctionResource)
+        assert live.resource.settings == '{"transformFunctionConfig":"(not shown)"}'
+        update_function(admin, live.resource, after, "trade", "trade")
+    assert recorded == {"transformFunctionConfig": "2"}
 
 
 def test_stats_that_cannot_be_read_after_a_deletion_make_it_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
