@@ -40,8 +40,8 @@ def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
 
 
 def mark_package(admin: Admin, package: PackageResource, owner: str, planned: str | None) -> None:
-    """Sets the owner of a package. `planned`: the owner that the plan saw. Raises WriteFailedError if another one than
-    these owns it by now, or if the broker refuses it.
+    """Sets the owner of a package. `planned`: its owner when the plan was checked. Raises WriteFailedError if the package
+    is gone or has another owner by now, or if the broker refuses the write or does not show it.
     """
     found = read_package(admin, package)
     if found is None or found.marker not in (planned, owner):

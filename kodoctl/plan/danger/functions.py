@@ -162,8 +162,8 @@ def _is_in(address: Address, place: Address) -> bool:
 
 
 def package_use(package: PackageResource, live: Live, gone: Collection[Address]) -> tuple[list[Address], str]:
-    """The functions and connectors that use a package and stay, by addresses, and a text about those that may use it: Pulsar
-    tells of none which package it has. `gone`: addresses of deleted objects.
+    """Returns the addresses of functions and connectors that use a package and stay, and a text about those that may use
+    it: Pulsar does not show which package a function has. `gone`: addresses of deleted objects.
     """
     here = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     staying = [one for one in here if one.address not in gone]

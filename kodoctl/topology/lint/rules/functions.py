@@ -192,7 +192,7 @@ def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds packages with a name that is none, or of another namespace, or in two files, and files that cannot be read."""
+    """Finds packages whose name is invalid, of another namespace or in two files, and those whose file cannot be read."""
     declared: dict[str, Expansion] = {}
     for expansion in scope.expansions:
         topology = expansion.topology
