@@ -214,9 +214,11 @@ def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
 def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds settings whose name says that they are secret: files and Pulsar show them to many."""
     for one in _functions(scope):
-        for inner in _named_secret(one.spec.config):
-            detail = f"{'.'.join(map(str, inner))} of {one.label} stands in the file, and Pulsar shows it: name it in `secrets`"
-            yield RuleMatch(one.expansion.topology.where_key(*one.path, "config", *inner), detail)
+        advised = {"config": ": name it in `secrets`", "settings": ""}  # a worker resolves secrets for `config` alone
+        for key, advice in advised.items():
+            for inner in _named_secret(getattr(one.spec, key)):
+                detail = f"{'.'.join(map(str, inner))} of {one.label} stands in the file, and Pulsar shows it{advice}"
+                yield RuleMatch(one.expansion.topology.where_key(*one.path, key, *inner), detail)
 
 
 def _named_secret(settings: dict[str, Any], above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
