@@ -32,8 +32,8 @@ def signals_to(
 
     A call that raises is reported as an error of that thread, and the next signal calls again. The end of the context
     restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner one has
-    all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its next step of
-    Python, so it must not wait or raise; a child process made by `fork` calls only this function.
+    all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its next step
+    of Python, so it must not wait or raise; a child process made by `fork` calls only this function.
     """
     reading, writing = socket.socketpair()
     with reading, writing:
