@@ -256,16 +256,15 @@ def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = T
     parts = []
     if found.causes:
         first = found.causes[0]
-        parts.append(f"{cause_text(first.cause, limit)}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
+        cause = cause_text(one_line(first.cause, 80), limit)
+        parts.append(f"{cause}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
     parts += [found.failing[0].tries_text] if len(found.failing) == 1 else []
     return "; ".join([*parts, *_next_text(found.dues.values(), now, is_current=is_current)])
 
 
 def cause_text(cause: str, limit: str) -> str:
-    """A cause or reason in one line. `limit`: words for the limit of the file in place of "over its limit", "" for
-    none.
-    """
-    return limit if limit and cause == properties.OVER_LIMIT_REASON else one_line(cause, 80)
+    """A cause or reason for people. `limit`: words for the limit of the file in place of "over its limit", "" for none."""
+    return limit if limit and cause == properties.OVER_LIMIT_REASON else cause
 
 
 def _others_text(number: int) -> str:

@@ -143,6 +143,7 @@ def test_tries_are_told_as_far_as_they_are_known() -> None:
     [
         ((), {}, ""),
         (("boom",), {}, "boom (all of u1)"),
+        (("b" * 90,), {}, f"{'b' * 79}… (all of u1)"),
         (("a", "b"), {"u1": NOON + MINUTE, "u2": NOON + 2 * MINUTE}, "a (all of u1) and 1 other cause; next try at 12:01 UTC"),
         (("over its limit",), {"u1": NOON}, "over its rate 9/s (all of u1); due now"),
         ((), {"u1": NOON + 1_440 * MINUTE}, "next try at 2026-01-02 12:00 UTC"),
