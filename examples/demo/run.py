@@ -72,19 +72,19 @@ def run(command: str, *, expect: int = 0, quiet: bool = False, into: str = "", a
     )
     if not always:
         RUNNING.append(process)
-        if ENDING.is_set():  # since the look before
+        if ENDING.is_set():  # the request came after the check above
             process.terminate()
-    said, _ = process.communicate()
+    output, _ = process.communicate()
     if not always:
         RUNNING.remove(process)
         wait(0)
     if into:
-        Path(into).write_text(said)
+        Path(into).write_text(output)
     elif not quiet:
-        print(said.rstrip(), flush=True)
+        print(output.rstrip(), flush=True)
     if process.returncode != expect:
         sys.exit(f"the demo expected exit code {expect}, got {process.returncode}")
-    return said
+    return output
 
 
 def wait(seconds: float) -> None:

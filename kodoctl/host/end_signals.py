@@ -25,14 +25,14 @@ _entered: Final[list[socket.socket]] = []  # to which signals are written, by ne
 
 @contextmanager
 def signals_to(
-    handler: Callable[[], object], numbers: Sequence[signal.Signals], *, noted: Callable[[], object] = lambda: None
+    handler: Callable[[], object], numbers: Sequence[signal.Signals], *, at_signal: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
     """Context in which each of the signals `numbers` calls `handler`, one call at a time, on a thread of its own,
     whatever the main thread waits for. The main thread has to enter the context: raises ValueError elsewhere.
 
     A call that raises is reported as an error of that thread, and the next signal calls again. The end of the context
     restores the earlier handlers, and waits for calls of signals that came. Contexts may be nested if the inner one has
-    all signals of the outer one. `noted`: is also called for each signal, in the main thread and before its next step
+    all signals of the outer one. `at_signal`: is also called for each signal, in the main thread before its next step
     of Python, so it must not wait or raise; a child process made by `fork` calls only this function.
     """
     reading, writing = socket.socketpair()
@@ -46,7 +46,7 @@ def signals_to(
         _entered.append(writing)
         try:
             for number in numbers:
-                before[number] = signal.signal(number, lambda *_: noted())  # else the system would act itself
+                before[number] = signal.signal(number, lambda *_: at_signal())  # else the system would act itself
             watching.start()
             yield
         finally:
@@ -67,17 +67,17 @@ def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
     Signals within half a second of the first count as the same request, because `timeout` and terminals signal both a
     process and its group.
     """
-    asked = _EndRequest()
+    request = _EndRequest()
     first: list[float] = []  # when the first signal came
 
     def end() -> None:
         if at_once and first and time.monotonic() - first[0] > SAME_SIGNAL_S:
             os._exit(ExitCode.INTERRUPTED)
         first[:] = first or [time.monotonic()]
-        asked.set()
+        request.set()
 
-    with signals_to(end, (signal.SIGTERM, signal.SIGINT), noted=asked.note):
-        yield asked
+    with signals_to(end, (signal.SIGTERM, signal.SIGINT), at_signal=request.note):
+        yield request
 
 
 class _EndRequest(threading.Event):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ from kodoctl.topology.resources import FUNCTION_KINDS
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
+_MASKED: Final = re.compile(
+    rf"(?:{'|'.join(FUNCTION_KINDS.values())})\..+?\.(?:{'|'.join(sorted(MASKED_KEYS))})(?:\.(?P<name>.*))?", re.DOTALL
+)
+"""Path of the `config` or the `settings` of a function or connector, or of a setting `name` in these."""
 
 
 def change_text(path: str, before: Any, after: Any) -> str:
@@ -21,19 +26,18 @@ def change_text(path: str, before: Any, after: Any) -> str:
     and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say
     that they are secret are not shown.
     """
-    before, after = (_without_secrets(path.split("."), side) for side in (before, after))
+    before, after = (_without_secrets(path, side) for side in (before, after))
     if before is None or after is None:
         return f"new: {value_text(after)}" if before is None else f"removed: {value_text(before)}"
     return setting_text(before, after).replace("  ", "\n")
 
 
-def _without_secrets(path: list[str], value: Any) -> Any:
-    if path[0] not in FUNCTION_KINDS.values():
-        return value
-    if not MASKED_KEYS.isdisjoint(path[2:3]):
-        return without_secrets(value, ".".join(path[3:]))
-    if isinstance(value, dict):
-        return {name: _without_secrets([*path, name], member) for name, member in value.items()}
+def _without_secrets(path: str, value: Any) -> Any:
+    """The value at `path` without the secret values in `config` and `settings`. Names of functions may have dots."""
+    if inside := _MASKED.fullmatch(path):
+        return without_secrets(value, inside["name"] or "")
+    if isinstance(value, dict) and path.partition(".")[0] in FUNCTION_KINDS.values():
+        return {name: _without_secrets(f"{path}.{name}", member) for name, member in value.items()}
     return value
 
 

@@ -85,6 +85,13 @@ class LaneStatus:
         return self.state != "dead"
 
     @property
+    def has_causes(self) -> bool:
+        """True for a lane whose messages carry a reason why they are there: dead letters, lanes in which messages wait,
+        and backup levels. False for the ready lanes of other levels.
+        """
+        return self.state != "ready" or self.level.startswith("B")
+
+    @property
     def rate_handled(self) -> float:
         """Messages per second that workers handle: the rate of acknowledgements, or that of deliveries if the broker
         does not count acknowledgements.

@@ -100,13 +100,12 @@ def status_lines(
 
 def _meanings(reading: StatusReading) -> Iterator[Line]:
     """Lines about the lanes that hold messages and that workers do not take first: why messages are there."""
-    lanes = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries]
+    lanes = [lane for topology in reading.topologies for lane in topology.lanes if lane.entries and lane.has_causes]
     meanings = {
         lane.state if lane.state in ("retrying", "pending", "blocking") else _name(lane): lane_meaning(
             lane.level, lane.state
         )
         for lane in lanes
-        if lane.state != "ready" or lane.level.startswith("B")
     }
     for name, meaning in meanings.items():
         yield Line(f"{name}: {meaning}.", "dim", hang=2)

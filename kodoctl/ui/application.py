@@ -181,7 +181,7 @@ class _Pages:
             "acting": self._desk is not None,
             "clock": _clock,
             "many": many,
-            "over_limit": cause_text,
+            "cause_text": cause_text,
         }
         return HTMLResponse(self._templates.get_template(template).render({**frame, **values}), status)
 

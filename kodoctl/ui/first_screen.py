@@ -337,13 +337,13 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
     elif lane.blocked:
         note = f"{lane.blocked:,} of {many(lane.consumers, 'consumer')} blocked"
     found, cause = facts.causes.get(lane_key(topology.name, lane)), ""
-    meaning = lane_meaning(lane.level, lane.state) if has_causes(lane) and lane.is_read else ""
+    meaning = lane_meaning(lane.level, lane.state) if lane.has_causes and lane.is_read else ""
     limit = facts.limits.get((topology.name, *lane.reader, lane.state), "")
     if found is not None and lane.entries:
         dead = one_line(found.causes[0].cause, 80) if found.causes else ""
         current = found.is_of(lane.entries, lane.oldest)
         cause = wait_text(found, now, limit, is_current=current) if lane.is_read else dead
-    is_late = found is None and lane.entries > 0 and has_causes(lane)
+    is_late = found is None and lane.entries > 0 and lane.has_causes
     return LaneCell(
         lane_text(lane.level, lane.state),
         lane.entries,
@@ -366,14 +366,7 @@ def _oldest(lane: LaneStatus, found: LetterCauses | None, now: int) -> str:
     if found is not None and found.since is not None:
         return f"sent {age_text(max(0, now - min(found.since, lane.oldest)))} ago"
     age = age_text(max(0, now - lane.oldest))
-    return f"here for {age}" if has_causes(lane) else f"sent {age} ago"
-
-
-def has_causes(lane: LaneStatus) -> bool:
-    """True for a lane whose messages carry a reason why they are there: dead letters, lanes in which messages wait, and
-    backup levels. False for the ready lanes of other levels.
-    """
-    return lane.state != "ready" or lane.level.startswith("B")
+    return f"here for {age}" if lane.has_causes else f"sent {age} ago"
 
 
 def _link(topology: TopologyStatus, lane: LaneStatus) -> dict[str, str]:

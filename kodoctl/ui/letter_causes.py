@@ -48,32 +48,49 @@ class Tries(NamedTuple):
         return max(0, self.most - failures + 1)
 
 
+class TryCount(NamedTuple):
+    """Tries of one or more messages. `failed`: failures that every one of them has at least; `left`: fewest tries that
+    one has left, None if it is unknown; `then`: as in Tries.
+    """
+
+    failed: int
+    left: int | None = None
+    then: str = ""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], tries: Tries | None) -> TryCount:
+        """Tries of a message by its headers. `tries`: those in its lane, None if they are unknown."""
+        failed = failures_of(headers)
+        if tries is None:
+            return cls(failed)
+        return cls(failed, tries.left(failures_of(headers, tries.counter)), tries.then)
+
+    @property
+    def text(self) -> str:
+        """Words about these tries; "" without a failure. "At least", because headers count neither tries at once nor the
+        last one before a backup level.
+        """
+        if not self.failed:
+            return ""
+        text = f"failed at least {many(self.failed, 'time')}"
+        return text if self.left is None else f"{text}, {many(self.left, 'try', 'tries')} left, then {self.then}"
+
+    def merge(self, other: TryCount) -> TryCount:
+        """Returns the tries of the messages of both."""
+        last = min((self, other), key=lambda one: _MANY if one.left is None else one.left)
+        return last._replace(failed=min(self.failed, other.failed))
+
+
 class FailingGroup(NamedTuple):
     """Messages of a tenant that failed with one cause twice or more. `since`: time in ms since the epoch when the first
-    of them was sent; `failed`: failures that every one of them has at least; `left`: fewest tries that one has left,
-    None if it is unknown; `then`: as in Tries.
+    of them was sent.
     """
 
     tenant: str
     cause: str
     messages: int
     since: int
-    failed: int
-    left: int | None = None
-    then: str = ""
-
-    @property
-    def tries_text(self) -> str:
-        """Words about the tries that were made and that are left."""
-        return failures_text(self.failed, self.left, self.then)
-
-
-def failures_text(failed: int, left: int | None, then: str) -> str:
-    """Words about the failures and the tries left of one or more messages. "At least", because headers count neither
-    tries at once nor the last one before a backup level.
-    """
-    text = f"failed at least {many(failed, 'time')}"
-    return text if left is None else f"{text}, {many(left, 'try', 'tries')} left, then {then}"
+    tries: TryCount
 
 
 class CauseCount(NamedTuple):
@@ -143,14 +160,12 @@ class LetterCount:
         if due := one.number(properties.DUE):
             due = min(due, one.publish_time + self._longest_wait)
             self.dues[one.tenant] = min(due, self.dues.get(one.tenant, due))
-        failures = failures_of(one.properties)
-        if failures < _AGAIN or one.cause is None:
+        tries = TryCount.of(one.properties, self._tries)
+        if tries.failed < _AGAIN or one.cause is None:
             return
         sent = properties.first_sent(one.properties.get(properties.ORIGIN_TIME), one.publish_time)
-        tries, key = self._tries, (one.tenant, one.cause)
-        left = None if tries is None else tries.left(failures_of(one.properties, tries.counter))
-        made = FailingGroup(*key, 1, sent, failures, left, "" if tries is None else tries.then)
-        self._failing[key] = _joined(self._failing.get(key), made)
+        key = one.tenant, one.cause
+        self._failing[key] = _joined(self._failing.get(key), FailingGroup(*key, 1, sent, tries))
 
     @property
     def failing(self) -> tuple[FailingGroup, ...]:
@@ -170,10 +185,8 @@ def _joined(first: FailingGroup | None, second: FailingGroup) -> FailingGroup:
     """Both groups as one with the tenant and the cause of the second."""
     if first is None:
         return second
-    last = min((first, second), key=lambda one: _MANY if one.left is None else one.left)
     messages, since = first.messages + second.messages, min(first.since, second.since)
-    failed = min(first.failed, second.failed)
-    return FailingGroup(second.tenant, second.cause, messages, since, failed, last.left, last.then)
+    return FailingGroup(second.tenant, second.cause, messages, since, first.tries.merge(second.tries))
 
 
 def letter_causes(document: PeekDocument, *, ended: bool, count: LetterCount) -> LetterCauses:
@@ -256,16 +269,15 @@ def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = T
     parts = []
     if found.causes:
         first = found.causes[0]
-        parts.append(f"{cause_text(first.cause, limit)}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
-    parts += [found.failing[0].tries_text] if len(found.failing) == 1 else []
+        cause = cause_text(one_line(first.cause, 80), limit)
+        parts.append(f"{cause}{_tenants_text(first)}{_others_text(len(found.causes) - 1)}")
+    parts += [found.failing[0].tries.text] if len(found.failing) == 1 else []
     return "; ".join([*parts, *_next_text(found.dues.values(), now, is_current=is_current)])
 
 
 def cause_text(cause: str, limit: str) -> str:
-    """A cause or reason in one line. `limit`: words for the limit of the file in place of "over its limit", "" for
-    none.
-    """
-    return limit if limit and cause == properties.OVER_LIMIT_REASON else one_line(cause, 80)
+    """A cause or reason for people. `limit`: words for the limit of the file in place of "over its limit", "" for none."""
+    return limit if limit and cause == properties.OVER_LIMIT_REASON else cause
 
 
 def _others_text(number: int) -> str:
@@ -331,7 +343,7 @@ def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: st
         due, is_current = min(dues, default=(None, True))
         return FailingTenant(
             tenant, whole.messages, f"{least}{many(whole.messages, 'message')}{of} keep failing with {why}",
-            f"The first of them was sent {age_text(max(0, now - whole.since))} ago", whole.tries_text,
+            f"The first of them was sent {age_text(max(0, now - whole.since))} ago", whole.tries.text,
             "".join(_next_text([] if due is None else [due], now, is_current=is_current)), places.most_common(1)[0][0],
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from kodoctl.recall.filter.condition import literal
 from kodoctl.recall.message.stored_message import NOBODY
 from kodoctl.text.formatting import age_text, lane_meaning, many, time_text
 from kodoctl.topology.names import State
-from kodoctl.ui.letter_causes import cause_text, failures_of, failures_text, wait_text
+from kodoctl.ui.letter_causes import TryCount, cause_text, wait_text
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
@@ -145,7 +145,7 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: Lane
         message["key"],
         cause_text(control.get(properties.REASON, ""), "" if lane is None else lane.limit),
         control.get(properties.ERROR, ""),
-        _tries_text(control, lane),
+        TryCount.of(control, None if lane is None else lane.tries).text,
         (
             *((name, value, "") for name, value in message["properties"].items()),
             *((one["name"], one["value"], one["means"]) for one in message["control"]),
@@ -156,17 +156,6 @@ def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: Lane
         message["size"],
         message["broken"],
     )
-
-
-def _tries_text(control: Mapping[str, str], lane: LaneMessages | None) -> str:
-    """Words about the failures of a message by its headers, and the tries that are left in its lane; "" for none."""
-    failures = failures_of(control)
-    tries = None if lane is None else lane.tries
-    if not failures:
-        return ""
-    if tries is None:
-        return failures_text(failures, None, "")
-    return failures_text(failures, tries.left(failures_of(control, tries.counter)), tries.then)
 
 
 def _due_text(due: str, now: int, latest: int) -> tuple[str, str]:

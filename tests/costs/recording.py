@@ -1,8 +1,8 @@
 """Writes into each test's properties what its phases and fixtures cost: pytest puts them into the junit file of a run.
 
-Properties: `file`, `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown`
-(seconds), `cpu` (seconds of processor time of this process and of its children that ended meanwhile), and for each fixture that this test was the first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the
-fixture itself names).
+Properties: `file`, `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown` (seconds), `cpu` (seconds of
+processor time of this process and of its children that ended meanwhile), and for each fixture that this test was the
+first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the fixture itself names).
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pytest
 
 _LEAST_S = 0.01
 """A cheaper fixture is not worth a line."""
-
-
 _BEGIN = pytest.StashKey[float]()
 """Processor time of this process before the set-up of the item."""
 

@@ -27,7 +27,7 @@ from kodoctl.ui.actions import ActionDesk
 from kodoctl.ui.application import ConsoleData, console
 from kodoctl.ui.audit_sentence import AuditStep, Sentence
 from kodoctl.ui.first_screen import CommandWords, DriftNews, ScreenFacts, StoppedApply
-from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses, TryCount
 from kodoctl.ui.message_search import LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
     LaneMessages,
@@ -180,7 +180,7 @@ FACTS = ScreenFacts(
     ), ("trade", "orders-billing-RETRYING", "orders", "billing"): LetterCauses(
         12, True, (CauseCount("ConnectionError", 12, (("u13", 12),)),), (("u13", 12),),
         entries=12, oldest=NOW - 3_600_000, dues={"u13": NOW + 600_000}, since=NOW - 7_200_000,
-        failing=(FailingGroup("u13", "ConnectionError", 12, NOW - 7_200_000, 3, 9, "the backup level"),),
+        failing=(FailingGroup("u13", "ConnectionError", 12, NOW - 7_200_000, TryCount(3, 9, "the backup level")),),
     )},
     (STOPPED,),
     DriftNews(NOW - 300_000, "Drift: 2 objects.", drifted=True),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.cli.message_history import DEAD_LETTERS, FoundMessage, Search, SearchedTopic, tenant_levels, to_json
 from kodo_consumer.policy_builder import policy_of
 from kodoctl.errors import ClusterError, UsageError
-from kodoctl.protocol.properties import FOR
+from kodoctl.protocol.properties import FOR, HOP
 from kodoctl.pulsar.binary.message_reader import partitions_of, read_all, read_facts
 from kodoctl.pulsar.control.override_store import OverrideStore
 from kodoctl.topology.names import HOLDER, TopicName
@@ -81,8 +81,8 @@ class HistoryReader:
             facts = read_facts(self.admin, part)
             cursor = facts.cursors.get(reader)
             for found in read_all(self.client, facts, self.unread, since=self.since):
-                if found.properties.get(FOR, subscription) != subscription:
-                    continue  # another subscription's copy
+                if found.properties.get(FOR, subscription) != subscription and HOP in found.properties:
+                    continue  # another subscription's copy, which a worker made; `kodo-for` alone is a sender's word
                 position = f"{found.ledger}:{found.entry}:{facts.partition}:{found.batch}"
                 gone = cursor is not None and cursor.has((found.ledger, found.entry))
                 yield FoundMessage(

@@ -39,6 +39,7 @@ SentHook = TypeVar("SentHook", bound="Callable[[SentMessage], object]")
 FailedHook = TypeVar("FailedHook", bound="Callable[[SentMessage, ClusterError], object]")
 _QUIET: Final = 10.0  # seconds between two entries about one hook
 _MAX_SHOWN: Final = 200  # characters of a reason
+_ON_A_THREAD: Final = ", and receipts come on a thread: it would never run"
 
 
 class Draft:
@@ -87,8 +88,8 @@ class SendHooks:
         if problem := call_problem(hook, arguments):
             raise _invalid(f"{_name(hook)} is called with {' and '.join(arguments)}: {problem}")
         if moment != "send" and is_coroutine(hook):
-            why = "nothing is awaited between check and send" if moment == "publish" else "receipts come on a thread"
-            raise _invalid(f"{_name(hook)} is async, and {why}: it would never run")
+            why = ", and nothing is awaited between check and send: it would never run"
+            raise _invalid(f"{_name(hook)} is async{why if moment == 'publish' else _ON_A_THREAD}")
         self._hooks[moment].append(hook)
         self.needs_drafts |= moment != "publish"
 
@@ -102,9 +103,7 @@ class SendHooks:
                 result = hook(draft)
             except Veto as veto:
                 raise _vetoed(hook, veto) from None
-            if result is not None and inspect.isawaitable(result):
-                close(result)
-                raise _invalid(f"{_name(hook)} is async: only send_async awaits it")
+            _refuse_awaitable(hook, result, ": only send_async awaits it")
             draft = _next_draft(hook, result, draft)
         return draft
 
@@ -168,10 +167,7 @@ class SendHooks:
 
     def _end(self, outcomes: Sequence[OnSent], result: Receipt | BaseException) -> None:
         for outcome in outcomes:
-            try:
-                outcome(result)
-            except Exception as problem:  # noqa: BLE001  # of the user's code; the message has its outcome
-                self._complain(outcome, problem)
+            self._notify(outcome, result)
 
     def _report(
         self, outcomes: Sequence[OnSent], sent: SentMessage | None, size: int, on_receipt: OnStored, receipt: Receipt
@@ -186,16 +182,16 @@ class SendHooks:
 
     def _call(self, moment: Moment, *arguments: object) -> None:
         for hook in self._hooks[moment]:
-            try:
-                hook(*arguments)
-            except Exception as problem:  # noqa: BLE001  # of the user's code; the message is sent all the same
-                self._complain(hook, problem)
+            self._notify(hook, *arguments)
 
-    def _complain(self, hook: object, problem: Exception) -> None:
-        now, code = time.monotonic(), getattr(_unbound(hook), "__code__", type(hook))  # a function for each message
-        if now - self._logged.get(code, float("-inf")) >= _QUIET:
-            self._logged[code] = now
-            log.warning("interceptor %s failed", _name(hook), exc_info=problem)
+    def _notify(self, hook: Callable[..., object], *arguments: object) -> None:
+        try:
+            _refuse_awaitable(hook, hook(*arguments), _ON_A_THREAD)
+        except Exception:  # of the user's code; the message has its outcome all the same
+            now, code = time.monotonic(), getattr(_unbound(hook), "__code__", type(hook))  # a function for each message
+            if now - self._logged.get(code, float("-inf")) >= _QUIET:
+                self._logged[code] = now
+                log.warning("interceptor %s failed", _name(hook), exc_info=True)
 
 
 def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft:
@@ -204,6 +200,13 @@ def _next_draft(hook: Callable[..., Any], result: object, draft: Draft) -> Draft
     if isinstance(result, Draft):
         return result
     raise _invalid(f"{_name(hook)} returned {type(result).__name__}: return None or a Draft")
+
+
+def _refuse_awaitable(hook: Callable[..., Any], result: object, why: str) -> None:
+    """Raises UsageError for a result that has to be awaited."""
+    if result is not None and inspect.isawaitable(result):
+        close(result)
+        raise _invalid(f"{_name(hook)} is async{why}")
 
 
 def _function(hook: Callable[..., Any], outcome: Any) -> OnSent:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError
-from kodoctl.ui.first_screen import ScreenFacts, StoppedApply, has_causes
+from kodoctl.ui.first_screen import ScreenFacts, StoppedApply
 from kodoctl.ui.message_views import LaneQuestion
 from kodoctl.ui.rate_history import lane_key
 
@@ -77,7 +77,7 @@ class BackgroundFacts:
         """
         lanes = [(one, lane) for one in reading.topologies for lane in one.lanes]
         left = len({(one.name, lane.topic) for one, lane in lanes})
-        due = [(one, lane) for one, lane in lanes if has_causes(lane) and self._is_due(one, lane)]
+        due = [(one, lane) for one, lane in lanes if lane.has_causes and self._is_due(one, lane)]
         for one, lane in sorted(due, key=lambda place: (place[1].is_read, self._last(*place)[1])):
             if left <= 0:
                 return

@@ -36,7 +36,7 @@ from kodoctl.recall.message.payload_view import shown_member
 from kodoctl.recall.message.stored_message import DeadLetter, Position
 from kodoctl.text.formatting import lane_text
 from kodoctl.topology import defaults
-from kodoctl.topology.names import State
+from kodoctl.topology.names import Level, State
 from kodoctl.ui.letter_causes import LetterCauses, LetterCount, Tries, letter_causes
 from kodoctl.ui.message_search import MOST_HITS, LaneCopy, SearchHit, SearchResult, SearchText
 from kodoctl.ui.message_views import (
@@ -213,16 +213,22 @@ def limit_text(subscription: Subscription, state: State | None) -> str:
 
 
 def lane_tries(spec: GroundTopic, topic: FamilyTopic, subscription: str) -> Tries | None:
-    """Tries that a message has in a lane; None where failures do not use them up."""
+    """Tries that a message has in a lane. None if failures do not use them up, or if the file has no place for the
+    message after the last one: workers then try it again and again.
+    """
     if topic.level is None or subscription not in spec.subscriptions:
         return None
     declared = spec.subscriptions[subscription]
-    if topic.level.startswith("B"):
-        return Tries(properties.ATTEMPTS_BACKUP, defaults.waits(declared, None).attempts, "dead letters")
-    if topic.state is not State.RETRYING:
+    if topic.level.is_backup:
+        state, counter = None, properties.ATTEMPTS_BACKUP
+    elif topic.state is State.RETRYING:
+        state, counter = State.RETRYING, properties.ATTEMPTS_RETRYING
+    else:
         return None
-    then = "the backup level" if spec.backup else "dead letters"
-    return Tries(properties.ATTEMPTS_RETRYING, defaults.waits(declared, State.RETRYING).attempts, then)
+    attempts = defaults.waits(declared, state).attempts
+    if topic.level.rank < Level.B1.rank and Level.B1 in defaults.active_levels(spec):
+        return Tries(counter, attempts, "the backup level")
+    return None if defaults.dead_letter(declared) is None else Tries(counter, attempts, "dead letters")
 
 
 class MessageReading:

@@ -45,22 +45,23 @@ class LaneScan:
     whole: bool = False
 
 
-def needs_reading(watermark: int, booked: int) -> bool:
-    """True if the broker's memory cannot decide about letters that are not found in the lane. `watermark`: the highest
-    number that the broker remembers, -1: none; `booked`: the highest number that the ledger has as stored, 0: none.
-    """
-    return watermark < max(booked, 1)
-
-
 def recover(
     doubts: Mapping[str, int], watermark: int, booked: int, given: int, age: int, read_back: LaneScan
 ) -> dict[str, Recovery]:
-    """Decides about each letter in doubt, by recall id. `doubts`: recall id -> number; `watermark`, `booked`: see
-    `needs_reading`; `given`: highest number that the run may have sent; `age`: ms since the oldest intent.
+    """Decides about each letter in doubt, by recall id.
+
+    Args:
+        doubts: recall id -> number.
+        watermark: the highest number that the broker remembers; -1: none.
+        booked: the highest number that the ledger has as stored; 0: none.
+        given: the highest number that the run may have sent.
+        age: ms since the oldest intent.
+        read_back: result of reading the lane.
     """
     found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
-    sure = whole or young or (not needs_reading(watermark, booked) and watermark <= given)
+    is_sound = max(booked, 1) <= watermark <= given  # the broker's memory
+    sure = whole or young or is_sound
 
     def verdict(recall_id: str, number: int) -> Recovery:
         if recall_id in found:

@@ -125,8 +125,8 @@ class LanePause:
         self._is_new = False  # no attempt before this one gave the order
         self._is_own = False  # the order is of this run, not of a person or of another run
         self.stood: int | None = None
-        """Time at which the pause began that this attempt found, ms since the epoch; None: the lane was not paused. Orders of
-        this run continue the pause of the attempt before, so that it has one beginning, however many attempts end early.
+        """Begin of the pause that this attempt found, ms since the epoch; None: the lane was not paused. Orders of this
+        run continue the pause of the attempt before, so that the pause has one begin for all attempts.
         """
 
     @property
@@ -136,7 +136,7 @@ class LanePause:
 
     @property
     def began(self) -> int:
-        """Time at which the pause began that lasts now, ms since the epoch. Without a gap since, no worker read the lane."""
+        """Begin of the present pause, which has had no gap since, in ms since the epoch."""
         return self.since if self.stood is None else self.stood
 
     def begin(self, wait: int, sending: int = 0) -> None:

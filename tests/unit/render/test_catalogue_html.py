@@ -284,7 +284,9 @@ def test_differences_do_not_show_secrets_of_a_function() -> None:
         ["functions.f.config", None, {"limit": 5, "secret": "hunter4"}],
         ["functions.g", {"code": "builtin://g", "config": {"apiKey": "hunter5"}}, None],
         ["functions.h.config.limit", 5, 6],
-        ["sinks.s.settings.transformFunctionConfig.authToken", "hunter6", "hunter7"],
+        ["sinks.db.v2.config.password", "hunter6", "hunter7"],
+        ["sinks.s.settings.transformFunctionConfig.authToken", "hunter9", "hunter9!"],
+        ["io_sources", None, {"db.v2": {"config": {"token": "hunter8"}}}],
     ]
     found = pages(document)[TRADE]
     assert "hunter" not in found

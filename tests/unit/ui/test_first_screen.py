@@ -10,7 +10,7 @@ from kodoctl.protocol.overrides import Override, OverrideKind, overrides_text
 from kodoctl.status.lane_status import StatusReading
 from kodoctl.ui.first_screen import MAX_NEEDS, MAX_ROWS, CommandWords, FirstScreen, ScreenFacts, StoppedApply
 from kodoctl.ui.first_screen import first_screen as make_screen
-from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses, TryCount
 from kodoctl.ui.rate_history import RateHistory
 from tests.samples.consoles import CAUSE, FACTS, NIGHT, NOW, WORDS, lane, reading
 
@@ -209,7 +209,7 @@ def test_an_undo_that_stopped_is_not_finished_by_an_apply_of_the_same_file() -> 
 def test_tenants_that_keep_failing_come_before_dead_letters_and_lanes_say_why_they_wait() -> None:
     lanes = [lane(state, consumers=1, entries=5) for state in ("retrying", "pending")]
     status = reading(lane(consumers=1), *lanes, lane("dead", entries=3))
-    group = FailingGroup("acme", "ConnectionError", 5, NOW - 1_200_000, 2, 3, "dead letters")
+    group = FailingGroup("acme", "ConnectionError", 5, NOW - 1_200_000, TryCount(2, 3, "dead letters"))
     retrying = LetterCauses(5, True, (CauseCount("ConnectionError", 5),), failing=(group,))
     causes = {
         ("trade", "orders-billing-RETRYING", "orders", "billing"): retrying,

@@ -12,12 +12,14 @@ import pytest
 from kodoctl.status.lane_status import StatusReading, UnreadTopic
 from kodoctl.ui import application
 from kodoctl.ui.first_screen import ScreenFacts
-from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses
+from kodoctl.ui.letter_causes import CauseCount, FailingGroup, LetterCauses, TryCount
 from tests.samples.console_actions import SampleActions, desk
 from tests.samples.consoles import NOW, data_of, lane, reading, served
 
 RETRYING = ("trade", "orders-billing-RETRYING", "orders", "billing")
-LETTERS = LetterCauses(3, True, (CauseCount("ValueError", 3),), failing=(FailingGroup("eve", "ValueError", 3, NOW, 2),))
+LETTERS = LetterCauses(
+    3, True, (CauseCount("ValueError", 3),), failing=(FailingGroup("eve", "ValueError", 3, NOW, TryCount(2)),)
+)
 
 
 def test_the_advice_to_pause_a_tenant_opens_the_form_that_pauses_it() -> None:

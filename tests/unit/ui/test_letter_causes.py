@@ -17,10 +17,10 @@ from kodoctl.ui.letter_causes import (
     LetterCauses,
     LetterCount,
     Tries,
+    TryCount,
     cause_lines,
     failing_tenants,
     failures_of,
-    failures_text,
     letter_causes,
     tenant_share,
     wait_text,
@@ -111,12 +111,14 @@ def test_waiting_messages_are_counted_by_tenant_with_their_age_tries_and_the_nex
     ]
     assert len(list(count.take(messages))) == 5, "one is for another subscription"
     found = letter_causes(document(), ended=False, count=count)
-    assert found.failing == (FailingGroup("acme", "ConnectionError", 2, NOON - 20 * MINUTE, 2, 3, "dead letters"),)
+    assert found.failing == (
+        FailingGroup("acme", "ConnectionError", 2, NOON - 20 * MINUTE, TryCount(2, 3, "dead letters")),
+    )
     assert found.dues == {"acme": NOON + 4 * MINUTE, "eve": NOON + 10 * MINUTE}, "no later than the file allows"
     assert (found.since, found.recalled) == (NOON - 20 * MINUTE, 0)
     unlimited = LetterCount("billing")
     list(unlimited.take(messages))
-    assert unlimited.failing[0].left is None
+    assert unlimited.failing[0].tries.left is None
 
 
 def test_dead_letters_are_as_old_as_their_first_hop_however_often_they_were_sent_again() -> None:
@@ -128,8 +130,8 @@ def test_dead_letters_are_as_old_as_their_first_hop_however_often_they_were_sent
 
 
 def test_tries_are_told_as_far_as_they_are_known() -> None:
-    assert failures_text(1, None, "") == "failed at least 1 time"
-    assert failures_text(3, 1, "dead letters") == "failed at least 3 times, 1 try left, then dead letters"
+    assert (TryCount(0).text, TryCount(1).text) == ("", "failed at least 1 time")
+    assert TryCount(3, 1, "dead letters").text == "failed at least 3 times, 1 try left, then dead letters"
     assert [Tries("x", 3, "dead letters").left(failures) for failures in (0, 1, 3, 9)] == [4, 3, 1, 0]
     assert failures_of({properties.ATTEMPTS_RETRYING: "2", properties.ATTEMPTS_BACKUP: "9" * 10}) == 2
     assert (
@@ -143,6 +145,7 @@ def test_tries_are_told_as_far_as_they_are_known() -> None:
     [
         ((), {}, ""),
         (("boom",), {}, "boom (all of u1)"),
+        (("b" * 90,), {}, f"{'b' * 79}… (all of u1)"),
         (("a", "b"), {"u1": NOON + MINUTE, "u2": NOON + 2 * MINUTE}, "a (all of u1) and 1 other cause; next try at 12:01 UTC"),
         (("over its limit",), {"u1": NOON}, "over its rate 9/s (all of u1); due now"),
         ((), {"u1": NOON + 1_440 * MINUTE}, "next try at 2026-01-02 12:00 UTC"),
@@ -153,7 +156,7 @@ def test_a_lane_says_why_its_messages_wait(causes: tuple[str, ...], dues: dict[s
     assert wait_text(found, NOON, "over its rate 9/s") == text
     stale = wait_text(found, NOON, "over its rate 9/s", is_current=False)
     assert stale == text.removesuffix("; due now"), "a try that was due may be over"
-    once = replace(found, failing=(FailingGroup("u1", "boom", 4, NOON, 3),))
+    once = replace(found, failing=(FailingGroup("u1", "boom", 4, NOON, TryCount(3)),))
     assert "failed at least 3 times" in wait_text(once, NOON, "")
     assert found.is_of(4, NOON), "the figures of its reading are unknown"
     assert replace(found, entries=4, oldest=NOON).is_of(4, NOON)
@@ -162,7 +165,8 @@ def test_a_lane_says_why_its_messages_wait(causes: tuple[str, ...], dues: dict[s
 
 def test_tenants_that_keep_failing_are_summed_over_the_lanes() -> None:
     def group(tenant: str, cause: str, messages: int, left: int | None = None) -> FailingGroup:
-        return FailingGroup(tenant, cause, messages, NOON - messages * MINUTE, messages, left, "dead letters")
+        tries = TryCount(messages, left, "dead letters")
+        return FailingGroup(tenant, cause, messages, NOON - messages * MINUTE, tries)
 
     waits = group("acme", "a", 2, 4), group("eve", "a", 2)
     retrying = LetterCauses(9, True, (), dues={"acme": NOON + MINUTE}, failing=waits)

@@ -120,6 +120,8 @@ def test_a_message_and_its_lane_name_the_limit_the_tries_and_the_first_time() ->
     assert view.tries == "failed at least 3 times, 3 tries left, then dead letters"
     plain = message_view(peeked(control=control), NOW, 0)
     assert (plain.reason, plain.tries) == ("over its limit", "failed at least 3 times")
+    long = [{"name": "kodo-reason", "value": "no such price " * 10, "means": ""}]
+    assert message_view(peeked(control=long), NOW, 0, found).reason == "no such price " * 10
 
 
 def test_where_a_message_is_now() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
@@ -365,17 +365,18 @@ class MessageValidator:
         """Returns properties that are added to a checked message as texts. Raises UsageError as `check_properties`, but
         for those that are missing.
         """
-        for name, value in properties.items():
-            if name not in TRACE_NAMES or type(value) is not str or not value.isascii():
-                break
-        else:
-            return properties  # those of traces, of each message: the rest would cost more than all of it
+        if isinstance(properties, dict):
+            for name, value in properties.items():
+                if name not in TRACE_NAMES or type(value) is not str or not value.isascii():
+                    break
+            else:
+                return properties  # those of traces, of each message: the rest would cost more than all of it
         texts, wrong = property_texts(properties)
         if found := [*self._misfits(texts, ()), *wrong]:
             raise UsageError(*map(_refusal, found))
         return texts
 
-    def _misfits(self, names: Iterable[str], missing: Sequence[str]) -> Iterator[str]:
+    def _misfits(self, names: Collection[str], missing: Sequence[str]) -> Iterator[str]:
         """Details of a refusal for the names of properties, and for required ones that are `missing`."""
         reserved = [name for name in names if name.startswith(PREFIX)]
         known = {*self._declared, *reserved, *TRACE_NAMES}

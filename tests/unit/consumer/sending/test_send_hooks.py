@@ -179,6 +179,7 @@ def test_a_hook_before_publishing_knows_the_message_and_hears_its_outcome_once(
     [
         (lambda message: message.add_properties({"kodo-id": "x"}), "K717.*reserved: kodo-id"),
         (lambda message: message.add_properties({"customer": None, "more": "x"}), r"K717.*not declared: more[\s\S]*customer is None"),
+        (lambda message: message.add_properties([("customer", "x")]), "K717.*list, not a mapping of names to texts"),
         (lambda message: message.properties.update(a="b"), "no attribute 'update'"),
         (lambda message: True, "K735.*returned bool: return None or a function"),
         (_coroutine, "K735.*returned coroutine"),
@@ -195,6 +196,15 @@ def test_a_hook_before_publishing_that_fails_keeps_the_message_and_ends_what_oth
             producer.post(b"x")
     assert outcomes == [raised.value]
     assert broker.messages(TOPIC) == []
+
+
+def test_hooks_that_nobody_awaits_are_logged(producer: Producer, caplog: pytest.LogCaptureFixture) -> None:
+    """An async function for the outcome never ran, and nothing named it."""
+    producer.interceptor("publish")(lambda message: _later)
+    producer.interceptor("sent")(_coroutine)
+    producer.send(b"x")
+    for name in ("_later", "_coroutine"):
+        assert f"{name} is async, and receipts come on a thread: it would never run" in caplog.text
 
 
 def test_a_veto_before_publishing_is_one(producer: Producer, broker: MemoryBroker) -> None:
