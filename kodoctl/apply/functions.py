@@ -5,7 +5,7 @@ again until the object shows the effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.deletes import refuse_stranger
 from kodoctl.errors import ClusterError
@@ -23,6 +23,8 @@ from kodoctl.topology.resources import FunctionResource
 if TYPE_CHECKING:
     from kodoctl.plan.changes import Delete
     from kodoctl.pulsar.values.live_objects import LiveObject
+
+_NOT_SHOWN: Final = "written, and the worker does not show it as it was written: plan again"
 
 
 def create_function(admin: Admin, function: FunctionResource, owner: str) -> None:
@@ -49,13 +51,13 @@ def update_function(
     if found.resource != before or found.hidden != hidden:
         raise WriteFailedError("somebody changed it since the plan: plan again")
     options = _options(admin, before, owner, planned)
-    _write(admin, after, owner, options, lambda: _read_planned(admin, before, owner, planned), before=before)
+    _write(admin, after, owner, options, lambda: _read_planned(admin, after, owner, planned), before=before)
 
 
 def mark_function(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> None:
     """Sets the marker of a function to `owner`, which restarts its instances. `planned`: the marker that the plan saw.
     Raises WriteFailedError if another owner than `planned` and `owner` has marked it since, if it is gone, or if the
-    worker refuses it.
+    worker refuses it or does not show it.
     """
     _read_planned(admin, function, owner, planned)
     marked = {**_options(admin, function, owner, planned), OWNER_PROPERTY: owner}
@@ -64,8 +66,9 @@ def mark_function(admin: Admin, function: FunctionResource, owner: str, planned:
     def is_marked() -> bool:
         return _read_planned(admin, function, owner, planned).marker == owner
 
-    path = _path(function)
-    write_confirmed(admin, "PUT", path, body, content_type=kind, done=is_marked)
+    write_confirmed(admin, "PUT", _path(function), body, content_type=kind, done=is_marked)
+    if not _takes_effect(admin, function, is_marked):
+        raise WriteFailedError(_NOT_SHOWN)
 
 
 def delete_function(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
@@ -148,7 +151,7 @@ def _write(
     path = _path(function)
     write_confirmed(admin, "POST" if before is None else "PUT", path, body, content_type=kind, done=is_written)
     if not _takes_effect(admin, function, is_written):
-        raise WriteFailedError("written, and the worker does not show it as it was written: plan again")
+        raise WriteFailedError(_NOT_SHOWN)
 
 
 def _options(admin: Admin, function: FunctionResource, owner: str, planned: str | None) -> dict[str, object]:

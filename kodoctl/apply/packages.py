@@ -12,7 +12,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.protocol.properties import DIGEST_PROPERTY, OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin import Admin, must
 from kodoctl.pulsar.admin.admin_http import multipart
-from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.packages import package_path, read_package
 from kodoctl.pulsar.values.live_objects import NO_WORKER
@@ -40,8 +40,8 @@ def upload_package(admin: Admin, package: PackageResource, owner: str) -> None:
 
 
 def mark_package(admin: Admin, package: PackageResource, owner: str, planned: str | None) -> None:
-    """Sets the owner of a package. `planned`: the owner that the plan saw. Raises WriteFailedError if another one than
-    these owns it by now, or if the broker refuses it.
+    """Sets the owner of a package. `planned`: its owner when the plan was checked. Raises WriteFailedError if the package
+    is gone or has another owner by now, or if the broker refuses the write or does not show it.
     """
     found = read_package(admin, package)
     if found is None or found.marker not in (planned, owner):
@@ -70,7 +70,7 @@ def delete_package(admin: Admin, change: Delete, *, marker: str | None, allowed:
         return {}
 
     delete(admin, package_path(package), look, final=frozenset({404}))
-    if not poll_until(lambda: read_package(admin, package) is None):
+    if not poll_until(lambda: is_done(lambda: read_package(admin, package) is None)):
         raise WriteFailedError("the broker did not delete it")
 
 
@@ -115,5 +115,5 @@ def _refuse_use(admin: Admin, package: PackageResource) -> None:
         if why := next((why for why in unread.values() if why != NO_WORKER), None):
             raise WriteFailedError(f"whether {kind}s use it is not known: {why}")
         resources = [one.resource for one in found if isinstance(one.resource, FunctionResource)]
-        if used := [one.address for one in resources if one.package == package.url]:
+        if used := [one.address for one in resources if package.is_used_by(one)]:
             raise WriteFailedError(f"{', '.join(used)} would not start any more: delete or update them first")

@@ -11,7 +11,7 @@ from kodoctl.plan import serialization
 from kodoctl.plan.changes import Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster
 from kodoctl.text.formatting import shorten_lines, value_text
-from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.function_settings import MASKED_KEYS, without_secrets
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_actions import Action
@@ -96,7 +96,7 @@ def _effect_of(change: Change) -> dict[str, Any]:
 def _both_values(field: FieldUpdate) -> str:
     document = serialization.field_to_json(field)
     before, after = document["before"], document["after"]
-    if field.name == "config":
+    if field.name in MASKED_KEYS:
         before, after = without_secrets(before), without_secrets(after)
     return f"{field.label} {value_text(before)} → {value_text(after)}"
 

@@ -46,6 +46,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     database_of,
+    is_package,
     slot_of,
 )
 
@@ -235,7 +236,7 @@ class _Diff:
     def _stays(self, address: Address) -> bool:
         """True for a package, unless it is named: an earlier version stays ours, because it may be needed again."""
         named = self._allowances.destroy | self._allowances.forget
-        return address.startswith("package.") and address in self._live.objects and address not in named
+        return is_package(address) and address in self._live.objects and address not in named
 
     def _delete_or_forget(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
         found = self._live.objects.get(address)

@@ -30,7 +30,7 @@ from kodoctl.plan.changes import (
     action_of,
 )
 from kodoctl.text.formatting import value_text
-from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.function_settings import MASKED_KEYS, without_secrets
 from kodoctl.topology.json_forms import Numbers, TextSet
 from kodoctl.topology.model.policies import from_json, to_json
 from kodoctl.topology.resource_json import resource_to_json
@@ -197,6 +197,6 @@ def describe(resource: Resource) -> str:
     }
     settings = {**{key: value for key, value in document.items() if key not in hidden}, **document.get("policies", {})}
     if isinstance(resource, FunctionResource):
-        settings["config"] = without_secrets(json.loads(resource.config))
+        settings |= {key: without_secrets(json.loads(getattr(resource, key))) for key in sorted(MASKED_KEYS)}
     shown = [f"{key} {value_text(value)}" for key, value in settings.items() if value not in ([], {})]
     return ", ".join(shown) or "there"

@@ -26,6 +26,7 @@ from kodoctl.topology.resources import (
     TopicResource,
     database_of,
     is_function,
+    is_package,
 )
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def unknown_objects(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     planned = {variable: identity for owner in plan.owners for variable, identity in owner.databases.items()}
     for change in plan.changes:
         place = database_of(change.address)
-        is_code = is_function(change.address) or change.address.startswith("package.")
+        is_code = is_function(change.address) or is_package(change.address)
         if is_code and (why := live.why_unread(change.address)) is not None:
             detail = f"{change.address}: {why}; nothing was written"
             yield error("K451", FUNCTIONS_UNREAD, detail, change.about.where)

@@ -39,7 +39,7 @@ from kodoctl.plan.policy_levels import with_changes
 from kodoctl.pulsar.values import ledger as ledgers
 from kodoctl.pulsar.values.ledger import OwnershipKind
 from kodoctl.text.formatting import HIDDEN_USER
-from kodoctl.topology.function_settings import hidden_names
+from kodoctl.topology.function_settings import MASKED_KEYS, hidden_names
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -200,8 +200,8 @@ def _differs(after: TopicResource, now: Resource) -> bool:
 
 def _unchange(way: _Backwards, change: Update) -> None:
     found = way.live.objects.get(change.address)
-    fields = tuple(_back(one) for one in change.fields if _revertible(one))
-    for gone in (one for one in change.fields if not _revertible(one)):
+    fields = tuple(_back(one) for one in change.fields if _revertible(change.before, one))
+    for gone in (one for one in change.fields if not _revertible(change.before, one)):
         way.stays(change.address, f"{gone.name.replace('_', ' ')} stays as it became")
     if not fields:
         return
@@ -215,10 +215,10 @@ def _unchange(way: _Backwards, change: Update) -> None:
     way.changes.append(Update(found.resource, _with(found.resource, fields), fields, way.about(change)))
 
 
-def _revertible(one: FieldUpdate) -> bool:
+def _revertible(resource: Resource, one: FieldUpdate) -> bool:
     if isinstance(one, PolicyChange) or one.name == "actions":
         return True
-    return one.name in PLATFORM_FIELDS and not _is_hidden(one.before)
+    return isinstance(resource, PlatformResource) and one.name in PLATFORM_FIELDS and not _is_hidden(one.before)
 
 
 def _is_hidden(value: object) -> bool:
@@ -293,7 +293,7 @@ def _why_not_again(function: FunctionResource) -> str:
     lost = [name for name, reference in function_value(function, "secrets").items() if reference is None]
     if lost:
         return f"kodoctl did not read its secrets, which were no references: {', '.join(lost)}"
-    unread = sorted(hidden_names(function_value(function, "config")))
+    unread = sorted({name for key in MASKED_KEYS for name in hidden_names(function_value(function, key))})
     return f"kodoctl did not read settings that no apply wrote: {', '.join(unread)}" if unread else ""
 
 

@@ -10,19 +10,21 @@ from kodoctl.render.expansion import responsibility_facts
 from kodoctl.render.plan_words import setting_text
 from kodoctl.text.formatting import age_text, duration_text, many, value_text
 from kodoctl.topology.expansion_json import AUDIT
-from kodoctl.topology.function_settings import without_secrets
+from kodoctl.topology.function_settings import MASKED_KEYS, without_secrets
 from kodoctl.topology.resources import FUNCTION_KINDS
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
-_CONFIG: Final = re.compile(rf"(?:{'|'.join(FUNCTION_KINDS.values())})\..+?\.config(?:\.(?P<name>.*))?", re.DOTALL)
-"""Path of a function's or connector's `config`, or of a setting `name` in it."""
+_MASKED: Final = re.compile(
+    rf"(?:{'|'.join(FUNCTION_KINDS.values())})\..+?\.(?:{'|'.join(sorted(MASKED_KEYS))})(?:\.(?P<name>.*))?", re.DOTALL
+)
+"""Path of the `config` or the `settings` of a function or connector, or of a setting `name` in these."""
 
 
 def change_text(path: str, before: Any, after: Any) -> str:
     """Text with both values of the key at `path`, or with the one that it has (None: none); members of lists that come
-    and go stand on lines of their own. Values in the `config` of a function or connector whose names say that they are
-    secret are not shown.
+    and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say
+    that they are secret are not shown.
     """
     before, after = (_without_secrets(path, side) for side in (before, after))
     if before is None or after is None:
@@ -31,8 +33,8 @@ def change_text(path: str, before: Any, after: Any) -> str:
 
 
 def _without_secrets(path: str, value: Any) -> Any:
-    """The value at `path` without the secret values in a `config`. Names of functions may have dots."""
-    if inside := _CONFIG.fullmatch(path):
+    """The value at `path` without the secret values in `config` and `settings`. Names of functions may have dots."""
+    if inside := _MASKED.fullmatch(path):
         return without_secrets(value, inside["name"] or "")
     if isinstance(value, dict) and path.partition(".")[0] in FUNCTION_KINDS.values():
         return {name: _without_secrets(f"{path}.{name}", member) for name, member in value.items()}
@@ -71,11 +73,11 @@ def setting_value_text(setting: Json) -> str:
 
 def object_facts(one: Json) -> Iterator[tuple[str, str]]:
     """Yields (name, value) of the settings that a function, a connector or an object of the whole cluster has, without
-    values of `config` whose names say that they are secret.
+    values of `config` and `settings` whose names say that they are secret.
     """
     for name, value in one.items():
         if name not in ("kind", "name", "where") and value not in (None, "", [], {}):
-            shown = without_secrets(value) if name == "config" else value
+            shown = without_secrets(value) if name in MASKED_KEYS else value
             yield name, shown if isinstance(shown, str) else in_yaml(shown)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kodoctl.documents.plan_actions import POLICY_PREFIX, Action
 from kodoctl.text.escaping import one_line
 from kodoctl.text.formatting import many, partitions_text, size_text, value_text
-from kodoctl.topology.function_settings import HIDDEN, without_secrets
+from kodoctl.topology.function_settings import HIDDEN, MASKED_KEYS, without_secrets
 from kodoctl.topology.names import WAITING_STATES
 from kodoctl.topology.resources import is_function, kind_label
 
@@ -180,7 +180,7 @@ def field_text(field: FieldRow) -> str:
     """Both values of a field: `7d → 3d`; of maps only the keys that differ, without values of a function's settings
     whose names say that they are secret; an unset value is followed by the level and value that applies.
     """
-    if field["name"] == "config":
+    if field["name"] in MASKED_KEYS:
         return _settings_text(field["before"], field["after"])
     if field["name"] == "secrets":  # None: it is there, and is no reference
         there = {name: HIDDEN if reference is None else reference for name, reference in field["before"].items()}

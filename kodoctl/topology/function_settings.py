@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 HIDDEN: Final = "(not shown)"
+MASKED_KEYS: Final = frozenset({"config", "settings"})
+"""Keys of a function or connector whose values may be secret: views show them by `without_secrets`."""
 _BOTH: Final = {"logTopic": True, "runtimeFlags": True}
 _READER: Final = {
     "timeoutMs": True, "cleanupSubscription": True, "inputSpecs": True, "retainOrdering": False,

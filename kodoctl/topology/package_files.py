@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PackageFile:
-    """A declared package. `resource`: None if its name is none; `problem`: the reason why its file cannot be read."""
+    """A declared package. `resource`: None if the key in the file is no name of a package; `problem`: the reason why the
+    package's file cannot be read.
+    """
 
     resource: PackageResource | None
     problem: str | None = None
 
 
 def read_packages(spec: Topology, folder: FilePath) -> dict[str, PackageFile]:
-    """Name in the file -> package, with the digest of its content. Paths are relative to `folder`; a problem is no
-    exception.
+    """Reads the files of the declared packages. Returns the packages with their digests, by their keys in the topology
+    file. Paths are relative to `folder`. A file that cannot be read raises nothing: the package has a `problem`.
     """
     found = {}
     for url, package in spec.packages.items():

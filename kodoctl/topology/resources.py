@@ -316,6 +316,10 @@ class PackageResource:
         """Name by which functions and connectors take it, `TYPE://TENANT/NAMESPACE/NAME@VERSION`."""
         return f"{self.type}://{self.namespace}/{self.name}@{self.version}"
 
+    def is_used_by(self, function: FunctionResource) -> bool:
+        """True if a function or connector names this version, or the package without a version."""
+        return function.package in (self.url, self.url.rpartition("@")[0])
+
     @property
     def address(self) -> Address:
         """Printed name of the resource, `package.TYPE://TENANT/NAMESPACE/NAME@VERSION`."""
@@ -365,6 +369,11 @@ def kind_label(kind: str) -> str:
 def is_function(address: Address) -> bool:
     """True for the address of a function, a sink or an IO source."""
     return address.partition(".")[0] in FUNCTION_KINDS
+
+
+def is_package(address: Address) -> bool:
+    """True for the address of a package."""
+    return address.startswith("package.")
 
 
 def parse_package(url: str) -> PackageResource | None:

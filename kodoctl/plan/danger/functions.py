@@ -162,12 +162,12 @@ def _is_in(address: Address, place: Address) -> bool:
 
 
 def package_use(package: PackageResource, live: Live, gone: Collection[Address]) -> tuple[list[Address], str]:
-    """The functions and connectors that use a package and stay, by addresses, and a text about those that may use it: Pulsar
-    tells of none which package it has. `gone`: addresses of deleted objects.
+    """Returns the addresses of functions and connectors that use a package and stay, and a text about those that may use
+    it: Pulsar does not show which package a function has. `gone`: addresses of deleted objects.
     """
     here = [one.resource for one in live.objects.values() if isinstance(one.resource, FunctionResource)]
     staying = [one for one in here if one.address not in gone]
-    used = sorted(one.address for one in staying if one.package in (package.url, package.url.rpartition("@")[0]))
+    used = sorted(one.address for one in staying if package.is_used_by(one))
     stake = "functions of other namespaces may use it, which Pulsar does not tell"
     if unknown := live.unknown_functions_in(package.namespace):
         stake += f"; whether functions of its own do, is not known: {next(iter(unknown.values()))}"

@@ -91,7 +91,6 @@ class HttpAdmin:
         `timeout`: seconds to connect, seconds to answer; None: TIMEOUT. `traffic`: counts of requests to add to; None:
         new ones.
         """
-        worker = connection.function_worker if connection.function_worker != NO_WORKERS else None
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)
         self._traffic = RequestCount() if traffic is None else traffic
@@ -110,8 +109,8 @@ class HttpAdmin:
             )
         )
         self._worker: HttpAdmin | None = None
-        if worker is not None:
-            apart = replace(connection, admin_url=worker, function_worker=None)
+        if connection.worker_url is not None:
+            apart = replace(connection, admin_url=connection.worker_url, function_worker=None)
             self._worker = HttpAdmin(apart, waits=self._waits, timeout=timeout, traffic=self._traffic)
 
     @property

@@ -111,6 +111,11 @@ class Connection:
         """Each address of the admin API."""
         return split(self.admin_url)
 
+    @property
+    def worker_url(self) -> str | None:
+        """Addresses of function workers that run apart from the brokers; None if there are none, or none is known."""
+        return None if self.function_worker == NO_WORKERS else self.function_worker
+
 
 @dataclass(frozen=True, slots=True)
 class Flags:
@@ -398,8 +403,7 @@ def readable(connection: Connection) -> Diagnostic | None:
     """Returns a warning if a token would be sent over a network without TLS, where others can read it; else None."""
     if connection.token is None and connection.oauth2 is None:
         return None
-    worker = connection.function_worker if connection.function_worker != NO_WORKERS else None
-    urls = [url for url in (connection.admin_url, connection.broker_url, worker) if url is not None]
+    urls = [url for url in (connection.admin_url, connection.broker_url, connection.worker_url) if url is not None]
     plain = [url for url in urls if readable_by_all(url)]
     if not plain:
         return None

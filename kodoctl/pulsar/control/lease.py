@@ -102,7 +102,7 @@ class Lease:
                 _each(lambda one: _beat(*one), self._holds.items())
                 self._confirmed = asked
             if (took := self._clock() - self._confirmed) >= HEARTBEAT_S:
-                where = ", ".join(str(namespace) for namespace in self._holds)
+                where = ", ".join(map(str, sorted(self._holds)))
                 detail = f"{where}: the broker needs {took:.1f} s to say whether it is ours, nothing is written on answers older than {HEARTBEAT_S:.0f} s"
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 

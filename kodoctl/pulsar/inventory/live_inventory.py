@@ -54,6 +54,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     is_of_platform,
+    is_package,
     namespace_of_address,
     parse_package,
     topic_address,
@@ -298,7 +299,7 @@ def _packages(namespaces: Iterable[NamespaceName], reading: _Reading, scope: Rea
     for namespace in namespaces:
         for name, entry in reading.ledgers.get(namespace, {}).items():
             for address in entry.owned if name in scope.names else ():
-                if address.startswith("package.") and (package := parse_package(address.partition(".")[2])) is not None:
+                if is_package(address) and (package := parse_package(address.partition(".")[2])) is not None:
                     found.setdefault(address, package)
     return [found[address] for address in sorted(found)]
 

@@ -60,8 +60,8 @@ def package_path(package: PackageResource) -> str:
 
 
 def read_package(admin: Admin, package: PackageResource) -> LiveObject | None:
-    """Reads a package; None if it does not exist. Its digest is that of an upload by an apply, else "": Pulsar tells none.
-    Raises ClusterError.
+    """Reads a package; None if it does not exist. Its digest is the one that an apply wrote after its upload; "" if none
+    did, because Pulsar computes no digest. Raises ClusterError.
     """
     reply = admin.call("GET", f"{package_path(package)}/metadata", patient=False)
     if reply.missing:

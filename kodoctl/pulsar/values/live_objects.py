@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function
+from kodoctl.topology.resources import Address, Resource, TopicResource, database_of, is_function, is_package
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.values.ledger import Ledger
@@ -223,7 +223,7 @@ class Live:
         """
         if address in self.unread_platform:
             return True
-        if is_function(address) or address.startswith("package."):
+        if is_function(address) or is_package(address):
             return self.why_unread(address) is not None
         place = database_of(address)
         return place is not None and bool(self.databases.get(place[0], DatabaseFacts("not read")).problem)

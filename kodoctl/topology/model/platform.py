@@ -84,7 +84,7 @@ def _cluster_settings(values: dict[str, Any]) -> dict[str, Any]:
                 raise wrong_value(f"{name} should be a list of clusters")
         elif not isinstance(value, str | bool):
             raise wrong_value(f"{name} should be a text, true or false")
-    if not NAMES_FILES.fullmatch(values.get("authenticationParameters", "file:///x")):
+    if not NAMES_FILES.fullmatch(str(values.get("authenticationParameters", "file:///x"))):
         raise wrong_value(
             "authenticationParameters should name files on the brokers, as file:///PATH of a token, or"
             " tlsCertFile:PATH,tlsKeyFile:PATH: a secret does not belong into the file"

@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.apply.functions import delete_function, mark_function, update_function
 from kodoctl.plan.changes import ChangeContext, Delete
-from kodoctl.protocol.properties import OWNER_PROPERTY
+from kodoctl.protocol.properties import DECLARED_PROPERTY, OWNER_PROPERTY
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection.connection import Connection
@@ -28,11 +28,13 @@ ENRICH = FunctionResource(HERE, "enrich", "builtin://x", "java", frozenset({"per
     [("old", None), ("trade", None), ("bank", "it belongs to 'bank' since the plan"), (None, "somebody made it anew since the plan"), (404, "it is gone since the plan")],
 )  # fmt: skip
 def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, refused: str | None) -> None:
-    options = json.dumps({OWNER_PROPERTY: marker}) if marker else ""
+    said = {OWNER_PROPERTY: marker}
 
     def worker(request: Request) -> Answer:
         if request.is_write:
+            said[OWNER_PROPERTY] = "trade"
             return Answer(204)
+        options = json.dumps(said) if marker else ""
         return Answer(404) if marker == 404 else answer_json({"customRuntimeOptions": options})
 
     with serving(worker) as server:
@@ -42,6 +44,17 @@ def test_only_the_function_that_the_plan_saw_is_marked_or_updated(marker: Any, r
             with pytest.raises(WriteFailedError, match=refused):
                 update_function(HttpAdmin(Connection(server.url)), ENRICH, ENRICH, "trade", "old")
         assert [one.method for one in server.requests if one.is_write] == ([] if refused else ["PUT"])
+
+
+def test_a_marker_that_the_worker_does_not_show_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin.confirmed_write.PATIENCE_S", 0.0)
+    options = json.dumps({OWNER_PROPERTY: "old"})
+
+    def worker(request: Request) -> Answer:
+        return Answer(204) if request.is_write else answer_json({"customRuntimeOptions": options})
+
+    with serving(worker) as server, pytest.raises(WriteFailedError, match="does not show it as it was written"):
+        mark_function(HttpAdmin(Connection(server.url)), ENRICH, "trade", "old")
 
 
 def _update(admin: HttpAdmin, function: FunctionResource, owner: str, planned: str) -> None:
@@ -113,6 +126,30 @@ def test_a_worker_that_is_busy_after_a_deletion_is_awaited(refusals: int, limit:
         with pytest.raises(WriteFailedError, match=refused) if refused else nullcontext():
             delete_function(admin, change, marker="trade", allowed=True)
         assert [one.method for one in server.requests if one.is_write] == ["DELETE"]
+
+
+def test_a_changed_setting_that_may_be_secret_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin.confirmed_write.PATIENCE_S", 0.0)
+    recorded = {"transformFunctionConfig": "1"}
+
+    def worker(request: Request) -> Answer:
+        if request.is_write:
+            recorded["transformFunctionConfig"] = "2"
+            return Answer(204)
+        options = json.dumps({OWNER_PROPERTY: "trade", DECLARED_PROPERTY: recorded})
+        return answer_json({"customRuntimeOptions": options, "processingGuarantees": "ATLEAST_ONCE"})
+
+    after = FunctionResource(
+        HERE, "s", "", "java", frozenset(), f"{HERE}/s", kind="sink", settings='{"transformFunctionConfig":"2"}'
+    )
+    with serving(worker) as server:
+        admin = HttpAdmin(Connection(server.url))
+        live = read_function(admin, "sink", HERE, "s", after)
+        assert live is not None
+        assert isinstance(live.resource, FunctionResource)
+        assert live.resource.settings == '{"transformFunctionConfig":"(not shown)"}'
+        update_function(admin, live.resource, after, "trade", "trade")
+    assert recorded == {"transformFunctionConfig": "2"}
 
 
 def test_stats_that_cannot_be_read_after_a_deletion_make_it_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ class Store:
     def __init__(self, properties: dict[str, str] | None = None, refuses: int = 204) -> None:
         self.properties, self.refuses = properties, refuses
         self.functions: list[str] = []
+        self.unread = 0  # answers of 503 after a deletion
         self.sent: list[str] = []
 
     def answer(self, request: Request) -> Answer:
@@ -45,6 +46,9 @@ class Store:
                 return Answer(self.refuses)
             self.properties = json.loads(request.body)["properties"] if request.method == "PUT" else None
             return Answer(204)
+        if self.sent == ["DELETE"] and self.unread:
+            self.unread -= 1
+            return Answer(503)
         if "/v3/packages/" in request.path:
             found: Any = {"description": "d", "properties": self.properties}
             return Answer(404) if self.properties is None else answer_json(found)
@@ -109,6 +113,7 @@ def test_only_the_package_that_the_plan_saw_gets_another_owner(package: PackageR
         (None, None, True, None),
         (OURS, None, False, "nobody allowed the deletion"),
         (OURS, "function://acme/ns/enrich@1", True, "function.acme/ns/x would not start any more"),
+        (OURS, "function://acme/ns/enrich", True, "function.acme/ns/x would not start any more"),
         (OURS, "function://acme/ns/enrich@2", True, None),
         ({**OURS, "kodoctl": "bank"}, None, True, "belongs to bank"),
         ({**OURS, "kodoctl-sha256": "x"}, None, True, "other content since the plan"),
@@ -127,3 +132,13 @@ def test_a_package_is_deleted_by_leave_and_if_nothing_is_known_to_use_it(
         else:
             delete_package(admin, change, marker="trade", allowed=allowed)
     assert store.sent == ([] if refused or properties is None else ["DELETE"])
+
+
+def test_a_deletion_that_cannot_be_read_back_at_once_is_read_again(package: PackageResource) -> None:
+    store = Store(OURS)
+    store.unread = 2
+    with _admin(store) as admin:
+        delete_package(
+            admin, Delete(package, ChangeContext("trade", "no longer declared")), marker="trade", allowed=True
+        )
+    assert (store.sent, store.unread) == (["DELETE"], 0)

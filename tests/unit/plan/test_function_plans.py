@@ -289,6 +289,16 @@ def test_views_show_no_setting_whose_name_says_that_it_is_secret() -> None:
     other = planned(declared(", config: {token: hunter4}"), side)
     (refusal,) = unapproved_changes(plan, other)
     assert "token: (not shown)" in refusal.detail
+    secrets = '{"producerConfig":{"authToken":"hunter2"}}'
+    own = planned(declared(", settings: {producerConfig: {authToken: hunter3}}"), there(declared(), settings=secrets))
+    (change,) = own.changes
+    assert isinstance(change, Update)
+    (field,) = [serialization.field_to_json(one) for one in change.fields]
+    (stale,) = staleness(own, there(declared(), settings=secrets.replace("hunter2", "hunter4")))
+    (refused,) = unapproved_changes(other, own)
+    assert "authToken: (not shown)" in refused.detail
+    shown += [field_text(field), stale.detail, refused.detail]
+    assert field_text(field) == "producerConfig.authToken (not shown) → (not shown)"
     assert "hunter" not in "".join([*shown, refusal.detail])
 
 
@@ -356,6 +366,12 @@ def test_an_undo_deletes_only_what_is_still_ours_and_makes_again_what_it_can() -
         set(),
         [f"{ENRICH.address}: kodoctl did not read its secrets, which were no references: password: declare it"],
     )
+    transformed = '{"transformFunctionConfig":{"key":"(not shown)"}}'
+    hidden = tuple(of_function(planned(wanted(PLAIN), there(declared(), settings=transformed)).changes))
+    (refusal,) = _undone(hidden, gone)[1]
+    assert "did not read settings that no apply wrote: transformFunctionConfig.key: declare it" in refusal
+    updated = tuple(of_function(planned(declared(", settings: {timeoutMs: 5}"), side).changes))
+    assert _undone(updated, side) == (set(), [f"{ENRICH.address}: settings stays as it became"])
     unknown = tuple(of_function(planned(wanted(PLAIN), there(declared(), package="")).changes))
     assert _undone(unknown, gone) == (set(), [f"{ENRICH.address}: where its package was, is not known: declare it"])
     assert (

@@ -22,7 +22,7 @@ from kodoctl.topology.function_settings import HIDDEN
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import source_of
 from kodoctl.topology.names import InvalidNameError
-from kodoctl.topology.resources import PackageResource, namespace_of_address
+from kodoctl.topology.resources import ClusterResource, PackageResource, namespace_of_address
 from tests.samples.inventories import applied, changed, difference, empty, planned, planned_part, said, topology, wanted
 
 URL = "function://acme/ns/enrich@1"
@@ -147,8 +147,9 @@ def test_an_address_of_a_package_has_its_namespace() -> None:
 
 
 def test_no_undo_writes_settings_of_which_a_value_is_hidden() -> None:
-    assert _revertible(FieldChange("settings", {"a": 1}, {}))
-    assert not _revertible(FieldChange("settings", {"a": HIDDEN}, {}))
+    cluster = ClusterResource("east")
+    assert _revertible(cluster, FieldChange("settings", {"a": 1}, {}))
+    assert not _revertible(cluster, FieldChange("settings", {"a": HIDDEN}, {}))
 
 
 def test_a_package_is_a_regular_file_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,7 +273,7 @@ def test_differences_to_a_revision() -> None:
     assert "Changes since main None." in words(pages(document)[INDEX])
 
 
-def test_differences_do_not_show_secrets_in_the_config_of_a_function() -> None:
+def test_differences_do_not_show_secrets_of_a_function() -> None:
     document = catalogue_document(shop(), None)
     document["against"] = {"ref": "main", "commit": "decade" * 4, "removed": []}
     depot, trade = document["topologies"]
@@ -285,6 +285,7 @@ def test_differences_do_not_show_secrets_in_the_config_of_a_function() -> None:
         ["functions.g", {"code": "builtin://g", "config": {"apiKey": "hunter5"}}, None],
         ["functions.h.config.limit", 5, 6],
         ["sinks.db.v2.config.password", "hunter6", "hunter7"],
+        ["sinks.s.settings.transformFunctionConfig.authToken", "hunter9", "hunter9!"],
         ["io_sources", None, {"db.v2": {"config": {"token": "hunter8"}}}],
     ]
     found = pages(document)[TRADE]

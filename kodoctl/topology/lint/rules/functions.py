@@ -192,7 +192,7 @@ def sink_retries(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K112", Severity.ERROR, UNUSABLE_FUNCTION)
 def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds packages with a name that is none, or of another namespace, or in two files, and files that cannot be read."""
+    """Finds packages whose name is invalid, of another namespace or in two files, and those whose file cannot be read."""
     declared: dict[str, Expansion] = {}
     for expansion in scope.expansions:
         topology = expansion.topology
@@ -214,9 +214,11 @@ def declared_packages(scope: LintScope) -> Iterator[RuleMatch]:
 def function_secrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Finds settings whose name says that they are secret: files and Pulsar show them to many."""
     for one in _functions(scope):
-        for inner in _named_secret(one.spec.config):
-            detail = f"{'.'.join(map(str, inner))} of {one.label} stands in the file, and Pulsar shows it: name it in `secrets`"
-            yield RuleMatch(one.expansion.topology.where_key(*one.path, "config", *inner), detail)
+        advised = {"config": ": name it in `secrets`", "settings": ""}  # a worker resolves secrets for `config` alone
+        for key, advice in advised.items():
+            for inner in _named_secret(getattr(one.spec, key)):
+                detail = f"{'.'.join(map(str, inner))} of {one.label} stands in the file, and Pulsar shows it{advice}"
+                yield RuleMatch(one.expansion.topology.where_key(*one.path, key, *inner), detail)
 
 
 def _named_secret(settings: dict[str, Any], above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

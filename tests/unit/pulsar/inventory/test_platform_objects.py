@@ -67,6 +67,7 @@ def test_further_settings_of_a_cluster_stay_or_change_and_no_secret_is_read() ->
         ({"peerClusterNames": "a"}, "a list of clusters"),
         ({"listenerName": 5}, "a text, true or false"),
         ({"authenticationParameters": "token:hunter2"}, "name files on the brokers"),
+        ({"authenticationParameters": True}, "name files on the brokers"),
     ],
 )
 def test_settings_of_a_cluster_that_no_file_can_have(settings: dict[str, Any], says: str) -> None:

@@ -311,6 +311,7 @@ CASES = [
     ("K112", connector("output: §x", "io_sources"), "'x' is no topic of this file", connector("output: orders", "io_sources")),
     ("K112", connector("inputs: [orders]", more="io_sources: {§keep: {package: 'builtin://x', output: orders}}\n"), "sink.kodo/trade/keep has its name", connector("inputs: [orders]", more="io_sources: {tick: {package: 'builtin://x', output: orders}}\n")),
     ("K113", connector("inputs: [orders], config: {§password: x}"), "password of sink 'keep' stands in the file, and Pulsar shows it: name it in `secrets`", connector("inputs: [orders], secrets: {password: {path: a, key: b}}")),
+    ("K113", connector("inputs: [orders], settings: {transformFunctionConfig: {§token: x}}"), "transformFunctionConfig.token of sink 'keep' stands in the file, and Pulsar shows it", connector("inputs: [orders], settings: {transformFunctionConfig: {a: x}}")),
     ("K113", function("inputs: [orders], config: {dbs: [{§token: x}]}"), "dbs.0.token of function 'enrich'", function("inputs: [orders], config: {dbs: [{user: x}]}")),
     ("K113", function("inputs: [orders], config: {db: {§password: x}, rate: 1}"), "db.password of function 'enrich' stands in the file", function("inputs: [orders], config: {db: {user: x}}")),
     # K111
