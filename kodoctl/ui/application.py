@@ -69,6 +69,7 @@ LEGEND: Final = tuple(
 )
 """(name, meaning) of the lanes."""
 _SLOW_S: Final = 5.0  # a reading that takes longer is made while pages show the one before
+_LATE_S: Final = 15.0  # for so long after it became old: a window that is seen asks every 10 seconds
 _STYLES: Final = ("page.css", "catalogue.css", "console.css", "action.css")
 
 
@@ -117,7 +118,8 @@ class ConsoleData:
 
 class _RecentStatus:
     """The last reading of the lanes. However many windows ask, one reads at a time, and the others get its result. If
-    that took more than _SLOW_S seconds, as of 20,000 topics, they get the one before, and the next is made meanwhile.
+    that took more than _SLOW_S seconds, as of 20,000 topics, they get the one before, and the next is made meanwhile,
+    unless no window has asked for long.
     `history`: this reading and those before it; `known`: the last one to which the cluster answered, None for none.
     """
 
@@ -130,8 +132,9 @@ class _RecentStatus:
         self._took = 0.0
 
     def __call__(self) -> StatusReading:
-        if (last := self._last) is not None and self._took > _SLOW_S:
-            if time.monotonic() > self._until and self._lock.acquire(blocking=False):
+        late = time.monotonic() - self._until
+        if (last := self._last) is not None and self._took > _SLOW_S and late < max(_LATE_S, self._took):
+            if late > 0 and self._lock.acquire(blocking=False):
                 threading.Thread(target=self._read_ahead, name="kodo-ui-status", daemon=True).start()
             return last
         with self._lock:

@@ -56,7 +56,6 @@ def shown(script: str, folder: Path, seconds: float) -> str:
 
 
 @pytest.mark.broker
-@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_the_demo_runs_to_its_end_and_removes_its_broker(tmp_path: Path) -> None:
     said = shown("run.py", tmp_path, 280)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_cluster_that_does_not_answer_has_one_headline_and_its_last_figures(mo
 def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "FRESH_S", 1000.0)
     monkeypatch.setattr(application, "_SLOW_S", 0.0)
-    readings, go = [reading(lane(entries=number)) for number in (1, 2)], threading.Event()
+    readings, go = [reading(lane(entries=number)) for number in (1, 2, 3)], threading.Event()
     made = iter(readings)
 
     def read() -> StatusReading:
@@ -85,13 +86,15 @@ def test_a_reading_that_takes_long_is_made_while_pages_show_the_one_before(monke
 
     recent = application._RecentStatus(read)  # the pages show its times only
     assert recent() is readings[0]
-    recent._until = 0.0
+    recent._until = time.monotonic()
     assert [recent(), recent(), recent()] == [readings[0]] * 3
     go.set()
     end_reading()
     assert recent() is readings[1]
-    recent._until = 0.0
+    recent._until = time.monotonic() - 60
+    assert recent() is readings[2], "what nobody has asked for since is not shown again"
+    recent._until = time.monotonic()
     recent()
-    end_reading()  # which fails, because there is no third
+    end_reading()  # which fails, because there is no fourth
     with pytest.raises(StopIteration):
         recent()
