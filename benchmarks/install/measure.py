@@ -77,8 +77,8 @@ def cpu_ms(python: Path, statement: str, folder: Path) -> float:
 
 def measured(extra: str, statements: dict[str, str], rounds: int) -> list[dict[str, Any]]:
     """Installs kodoctl with an extra ("" for none) in a new environment: a record for each arm of statements that import."""
-    [wheel], fast = ROOT.glob("dist/kodoctl-*.whl"), [*ROOT.glob("dist/kodo_fast-*.whl")]
-    what = [f"{wheel}[{extra}]" if extra not in ("", "fast") else str(wheel), *(fast if extra == "fast" else [])]
+    [wheel], fast = ROOT.glob("dist/kodoctl-*.whl"), map(str, ROOT.glob("dist/kodo_fast-*.whl"))
+    what = [f"{wheel}[{extra}]" if extra not in ("", "fast") else str(wheel), *(fast if extra == "fast" else ())]
     locks = [word for lock in ("dev", "spark") for word in ("-c", str(ROOT / "requirements" / f"{lock}.txt"))]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

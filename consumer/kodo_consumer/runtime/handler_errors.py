@@ -1,8 +1,8 @@
 """Errors of handlers: makes an outcome of a raised exception, and logs it: the first of its kind in 10 s with its
 traceback, nine more with a line each. The worker's FailureTally logs how many there were.
 
-A verdict, which is an exception such as Retry, becomes its own outcome without a
-log entry. A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message: the
+A verdict, which is an exception such as Retry, becomes its own outcome without a log entry: the worker logs verdicts
+(end_log.py). A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message: the
 message waits, and no attempt is counted.
 """
 
@@ -52,6 +52,26 @@ of a structured entry.
 """
 
 
+class LogRate:
+    """Rate of log entries: ten of each kind in 10 s at most. `take` may be called by several threads; entries of one
+    moment may then be a few more.
+    """
+
+    def __init__(self) -> None:
+        self._logged: dict[object, tuple[float, int]] = {}  # by kind: since when, and how often since
+
+    def take(self, kind: object) -> int | None:
+        """Counts an entry of a kind. Returns the number of those before it in these 10 s; None: it is one too many."""
+        now = time.monotonic()
+        since, lines = self._logged.get(kind, (float("-inf"), 0))
+        if now - since >= _QUIET:
+            since, lines = now, 0
+            if len(self._logged) >= _MOST_KINDS:  # classes that a program makes as it runs
+                self._logged = {one: last for one, last in self._logged.items() if now - last[0] < _QUIET}
+        self._logged[kind] = since, lines + 1
+        return lines if lines < _LINES else None
+
+
 class ExceptionReporter:
     """Makes outcomes of exceptions, and logs those that are no verdict, ten of each kind in 10 s at most, by `say`
     (None: the log).
@@ -68,7 +88,7 @@ class ExceptionReporter:
         forecast: Forecast | None = None,
     ) -> None:
         self._texts, self._say, self._forecast = texts, say or _log, forecast
-        self._logged: dict[type[BaseException], tuple[float, int]] = {}  # since when, and how often since
+        self._rate = LogRate()
 
     def outcome(self, problem: BaseException, failed: Message | Batch | None = None) -> Outcome:
         """Outcome for an exception that a handler raised, or that a batch handler returned for one message: that of a
@@ -97,20 +117,14 @@ class ExceptionReporter:
     def _report(
         self, problem: BaseException, raised: BaseException, failed: Message | Batch | None, outcome: Outcome
     ) -> None:
-        kind, now = type(problem), time.monotonic()
-        since, lines = self._logged.get(kind, (float("-inf"), 0))
-        if now - since >= _QUIET:
-            since, lines = now, 0
-            if len(self._logged) >= _MOST_KINDS:  # classes that a program makes as it runs
-                self._logged = {one: last for one, last in self._logged.items() if now - last[0] < _QUIET}
-        self._logged[kind] = since, lines + 1
-        if lines >= _LINES:
+        kind = type(problem)
+        if (earlier := self._rate.take(kind)) is None:
             return
         about, fields = self._about(failed, outcome)
         text, fields = f"handler failed with {kind.__name__}{about}", {"error": kind.__name__, **fields}
         if isinstance(outcome, DependencyUnavailable):
             self._say(f"{text}, its messages wait for: {outcome.dependency}", None, fields)
-        elif lines:
+        elif earlier:
             self._say(text, None, fields)
         else:
             report_error(self._texts, text, raised, error_of(outcome), self._say, fields)

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.state.failover_partitions import ActivePartitions
+from kodo_consumer.core.state_machine import Rule
 from kodo_consumer.core.upkeep.backlog_trend import BacklogTrend
 from kodo_consumer.core.upkeep.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.upkeep.broker_window import UNLIMITED, lookahead_findings, unacked_limits
@@ -318,30 +319,39 @@ class DeferralNotice:
 
 
 class FailureTally:
-    """Number of failed handler runs by cause, logged every 10 s in which there were two or more."""
+    """Number of failed handler runs by cause and of dead letters, logged every 10 s in which there were two failures or a
+    dead letter.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._before: Counter[str] = Counter()
+        self._dead_before = 0
         self._since: float | None = None
 
     def tick(self, now: float) -> None:
-        """Logs every 10 s the failures since the last look, with the ten most frequent causes; a single failure is left
-        out. `now`: seconds by a clock that only advances.
+        """Logs every 10 s the failures since the last look, with the ten most frequent causes (a single failure is left
+        out), and the number of messages that became dead letters, for whatever reason. `now`: seconds by a clock that
+        only advances.
         """
         self._since = now if self._since is None else self._since
         if now - self._since < _TALLY_EVERY:
             return
-        total = self._worker.call_locked(self._worker.counts.failed.copy)
-        failed, seconds = total - self._before, now - self._since
-        self._before, self._since = total, now
+        counts = self._worker.counts
+        total, all_dead = self._worker.call_locked(lambda: (counts.failed.copy(), counts.finished[Rule.DEAD]))
+        failed, dead, seconds = total - self._before, all_dead - self._dead_before, now - self._since
+        self._before, self._dead_before, self._since = total, all_dead, now
+        parts = []
         if failed.total() > 1:
             causes = ", ".join(f"{cause} {count}" for cause, count in failed.most_common(_CAUSES))
             rest = f" and {many(len(failed) - _CAUSES, 'other cause')}" if len(failed) > _CAUSES else ""
-            log.warning(
-                "%s: failed in %.0f s: %s%s", subscription_of(self._worker.policy), seconds, causes, rest,
-                extra={"failed": dict(failed), "subscription": subscription_of(self._worker.policy)},
-            )  # fmt: skip
+            parts.append(f"failed in {seconds:.0f} s: {causes}{rest}")
+        if dead:
+            parts.append(many(dead, "new dead letter") + ("" if parts else f" in {seconds:.0f} s"))
+        if parts:
+            name = subscription_of(self._worker.policy)
+            fields = {"failed": dict(failed), "dead_letters": dead, "subscription": name}
+            log.warning("%s: %s", name, "; ".join(parts), extra=fields)
 
 
 class StatsReader:

@@ -21,10 +21,9 @@ from kodo_consumer.core.upkeep.backlog_trend import HandlerLoad
 from kodo_consumer.core.upkeep.override_state import apply_overrides, left_lanes, paused_lanes, paused_tenants
 from kodo_consumer.core.upkeep.tenant_backlog import TenantShare
 from kodo_consumer.core.values.effects import Alarm
-from kodo_consumer.core.values.outcomes import DONE, PostponeAsked
+from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Check, Message
-from kodo_consumer.runtime.failure_forecast import FailureForecast
-from kodo_consumer.runtime.handler_errors import message_fields
+from kodo_consumer.runtime.end_log import EndLog
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 from kodoctl.topology.names import PLAIN
@@ -70,7 +69,7 @@ class Worker:
         self._runner, self._check, self._observers = runner, check, observers
         self._connections = WorkerConnections(broker)
         self._actions = PendingActions(self.engine, clock)
-        self.alarms = AlarmLog(clock)
+        self.alarms, self._ends = AlarmLog(clock), EndLog()
         self._lock = threading.Lock()
         self.orders: tuple[Override, ...] = ()
         self.opened = False
@@ -280,8 +279,8 @@ class Worker:
         """Takes the outcome of a finished message (None: none), and returns the next message to handle; None: there is
         none now.
         """
-        if finished is not None and log.isEnabledFor(logging.DEBUG):
-            _log_end(finished, outcome, self.policy)
+        if finished is not None and outcome is not None and (outcome is not DONE or log.isEnabledFor(logging.DEBUG)):
+            self._ends.write(finished, outcome, self.policy)
         with self._lock:
             message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -294,11 +293,12 @@ class Worker:
         now.
         """
         engine, taken = self.engine, list[Message]()
+        for finished, outcome in ended:
+            if outcome is not DONE or log.isEnabledFor(logging.DEBUG):
+                self._ends.write(finished, outcome, self.policy)
         with self._lock:
             now = self.clock.now()
             for finished, outcome in ended:
-                if log.isEnabledFor(logging.DEBUG):
-                    _log_end(finished, outcome, self.policy)
                 engine.finish(finished, outcome, now)
             while len(taken) < most and (message := engine.take(now)) is not None:
                 taken.append(message)
@@ -317,8 +317,8 @@ class Worker:
         is_ended = False
         with self._or_broken(), self._event():  # the caller's thread is the application's
             is_ended = self.engine.runs.end(message, outcome, self.clock.now())
-        if is_ended and log.isEnabledFor(logging.DEBUG):
-            _log_end(message, outcome, self.policy)
+        if is_ended:
+            self._ends.write(message, outcome, self.policy, is_ended=True)
         return is_ended
 
     def fail(self, problem: BaseException) -> None:
@@ -472,21 +472,6 @@ class WorkerSink:
     def fail(self, problem: BaseException) -> None:
         """Fails the worker because the reader of the lane ended."""
         self.worker.fail(problem)
-
-
-def _log_end(message: Message, outcome: Outcome | None, policy: Policy) -> None:
-    """Logs messages that are done or postponed; failures are logged where handlers run."""
-    if outcome is not DONE and not isinstance(outcome, PostponeAsked):
-        return
-    following = "" if outcome is DONE else FailureForecast(lambda: policy)(message, outcome)
-    # whether hooks redact is known to the executor alone: where texts are kept, the tenant stays out
-    fields = message_fields(message, following, redacts=policy.error_text is not None)
-    tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
-    log.debug(
-        "%s: %s, lane %s%s, message %s, attempt %s%s",
-        "done" if outcome is DONE else "postponed", fields["subscription"], fields["lane"], tenant, fields["message_id"],
-        message.attempt, f"; {following}" if following else "", extra=fields,
-    )  # fmt: skip
 
 
 class AlarmLog:

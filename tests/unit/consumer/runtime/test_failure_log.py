@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer import Consumer
+from kodo_consumer import Consumer, Dead
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Outgoing
-from kodo_consumer.core.values.outcomes import DependencyUnavailable, Failed, Outcome
+from kodo_consumer.core.values.outcomes import DeadLettered, DependencyUnavailable, Failed, Outcome
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.end_log import EndLog
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.supervisor import FailureTally
@@ -176,6 +177,86 @@ def test_failures_are_counted_by_cause_every_ten_seconds(caplog: pytest.LogCaptu
     causes = "KeyError 5, ValueError 3, " + ", ".join(f"E{number:02} 1" for number in range(8))
     assert record.message == f"p/n/t:s: failed in 10 s: {causes} and 1 other cause"
     assert vars(record)["failed"]["ValueError"] == 3
+
+
+def _give_up(message: Message) -> None:
+    raise Dead(f"no price for\n{message.data.decode()}")
+
+
+async def _give_up_later(message: Message) -> None:
+    _give_up(message)
+
+
+def _give_up_batch(messages: list[Message]) -> list[Exception]:
+    return [Dead(f"no price for\n{message.data.decode()}") for message in messages]
+
+
+def _defer(message: Message) -> None:
+    deferral = message.defer()
+    deferral.failed(Dead(f"no price for\n{message.data.decode()}"))
+
+
+GIVING_UP: dict[str, Callable[[Consumer], Any]] = {
+    "threads": lambda consumer: consumer.handler(_give_up),
+    "loop": lambda consumer: consumer.handler(_give_up_later),
+    "batch": lambda consumer: consumer.batch_handler(max=2, wait=5.0)(_give_up_batch),
+    "processes": lambda consumer: consumer.handler(process=1)(handle),
+    "deferred": lambda consumer: consumer.handler(_defer),
+}
+
+
+@pytest.mark.parametrize("kind", GIVING_UP)
+def test_a_message_that_a_handler_gives_up_is_logged_with_the_reason(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only counts said so: an incident of ten thousand dead letters had no line in the log."""
+    policy = Consumer.load(write(tmp_path, TOPICS % ""), topic="J", subscription="s", environ={}).policy
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(policy)
+    consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
+    GIVING_UP[kind](consumer)
+    with caplog.at_level(logging.WARNING, "kodo.consumer"):
+        consumer.start()
+        for number in range(12):
+            payload = b"dead" if kind == "processes" else b"acme"
+            message = Outgoing(policy.lanes[0].topic, payload, {"uid": "acme", "kodo-id": f"m{number}"})
+            broker.send(message)
+        eventually(lambda: broker.step() is not None and consumer.counts.finished["dead"] == 12)
+        consumer.stop()
+    given_up = [record for record in caplog.records if record.message.startswith("given up")]
+    assert len(given_up) == 10, "the others are counted"
+    following = "" if kind == "deferred" else "; becomes a dead letter"
+    reason = "bad" if kind == "processes" else r"no price for\nacme"
+    line = re.escape(f"given up ({reason}): p/n/J:s, lane L1/ready, tenant acme, message m#, attempt 1{following}")
+    line = line.replace(re.escape("#"), r"\d+")
+    assert all(re.fullmatch(line, record.message) for record in given_up), given_up[0].message
+    assert vars(given_up[0])["reason"] == reason
+
+
+def test_a_message_that_is_given_up_too_late_has_no_entry(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(policy())
+    bench.give(delivery())
+    message = bench.take_one()
+    bench.engine.finish(message, Failed("E"))
+    EndLog().write(message, DeadLettered("no price"), bench.policy)
+    assert not caplog.records
+
+
+def test_dead_letters_are_counted_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Place(policy()).worker
+    tally, counts = FailureTally(worker), worker.counts
+    with caplog.at_level(logging.WARNING, "kodo.consumer"):
+        tally.tick(100.0)
+        counts.finished["dead"] += 1
+        tally.tick(110.0)
+        counts.finished["dead"] += 4
+        counts.failed["ValueError"] += 2
+        tally.tick(120.0)
+        tally.tick(130.0)
+    assert [record.message for record in caplog.records] == [
+        "p/n/t:s: 1 new dead letter in 10 s",
+        "p/n/t:s: failed in 10 s: ValueError 2; 4 new dead letters",
+    ]
 
 
 def test_each_message_that_is_done_is_logged_at_debug(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

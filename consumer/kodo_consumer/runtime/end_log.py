@@ -1,0 +1,68 @@
+"""Log of what handlers decided about messages. Failures are logged where handlers run (handler_errors.py)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.values.outcomes import (
+    DeadLettered,
+    Discarded,
+    Done,
+    PostponeAsked,
+    Repeated,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+)
+from kodo_consumer.runtime.failure_forecast import FailureForecast
+from kodo_consumer.runtime.handler_errors import LogRate, message_fields
+from kodoctl.text.escaping import one_line
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.values.outcomes import Outcome
+    from kodo_consumer.core.values.policy import Policy
+    from kodo_consumer.message import Message
+
+log = logging.getLogger("kodo.consumer")
+_MAX_REASON: Final = 200  # characters
+_WORDS: Final[dict[type[Outcome], str]] = {
+    Done: "done",
+    DeadLettered: "given up",
+    Discarded: "discarded",
+    PostponeAsked: "postponed",
+    Repeated: "done before",
+    RetryAsked: "retry requested",
+    StateAsked: "wait requested",
+    TransferAsked: "transferred",
+}
+
+
+class EndLog:
+    """Log entries of one worker about the outcomes of its handlers: a message that a handler gives up (Dead) at warning,
+    ten of them in 10 s at most; other verdicts, and messages that are done, at debug. Any thread may write.
+    """
+
+    def __init__(self) -> None:
+        self._rate = LogRate()
+
+    def write(self, message: Message, outcome: Outcome, policy: Policy, *, is_ended: bool = False) -> None:
+        """Logs the outcome of a run before the worker carries it out, or after that (`is_ended`). A message that is given
+        up too late, because the worker took its run for over, has no entry.
+        """
+        level = logging.WARNING if isinstance(outcome, DeadLettered) else logging.DEBUG
+        words = _WORDS.get(type(outcome))
+        if words is None or not log.isEnabledFor(level):
+            return
+        following = "" if isinstance(outcome, Done) else FailureForecast(lambda: policy)(message, outcome)
+        if level == logging.WARNING and ((not following and not is_ended) or self._rate.take(level) is None):
+            return
+        # whether hooks redact is known to the executor alone: where texts are kept, the tenant stays out
+        fields = message_fields(message, following, redacts=policy.error_text is not None)
+        reason = one_line(getattr(outcome, "reason", ""), _MAX_REASON)
+        tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
+        log.log(
+            level, "%s%s: %s, lane %s%s, message %s, attempt %s%s", words, f" ({reason})" if reason else "",
+            fields["subscription"], fields["lane"], tenant, fields["message_id"], message.attempt,
+            f"; {following}" if following else "", extra=fields | ({"reason": reason} if reason else {}),
+        )  # fmt: skip
