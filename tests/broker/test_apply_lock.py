@@ -102,7 +102,8 @@ def test_the_holder_is_who_runs_it(portless: Workspace) -> None:
     assert command_target.who() in str(lock_holder(admin, _space(portless)))
 
 
-@pytest.mark.parametrize("comes_back", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("comes_back", [True, False])
 def test_an_apply_that_cannot_ask_for_its_lock_amid_its_work_stops_and_reports_what_it_did(
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:

@@ -112,7 +112,8 @@ def test_a_source_that_is_killed_sends_every_commit_once(setting: Setting, step:
     assert setting.missing_numbers() == 0
 
 
-@pytest.mark.parametrize("how", ["forgot", pytest.param("new names", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["forgot", "new names"])
 def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: Setting, how: str) -> None:
     """It forgets them if nobody runs the source for six hours: here, because deduplication is off for a moment. And
     another file, as of other routes, gives the producers other names.
@@ -138,6 +139,7 @@ def test_a_broker_that_does_not_know_the_numbers_gets_no_change_twice(setting: S
     assert 0 < int(known[1]) <= before, "those that the source had reported do not come"
 
 
+@pytest.mark.full
 def test_a_file_that_comes_back_sends_no_change_twice(setting: Setting) -> None:
     """As where a new file is taken back, because its process died: the broker knows the numbers of the file of before,
     and they say nothing of what another file stored.
@@ -160,7 +162,8 @@ def test_a_file_that_comes_back_sends_no_change_twice(setting: Setting) -> None:
     assert setting.missing_numbers() == 0
 
 
-@pytest.mark.parametrize("how", ["another file", pytest.param("no snapshot", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["another file", "no snapshot"])
 def test_a_file_that_died_at_once_is_known_to_the_next_one(setting: Setting, how: str) -> None:
     """It was killed in its first commit, before it could say what is stored."""
     if how == "another file":
@@ -201,9 +204,10 @@ def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting:
     assert setting.rows() - Counter({"-1": 2}) == Counter(str(number) for number in range(11))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "keys",
-    [pytest.param("", id="without keys", marks=pytest.mark.full), pytest.param("0123456789abcdef", id="with keys")],
+    [pytest.param("", id="without keys"), pytest.param("0123456789abcdef", id="with keys")],
 )
 def test_a_number_that_others_raised_loses_no_change(setting: Setting, keys: str) -> None:
     """Who takes the name of a producer while the source is away makes the broker drop the changes that follow."""
@@ -230,6 +234,7 @@ def test_a_number_that_others_raised_loses_no_change(setting: Setting, keys: str
     assert set(setting.rows()) - {"-1"} == {str(number) for number in range(120)}
 
 
+@pytest.mark.full
 def test_a_slot_that_was_moved_is_found_after_the_broker_forgot_the_position(setting: Setting) -> None:
     """After six hours without a run the broker has no number of the last mark; the mark itself is still stored."""
     setting.finish()
@@ -274,6 +279,7 @@ def promote(setting: Setting, server: Postgres) -> None:
     setting.sql("SELECT pg_promote()")
 
 
+@pytest.mark.full
 def test_a_commit_of_another_timeline_has_another_id(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:
@@ -314,6 +320,7 @@ def test_a_commit_of_another_timeline_has_another_id(
     assert "K793" in setting.log, "marks of the old timeline say what is stored"
 
 
+@pytest.mark.full
 def test_a_snapshot_without_room_for_its_slots_sends_nothing(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:
@@ -353,7 +360,8 @@ def test_a_commit_that_was_skipped_is_missed_by_its_number(setting: Setting) -> 
     assert setting.missing_numbers() == 1
 
 
-@pytest.mark.parametrize("how", ["advanced", pytest.param("made anew", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["advanced", "made anew"])
 def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str) -> None:
     setting.finish()
     setting.insert(0, 10)
@@ -386,6 +394,7 @@ def test_a_slot_that_somebody_moved_is_no_quiet_loss(setting: Setting, how: str)
     assert len(setting.rows()) == 20
 
 
+@pytest.mark.full
 def test_marks_cover_the_log_without_a_gap_but_for_that_which_was_accepted(setting: Setting) -> None:
     for number in range(3):
         setting.insert(number, 1)
@@ -408,6 +417,7 @@ def test_marks_cover_the_log_without_a_gap_but_for_that_which_was_accepted(setti
     assert read_lsn(confirmed) <= spans[-1][1]
 
 
+@pytest.mark.full
 def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> None:
     setting.finish()
     with psycopg.connect(setting.url) as one, psycopg.connect(setting.url) as other, setting.run() as process:
@@ -426,6 +436,7 @@ def test_transactions_that_interleave_abort_and_are_large(setting: Setting) -> N
     assert rows == Counter({str(number): 1 for number in [*range(1, 100_001), 200_001, 200_002]})
 
 
+@pytest.mark.full
 def test_a_publication_of_another_topology_is_not_read(setting: Setting) -> None:
     setting.finish()
     marker = {"topology": "shop-db", "namespace": f"{setting.tenant}/ns", "cluster": "c", "tenant_uuid": "u"}
@@ -492,6 +503,7 @@ def test_a_second_process_waits_and_takes_over(setting: Setting) -> None:
     assert setting.rows() == Counter({str(number): 1 for number in range(20)})
 
 
+@pytest.mark.full
 def test_a_mapped_column_that_vanished_stops_it_and_nothing_is_lost(setting: Setting) -> None:
     setting.finish()
     setting.insert(-5, 5)
@@ -505,6 +517,7 @@ def test_a_mapped_column_that_vanished_stops_it_and_nothing_is_lost(setting: Set
     assert set(setting.rows()) == {str(number) for number in range(-5, 5)}
 
 
+@pytest.mark.full
 def test_a_large_value_that_an_update_left_alone_is_read_from_the_table(setting: Setting) -> None:
     setting.finish()
     setting.sql("ALTER TABLE orders ALTER COLUMN note SET STORAGE EXTERNAL")
@@ -519,6 +532,7 @@ def test_a_large_value_that_an_update_left_alone_is_read_from_the_table(setting:
     assert "its row was deleted by a later commit" in setting.log
 
 
+@pytest.mark.full
 def test_a_database_that_goes_away_and_comes_back(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:
@@ -539,6 +553,7 @@ def test_a_database_that_goes_away_and_comes_back(
     assert setting.missing_numbers() == 0
 
 
+@pytest.mark.full
 def test_lag_at_a_thousand_rows_a_second(setting: Setting) -> None:
     setting.finish()
     over = threading.Event()

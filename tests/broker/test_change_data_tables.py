@@ -102,6 +102,7 @@ def test_rows_of_partitions_are_rows_of_their_table(
     assert "not in the file" not in setting.log, "partitions are no strangers"
 
 
+@pytest.mark.full
 def test_a_partition_that_logs_less_than_its_table_makes_no_value_null(
     broker: Broker, tenant: str, tmp_path: Path, logical_url: str
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_topic_of_avro_gets_records_of_its_schema(
     assert "K716" in setting.log, "its schema has no null there"
 
 
+@pytest.mark.full
 def test_a_topic_that_got_more_partitions(setting: Setting) -> None:
     setting.finish()
     setting.insert(0, 200)
@@ -182,6 +184,7 @@ def test_a_topic_that_got_more_partitions(setting: Setting) -> None:
     assert setting.missing_numbers() == 0
 
 
+@pytest.mark.full
 def test_a_table_with_other_columns_and_types_goes_on(setting: Setting) -> None:
     setting.finish()
     with setting.run() as process:
@@ -202,6 +205,7 @@ def test_a_table_with_other_columns_and_types_goes_on(setting: Setting) -> None:
     assert len(rows) == 11
 
 
+@pytest.mark.full
 def test_a_table_that_was_renamed_stops_the_source_and_nothing_is_passed_over(setting: Setting) -> None:
     setting.finish()
     setting.insert(0, 5)
@@ -219,6 +223,7 @@ def test_a_table_that_was_renamed_stops_the_source_and_nothing_is_passed_over(se
     assert setting.rows() == Counter({str(number): 1 for number in range(6)})
 
 
+@pytest.mark.full
 def test_changes_under_an_earlier_name_are_those_of_the_table(setting: Setting) -> None:
     """The file had the new name before the source read the changes that were made under the old one."""
     setting.finish()
@@ -230,6 +235,7 @@ def test_changes_under_an_earlier_name_are_those_of_the_table(setting: Setting) 
     assert setting.rows() == Counter({str(number): 1 for number in range(5)})
 
 
+@pytest.mark.full
 def test_a_table_that_left_the_publication_is_no_quiet_one(setting: Setting) -> None:
     setting.finish()
     setting.insert(100, 5)

@@ -78,6 +78,7 @@ def test_a_commit_without_its_message_is_missing(setting: Setting) -> None:
     assert f"accepted up to {now}, and passed over: commits: 2 missing" in said
 
 
+@pytest.mark.full
 def test_a_topology_that_changed_makes_no_change_missing(setting: Setting) -> None:
     """Without the level, the message of `slow` is not looked for where it is; without the column, no message is known."""
     setting.verify()
@@ -107,7 +108,8 @@ def test_a_topology_that_changed_makes_no_change_missing(setting: Setting) -> No
     assert (code, "commits: 3 stored once" in said) == (0, True), "as the finding says, by the file of before"
 
 
-@pytest.mark.parametrize("seconds", [pytest.param("1200", marks=pytest.mark.full), "-1200"])
+@pytest.mark.full
+@pytest.mark.parametrize("seconds", ["1200", "-1200"])
 def test_clocks_decide_nothing(setting: Setting, seconds: str) -> None:
     """The database's clock is 20 minutes before or after that of the source."""
     clock = {"KILL_AT": "clock", "KILL_NTH": seconds}
@@ -161,6 +163,7 @@ def test_nothing_that_others_send_proves_a_change(setting: Setting, keys: str) -
     assert ("no valid signature" if keys else "its messages are out of order") in said
 
 
+@pytest.mark.full
 def test_a_message_on_another_topic_is_not_that_of_the_change(
     broker: Broker, tenant: str, tmp_path: Path, logical_url: str
 ) -> None:
@@ -198,6 +201,7 @@ def test_the_end_of_the_proof_frees_the_log(setting: Setting) -> None:
     assert (code, "K794" in said) == (1, True)
 
 
+@pytest.mark.full
 def test_a_stored_commit_is_proved_when_the_source_has_reported_it(setting: Setting) -> None:
     """Until then it may come again: here to other partitions, because the topic got more of them meanwhile."""
     setting.verify()
@@ -216,6 +220,7 @@ def test_a_stored_commit_is_proved_when_the_source_has_reported_it(setting: Sett
     assert (code, "1 twice" in said) == (5, True)
 
 
+@pytest.mark.full
 def test_a_change_that_the_source_may_have_left_out_is_unknown(setting: Setting) -> None:
     """Its row was gone, and is there again when the log is read a second time; or it was there, and is gone now."""
     setting.sql("ALTER TABLE orders ALTER note SET STORAGE EXTERNAL")
@@ -247,6 +252,7 @@ def test_the_proof_of_another_topology_is_not_ended(setting: Setting) -> None:
     assert len(setting.sql("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")) == 2
 
 
+@pytest.mark.full
 def test_a_source_that_is_at_work_is_waited_for(setting: Setting) -> None:
     setting.verify()
     with setting.run() as process:

@@ -8,11 +8,13 @@ import json
 from typing import Any
 
 import pulsar
+import pytest
 
 from tests.brokers.function_worker import FunctionBroker
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
+pytestmark = pytest.mark.full  # a function worker; test_functions.py has one in every run
 TEXT = pulsar.schema.StringSchema()
 TOPICS = """\
 orders: {subscriptions: {billing: {states: [], dead_letter: false}}}

@@ -67,7 +67,10 @@ def handle(message):
 """
 
 
-@pytest.mark.parametrize("step", ["gathered", "sent.", "recorded"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param("gathered", marks=pytest.mark.full), "sent.", pytest.param("recorded", marks=pytest.mark.full)],
+)
 def test_a_kill_at_a_step_of_the_records_leaves_no_message_without_one(
     step: str, broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

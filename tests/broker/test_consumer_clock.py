@@ -40,7 +40,14 @@ def handle(message: Message) -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no compiler, and without one no process has another clock")
-@pytest.mark.parametrize(("hours", "side"), [(1, "ahead of"), (-1, "behind"), (0, None)])
+@pytest.mark.parametrize(
+    ("hours", "side"),
+    [
+        pytest.param(1, "ahead of", marks=pytest.mark.full),
+        (-1, "behind"),
+        pytest.param(0, None, marks=pytest.mark.full),
+    ],
+)
 def test_a_clock_that_is_not_the_brokers_is_told(
     broker: Broker, namespace: str, tmp_path: Path, hours: int, side: str | None
 ) -> None:

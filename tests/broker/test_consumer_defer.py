@@ -59,7 +59,13 @@ threading.Thread(target=answer, daemon=True).start()
 
 
 @pytest.mark.parametrize(
-    ("step", "handler"), [("open", "handle_async"), ("effect", "handle"), ("token", "handle"), ("end", "handle_async")]
+    ("step", "handler"),
+    [
+        pytest.param("open", "handle_async", marks=pytest.mark.full),
+        ("effect", "handle"),
+        pytest.param("token", "handle", marks=pytest.mark.full),
+        ("end", "handle_async"),
+    ],
 )
 def test_what_is_deferred_when_a_worker_dies_or_ends_comes_again_and_is_done(
     step: str, handler: str, broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -78,7 +78,11 @@ STEPS = {
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(one, marks=[pytest.mark.full] * (one in {"effect", "stored", "draining."})) for one in STEPS]
+    "step",
+    [
+        pytest.param(one, marks=[pytest.mark.full] * (one in {"effect", "stored", "draining.", "drained", "handler"}))
+        for one in STEPS
+    ],
 )
 def test_a_kill_at_this_step_loses_nothing_and_repeats_no_more_than_it_explains(
     step: str, broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,7 @@ def setting(broker: Broker, tenant: str, tmp_path: Path) -> Sharing:
     return Sharing(broker, tenant, tmp_path)
 
 
+@pytest.mark.full
 def test_a_rate_shared_through_a_store_is_kept_and_used_and_survives_a_kill(setting: Sharing, tenant: str) -> None:
     setting.declare(f"{{kind: rate, limit: {RATE}/s}}", tenant, messages=2_400)
     with setting.workers(f"sqlite:///{setting.folder}/store.db") as running:

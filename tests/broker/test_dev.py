@@ -83,7 +83,7 @@ def test_ready_means_ready(dev):
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux says it there")
-@pytest.mark.parametrize("which", ["dev", "closed"])
+@pytest.mark.parametrize("which", ["dev", pytest.param("closed", marks=pytest.mark.full)])
 def test_nobody_on_another_machine_reaches_any_port_of_it(user, which, request):
     instance = request.getfixturevalue(which)
     found = listening(instance["pid"])
@@ -245,6 +245,7 @@ def test_interrupting_a_start_ends_what_it_started(user, dev):
     assert user.types("reset", "--name", "hasty", "--yes").code == 0
 
 
+@pytest.mark.full
 def test_data_and_policies_outlive_down_and_kill_and_strangers_with_its_pid(user, dev):
     assert admin(dev, "PUT", "persistent/public/default/kept").ok
     assert admin(dev, "POST", "namespaces/public/default/messageTTL", 4711).ok
@@ -304,6 +305,7 @@ def test_damaged_data_is_told_with_the_way_out(user):
     assert not folder.exists()
 
 
+@pytest.mark.full
 class TestTokens:
     """Who gets in, and what they may."""
 

@@ -28,10 +28,10 @@ ESTATES = {
     "web-shop": WEB_SHOP,
 }
 _GROUP = re.compile(r"\d+ of (\S+)…: (.*)")
-_TWIN = {"device-fleet": (pytest.mark.full,)}  # the others, and test_import_complete.py, have all of its kinds
+_LONG = {"device-fleet", "bridged-streams"}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=_TWIN.get(name, ())) for name in ESTATES])
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.full] * (name in _LONG)) for name in ESTATES])
 def estate(request: pytest.FixtureRequest) -> Estate:
     """Each grown tenant."""
     return ESTATES[request.param]

@@ -11,6 +11,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.dev_user import User
 from tests.brokers.workspace import Workspace
 
+pytestmark = pytest.mark.full  # a second broker
 YES = ("--auto-approve", "--confirm", "us")
 
 

@@ -86,6 +86,7 @@ def limit(shop: Shop, monkeypatch: pytest.MonkeyPatch, *more: str, code: int = 0
     assert (end.value.code or 0) == code
 
 
+@pytest.mark.full
 def test_a_raised_quota_frees_what_waits_of_that_tenant_as_far_as_it_goes_and_nothing_else(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

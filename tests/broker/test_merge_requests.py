@@ -110,6 +110,7 @@ def test_from_a_merge_request_over_its_one_note_to_the_apply_of_what_was_approve
     assert not [one for one in (*jobs.values(), unapproved, done, drifted) if "CANARY" in one.out]
 
 
+@pytest.mark.full
 def test_a_refused_plan_fails_the_pipeline_is_shown_and_is_never_applied(gitlab_project: GitLabProject) -> None:
     project = gitlab_project
     project.workspace.publish("J", 3)
@@ -125,6 +126,7 @@ def test_a_refused_plan_fails_the_pipeline_is_shown_and_is_never_applied(gitlab_
     assert project.workspace.topics() == {"J": 1}
 
 
+@pytest.mark.full
 def test_a_branch_behind_its_target_is_planned_as_it_will_be_merged_and_one_in_conflict_is_not(
     gitlab_project: GitLabProject,
 ) -> None:

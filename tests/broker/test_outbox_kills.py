@@ -182,6 +182,7 @@ def test_a_topic_without_partitions_gets_every_row_and_keeps_the_order_of_keys(o
     assert first == {f"k{number}": ids[number::4] for number in range(4)}
 
 
+@pytest.mark.full
 def test_relays_at_once_send_every_row_once_and_keys_in_their_order(on_postgres: Setting) -> None:
     setting = on_postgres
     ids = {"keyed": setting.add("keyed", 300), "plain": setting.add("plain", 3_000)}
@@ -199,6 +200,7 @@ def test_relays_at_once_send_every_row_once_and_keys_in_their_order(on_postgres:
     assert sorted(name for name, _ in setting.arrived("plain", 3_000)) == sorted(ids["plain"])
 
 
+@pytest.mark.full
 def test_sigterm_waits_for_receipts_and_leaves_no_claims(on_sqlite: Setting) -> None:
     setting = on_sqlite
     setting.add("plain", 4_000)
@@ -226,6 +228,7 @@ def test_poison_fails_and_the_rest_is_sent(on_sqlite: Setting) -> None:
     assert [name for name, key in setting.arrived("keyed", 40) if key == "k1"] == ids[1::20]
 
 
+@pytest.mark.full
 def test_a_database_that_goes_away_and_comes_back(
     broker: Broker, tenant: str, tmp_path: Path, own_postgres: Postgres
 ) -> None:

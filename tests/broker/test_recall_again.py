@@ -130,6 +130,7 @@ class Worker:
         return Counter(map(int, self._ledger.read_text().split())) if self._ledger.exists() else Counter()
 
 
+@pytest.mark.full
 def test_again_is_handled_once_more_and_once(
     workspace: Workspace, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def test_an_undo_takes_back_what_has_not_come_again(replays: Replays) -> None:
     replays.workspace.run("history", replays.workspace.namespace)
 
 
-@pytest.mark.parametrize("store", ["", "sqlite"])
+@pytest.mark.parametrize("store", [pytest.param("", marks=pytest.mark.full), "sqlite"])
 def test_workers_leave_the_lane_and_handle_again_what_their_store_does_not_know(
     replays: Replays, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:

@@ -65,8 +65,8 @@ def test_everything_can_be_read_in_any_light(opened: Opened, scheme: Scheme) -> 
             assert worst >= LEAST, f"{name}: {text!r}: {worst:.2f}"
 
 
-@pytest.mark.parametrize("width", [360, 1300])
-@pytest.mark.parametrize("text", ["", EVIL])
+@pytest.mark.parametrize("width", [360, pytest.param(1300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("text", [pytest.param("", marks=pytest.mark.full), EVIL])
 def test_no_page_is_scrolled_sideways_and_no_name_does_anything(opened: Opened, width: int, text: str) -> None:
     opened.page.set_viewport_size({"width": width, "height": 700})
     with acting(opened.page, text) as (own, maker):

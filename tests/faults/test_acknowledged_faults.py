@@ -29,7 +29,11 @@ topics:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("native", ["false", pytest.param("true", marks=NATIVE)], ids=["binding", "native"])
+@pytest.mark.parametrize(
+    "native",
+    [pytest.param("false", marks=pytest.mark.full), pytest.param("true", marks=NATIVE)],
+    ids=["binding", "native"],
+)
 def test_a_connection_that_breaks_before_the_confirmation_leaves_it_unknown(tmp_path: Path, native: str) -> None:
     machine, file = Machine(tmp_path / "broker"), tmp_path / "t.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")

@@ -16,6 +16,7 @@ from tests.services.polling import eventually
 ROWS = 2_000
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_each_row_is_stored_once_whatever_the_broker_does(tmp_path: Path, logical_url: str) -> None:
     machine = Machine(tmp_path / "broker")

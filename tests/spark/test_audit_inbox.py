@@ -36,6 +36,7 @@ def handle(message):
 """
 
 
+@pytest.mark.full
 def test_messages_in_the_inbox_are_accounted_for_until_they_end(judged, monkeypatch):
     (judged.folder / "app.py").write_text(APP, encoding="utf-8")
     engine = create_engine(f"sqlite:///{judged.folder / 'inbox.db'}")

@@ -76,6 +76,7 @@ def traffic():
     return [*events, event("orders", "ready", datetime(9999, 12, 30, tzinfo=UTC), "evil", **ahead)], records
 
 
+@pytest.mark.full
 def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")

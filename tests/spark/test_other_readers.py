@@ -26,6 +26,7 @@ def test_duckdb_and_polars_read_a_folder(tmp_path: Path, ask: Callable[..., Any]
     assert ask(landing) == said
 
 
+@pytest.mark.full
 def test_duckdb_and_polars_read_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store(tmp_path / "log") as store:
         for name, value in store.environment.items():

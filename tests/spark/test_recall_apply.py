@@ -136,6 +136,7 @@ def test_a_kill_at_any_step_and_again_each_letter_arrives_once(
     _kill_and_again(Recalls(workspace), step)
 
 
+@pytest.mark.full
 def test_a_plan_of_many_segments_is_made_and_carried_out_by_spark(
     spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_file_that_is_gone_or_short_is_told_and_nothing_is_replaced(filled: La
     assert len(filled.snapshot(EVENTS).files["events"]) == 10
 
 
+@pytest.mark.full
 def test_rows_that_something_else_removed_are_told_after_maintenance(landing: Landing) -> None:
     fill(landing, 40)
     maintain(MaintenanceRequest(landing, "m1"))
@@ -227,6 +228,7 @@ def test_what_a_killed_run_left_goes_after_its_time(filled: Landing) -> None:
     assert len(parquet_files(filled)) == 11, "what was replaced just now stays, however old its file is"
 
 
+@pytest.mark.full
 def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None:
     cursors = landing.write_rows(CURSORS, "r1", [{"ingest_run": "r1", "msg_topic": "t"}])
     landing.commit(LandingCommit("r1", 5, tables={CURSORS.name: cursors}, facts={"clock": {}}))
