@@ -75,8 +75,10 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
-    """Starts a process in a session of its own, so that it continues after kodoctl ends. Its output is appended to
-    `output`. Returns None if it ended before it could be identified. Raises OSError if it cannot be started.
+    """Starts a process in a session of its own, so that it continues after kodoctl ends, and returns at once. The
+    process gets no input; standard output and errors are appended to `output`. `folder`: its working directory;
+    `environ`: its whole environment. Returns None if the process ended before it could be identified. Raises OSError if
+    it cannot be started.
     """
     with output.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603 - a fixed program with our own arguments

@@ -149,9 +149,9 @@ class Forge(Protocol):
         """
 
     def artifact(self, run: int, name: str, /) -> bytes | None:
-        """Downloads the zip file that a run kept, at most 64 MiB; None: never kept, or expired. `name`: its name, if
-        the forge's artifacts have names. Raises ClusterError for a larger one. Storage elsewhere does not get the
-        token.
+        """Downloads the zip file that a run kept, at most 64 MiB; None: the run kept none, or it has expired. `name`:
+        its name, if the forge's artifacts have names. Raises ClusterError for a larger one. If the forge redirects to a
+        storage service, this does not get the token.
         """
 
     def run_url(self, run: int) -> str:

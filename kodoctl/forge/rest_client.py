@@ -197,7 +197,9 @@ class RestClient:
         return ClusterError(error("K546", "the forge refused a request", detail))
 
     def shown(self, text: str) -> str:
-        """A message of the forge as part of an error: at most 300 characters, with the token masked."""
+        """Makes a text of the forge fit for an error message: the token is masked, and only the first 300 characters
+        are kept.
+        """
         return self._masked(text)[:300]
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -40,7 +40,9 @@ class PolicyLevels:
 
 
 def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
-    """Returns the policies that the changes set on namespaces that they create or update, by namespace."""
+    """Returns the policy changes of each namespace that the changes create or update, by namespace. They include
+    policies that become unset (`after` None). The tuple is empty if no policy of the namespace changes.
+    """
     return {
         change.after.name: change.policy_changes
         for change in changes

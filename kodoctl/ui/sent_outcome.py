@@ -77,7 +77,10 @@ class SentOutcome:
 
     @property
     def lanes(self) -> list[tuple[str, str, int]]:
-        """(topic, name for people, number of these messages) of each lane with some of them, most messages first."""
+        """Returns (topic, name, number) of each lane that has sent messages of this action now, the lane with the most
+        messages first. `topic`: the lane's topic without tenant and namespace; `name`: its name for people; `number`:
+        number of these messages in the lane, dead ones included.
+        """
         counts: Counter[tuple[str, str]] = Counter()
         for one, count in self.places.items():
             counts[one.topic, one.lane] += count

@@ -68,7 +68,7 @@ class Hooks:
         self._of[around].append(hook)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sets the event loop of the async handler, on which its hooks run, too."""
+        """Sets the event loop of the async handler. Async hooks of the consumer run on the same loop."""
         self.loop = loop
 
     @property

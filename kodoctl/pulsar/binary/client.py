@@ -172,8 +172,9 @@ class BrokerClient:
 
 
 class BoundedReader:
-    """Reader of the client library whose waits have limits. `limit`: as in `BrokerClient.ask`. `border`: native border,
-    which reads messages in bundles; None: Python's binding reads them one by one.
+    """Reader of the client library whose waits have limits. `limit`: seconds for which `take` is repeated while the
+    broker is not connected or fails; 0: `take` tries once. `border`: native border, which reads messages in bundles;
+    None, or a border that does not know this reader: Python's binding reads them one by one.
     """
 
     def __init__(

@@ -94,9 +94,10 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known.
-    `identity`: SYSTEM/OID, the identifier of the server's files and the number of the database; `is_other`: it is not
-    the database that the ledger names, which is a problem.
+    """Facts about the database of a source. `problem`: the reason why it could not be read or may not be used; "" if
+    the facts are known. With a problem all other values are defaults, except `is_other`. `is_other`: the problem is
+    that the database is not the one that the ledger names. `identity`: SYSTEM/OID, the identifier of the server's files
+    and the number of the database.
     """
 
     problem: str = ""

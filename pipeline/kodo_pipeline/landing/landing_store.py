@@ -153,8 +153,8 @@ class Landing:
         returns the commit with its number. If the same run has committed the same batch, beginning or end before,
         nothing changes, and that commit is returned. `behind`: for a kind of which only the last commit is kept
         (`is_replaced`), the number of the commit that this one replaces, None: there is none; `former`: see `commits`.
-        Raises LockedError if another run has committed the same batch, if the last commit of that kind is not `behind`,
-        or if others commit without end. Other commits meanwhile do no harm.
+        Commits of other runs in between are no problem. Raises LockedError if another run has committed the same batch,
+        if the last commit of that kind is not `behind`, or if each of TRIES attempts met another commit.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):

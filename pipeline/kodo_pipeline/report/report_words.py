@@ -254,7 +254,10 @@ def tenant_name(tenant: str | None, limit: int = NAME) -> str:
 
 
 def tenant_label(document: ReportDocument, row: ReportTenant, limit: int = NAME) -> str:
-    """Name of a tenant in a table or a chart: `mega`, or `orders: mega` if the report has tenants of several topics."""
+    """Name of a tenant for a table or a chart, made safe to print: `mega`, or `orders: mega` with the ground topic in
+    front if the report's tenants belong to more than one topic. `limit`: largest number of characters of each of the
+    two names.
+    """
     name = safe_name(row["tenant"], limit)
     has_several = len({one["topic"] for one in document["tenants"]}) > 1
     return f"{safe_name(row['topic'], limit)}: {name}" if has_several else name

@@ -54,8 +54,8 @@ class ClientConsumer:
         return connected
 
     def listen(self, came: Callable[[Any, Any], None]) -> None:
-        """Requests one call for the next message, on a thread of the client or within this call: with a result and the
-        message, which counts only if the result is Ok.
+        """Requests the next message; returns at once. `came` is called exactly once, with the client's result and the
+        message: on a thread of the client, or within this call. The message counts only if the result is Ok.
         """
         self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
 

@@ -198,8 +198,9 @@ def tenant_uuid(connection: Connection, tenant: str) -> str | None:
 
 
 def applied_database(connection: Connection, namespace: NamespaceName, topology: str, variable: str) -> str | None:
-    """Identity of the database that the variable of a source held at the last apply of its topology; None: no apply wrote
-    one. Asks once. Raises ClusterError if the ledger cannot be read.
+    """Identity of the database to which the variable of a source led at the last apply of its topology; None if the
+    ledger has no entry of the topology, or none for this variable. Asks once. Raises ClusterError if the ledger cannot
+    be read.
     """
     found = _namespace_properties(connection, namespace, f"reading the ledger of {topology}").get(
         f"{LEDGER_PREFIX}{topology}"

@@ -210,8 +210,10 @@ class NewMessage(NamedTuple):
 
 
 class CheckedMessage:
-    """A message that its topic takes, about to be published. `id`: its identity (`kodo-id`), "" for a row of an outbox
-    whose database makes one; `topic`: where it goes; `properties`: a view, which `add_properties` changes.
+    """A message whose payload, properties and options the topology allows, before it is published (Producer) or becomes
+    a row (Outbox). `id`: its identity (`kodo-id`), "" for a row of an outbox whose database makes one; `topic`: the
+    topic's full name from a Producer, the name in the row from an Outbox; `properties`: a view, which only
+    `add_properties` changes.
     """
 
     __slots__ = ("_form", "_message", "id", "topic")

@@ -126,7 +126,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
     def wait(self, now: float) -> float:
-        """Seconds until a message may start; 0 without an answer of the store yet, because that wait is not a long one."""
+        """Seconds until a message may start. 0 if the store has not answered yet, because its answer comes soon."""
         at = self.free_at(now)
         return at - now if at < NEVER else 0.0
 
@@ -227,8 +227,9 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return bool(self.waiters or self.running or self._asked != (0, 0))
 
     def request(self, now: float) -> LeaseRequest | None:
-        """Request if its wants changed or a renewal is due. It gives up permits beyond its part before it reports so,
-        because others are granted them only then.
+        """Returns a request if the permits that this worker wants or uses have changed, or if a renewal is due; None
+        otherwise. Permits beyond the worker's fair part are given up first, because the store grants them to other
+        workers only after this request reports so.
         """
         wanted = max(self.running + len(self.waiters), self._most)
         self._permits = min(self._permits, self._fair, wanted)

@@ -31,7 +31,9 @@ class QuickLoad:
         self._count += 1
 
     def forget(self, spent: float, since: float, now: float) -> None:
-        """Takes `spent` seconds of slot time since `since` out of the load: their tenant is no longer quick."""
+        """Removes a tenant that is no longer quick from the load. `spent`: seconds of slot time that its handlers used
+        since `since`; `now`: the present time.
+        """
         begin = now if self._begin is None else self._begin
         load = spent / max(now - since, 0.001)
         self._time = max(0.0, self._time - load * (now - max(since, begin)))

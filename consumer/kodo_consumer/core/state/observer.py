@@ -24,7 +24,9 @@ class DecisionObserver(Protocol):
     """Observer of decisions. The engine calls it with the worker's lock: it must be quick and never raise."""
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Takes each decision before it is carried out, but none of messages simply done; one that waits has several."""
+        """Called with each decision before it is carried out. Not called for a message whose handler ended with DONE. A
+        message that waits has several decisions.
+        """
 
     def close(self) -> None:
         """Takes no more decisions: the worker has ended."""

@@ -155,7 +155,9 @@ class LaneReader(Protocol):
         """
 
     def join(self) -> None:
-        """Connects again after `leave`. The broker redelivers every message that is still unacknowledged."""
+        """Lets the reader connect again after `leave`; returns at once. The broker then redelivers the messages that
+        are still unacknowledged, to any reader of the subscription.
+        """
 
     def stop(self) -> None:
         """Ends deliveries; acknowledgements are still sent until `close`."""
@@ -227,8 +229,8 @@ class Broker(Protocol):
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of, in order, or itself if it has no partitions; messages sent to one of
-        them stay there. Raises ClusterError.
+        """Full names of a topic's partitions, in order; of a topic without partitions, the topic's name alone. A
+        message sent to one of these names stays in that partition. Raises ClusterError.
         """
 
     def close(self) -> None:

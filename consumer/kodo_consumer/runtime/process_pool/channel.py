@@ -54,7 +54,7 @@ class Spans(Protocol):
         """Called when the run of a message ended with this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
-        """Called when a run had no result (`why`), and the message is handled again."""
+        """Called when a run ended without a result, for the reason `why`. The message is handled again."""
 
 
 @dataclass(slots=True)
