@@ -308,12 +308,16 @@ class Worker:
         return taken
 
     def leave_open(self, message: Message, timeout: float | None) -> bool:
-        """Ends the handler run of a deferred message: see DeferringSource."""
+        """Ends the handler run of a message that a token ends later. `timeout`: seconds, None: as the settings say.
+        Returns False if the run has ended already. See DeferringSource.
+        """
         with self._event():
             return self.engine.runs.leave_open(message, timeout, self.clock.now())
 
     def end(self, message: Message, outcome: Outcome) -> bool:
-        """Takes the outcome of a deferred message: see DeferringSource."""
+        """Takes the outcome of a message that was left open; any thread may call. Returns False, without effect, if the
+        message has ended already. See DeferringSource.
+        """
         is_ended = False
         with self._or_broken(), self._event():  # the caller's thread is the application's
             is_ended = self.engine.runs.end(message, outcome, self.clock.now())

@@ -248,8 +248,9 @@ def read_all(
 def read_unacknowledged(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, subscription: str, *, since: int | None = None
 ) -> Iterator[ReadMessage]:
-    """Yields those messages of `read_all` that a subscription has not acknowledged. Raises UsageError if the partition
-    has no such subscription, ClusterError.
+    """Yields the messages of a partition that a subscription has not acknowledged, as `read_all` does. `since`: begins
+    at this publish time, ms since the epoch; None: begins after the last entry up to which everything is acknowledged.
+    Raises UsageError if the partition has no such subscription, and ClusterError.
     """
     if (cursor := facts.cursors.get(subscription)) is None:
         detail = f"{facts.topic} has no subscription {subscription}"

@@ -84,7 +84,9 @@ class AdminCluster:
         return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Name of the active consumer by partition: see ActiveConsumerReader.read."""
+        """Returns the name of the active consumer by partition, None if no partition has the subscription: see
+        ActiveConsumerReader.read.
+        """
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
