@@ -56,7 +56,7 @@ class InboxLane:
         self._ring()
 
     def room(self) -> int:
-        """Number of messages that may be received now, before others are stored."""
+        """Number of further messages that may be received before others are stored; 0 after `stop`."""
         return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
 
     def on_disconnect(self, partition: str | None = None) -> None:
@@ -152,7 +152,9 @@ class InboxLane:
         return dropped - lost - started
 
     def first_received(self) -> list[Delivery]:
-        """Returns the first received messages, a batch at most."""
+        """Returns the messages that were received first, at most one batch, without removing them; `on_stored` does
+        that.
+        """
         return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
 
     def on_stored(self, deliveries: Sequence[Delivery]) -> None:

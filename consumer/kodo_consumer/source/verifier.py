@@ -156,7 +156,7 @@ class SourceVerifier:
             return Verification(state.position, part.end, proof, part.is_whole, after, passed)
 
     def end(self) -> bool:
-        """Drops the verifier's slot. Returns False if there was none."""
+        """Drops the verifier's slot on the database. Returns False, without effect, if there is no such slot."""
         with self._connected(needs_slot=False) as queries:
             if self._state(queries) is None:
                 return False

@@ -74,7 +74,7 @@ class WorkerView:
 
     @property
     def held_bytes(self) -> int:
-        """Payload bytes of all messages in flight."""
+        """Sum of the payload bytes of all messages in flight: received and not acknowledged yet."""
         return self.engine.lookahead.bytes
 
     @property

@@ -148,8 +148,8 @@ class AdminCluster:
         return _delays(self._admin, topic)
 
     def largest(self, topic: str) -> int | None:
-        """Bytes that a message may have by the topic's own limit, 0 without one. None: this role may not read it, or
-        there is no such topic.
+        """Bytes that a message may have by the topic's own limit; 0 if the topic has no limit of its own. None: this
+        role may not read the limit, or there is no such topic.
         """
         return largest_message(self._admin, topic)
 

@@ -137,7 +137,7 @@ class SlotReservation:
 
     @property
     def slow_wait(self) -> bool:
-        """True if messages of slow tenants wait."""
+        """True if messages of slow tenants wait in the queues."""
         return bool(self._queues.slow.waiting)
 
     def _take_slow(

@@ -138,7 +138,9 @@ class InvalidPayloadError(Dead):
 
 
 class Discard(HandlerSignal):
-    """Requests that the message is acknowledged without being handled."""
+    """Raised by a handler: the message is acknowledged as discarded, with the text as reason, and comes to no handler
+    again.
+    """
 
     @property
     def outcome(self) -> Outcome:
