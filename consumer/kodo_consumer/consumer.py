@@ -339,8 +339,8 @@ class Consumer:
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """Validation of payloads by the topology's schema and the handler's annotation; None without either. Made at
-        the first use: a handler that is set later has no effect on it.
+        """Validation of payloads by the topology's schema and the handler's annotation; None if there is neither a
+        schema nor such an annotation. Made at the first use: a handler that is set later has no effect on it.
         """
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:

@@ -24,7 +24,7 @@ ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that
 class SubscriptionFacts:
     """Backlog and use of a subscription. The backlog is summed over partitions and counts entries (batches), not
     messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition;
-    `steered`: its live orders as stored, None without any.
+    `steered`: text of its live orders as the broker stores it, None if it has no live orders.
     """
 
     backlog_entries: int = 0
@@ -145,9 +145,9 @@ class PlatformFacts:
 @dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
-    None without one. The marker of a publication that another namespace or cluster owns is a text that also names that
-    place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of its own, which
-    every apply removes.
+    None if no topology has marked it. The marker of a publication that another namespace or cluster owns is a text that
+    also names that place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of
+    its own, which every apply removes.
     """
 
     resource: Resource

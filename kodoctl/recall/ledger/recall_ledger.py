@@ -106,8 +106,8 @@ class RecallLedger(Protocol):
         """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Highest number of a run that is certainly stored, by lane (full name of a partition); lanes without any are
-        absent.
+        """Returns the highest number of a run that is certainly stored, by lane (full name of a partition). A lane is
+        absent if no number of the run is certainly stored there.
         """
 
 

@@ -39,7 +39,9 @@ class KeyCount:
 
 
 def order_key(letter: DeadLetter) -> str:
-    """The key within which workers keep order: ordering key, key, or the partition of messages without one."""
+    """Text for the key within which workers keep order: the ordering key, else the key. All messages of a partition
+    that have neither count as one key.
+    """
     return letter.ordering_key or letter.key or f"(no key, partition {letter.position.partition})"
 
 

@@ -127,7 +127,9 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline about failed handler runs, with the most frequent cause."""
+    """Headline about failed handler runs, with the most frequent cause and its share in percent. "Nothing failed" if no
+    run failed.
+    """
     found = causes(document)
     total = sum(number for _, number in found)
     if not total:
@@ -228,7 +230,7 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """Cause of a failure; without a cause the result of `outcome`."""
+    """Name, for people, of the cause of a failure; if no cause is known, the text of `outcome`."""
     return safe_name(row["cause"]) if row["cause"] else outcome(row)
 
 

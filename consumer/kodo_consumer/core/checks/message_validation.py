@@ -190,7 +190,9 @@ class NewMessage(NamedTuple):
 
     @property
     def partition_key(self) -> str:
-        """Key that chooses the partition: `key`, or `ordering_key` without one; "": any partition."""
+        """Key that chooses the partition: `key`, or `ordering_key` if there is no `key`; "": the message may go to any
+        partition.
+        """
         return self.key or self.ordering_key
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:

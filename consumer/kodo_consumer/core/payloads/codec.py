@@ -79,8 +79,9 @@ class Payloads:
         return value
 
     def value(self, data: bytes, schema: str = "") -> Any:
-        """Returns the payload as the type in the handler's annotation; without one (or with bytes or str) as `json` if
-        a schema is declared, else as bytes (or text). Raises InvalidPayloadError or Unavailable.
+        """Returns the payload as the type in the handler's annotation. If there is no annotation, or if it is bytes or
+        str, returns it as `json` does if a schema is declared, else as bytes (or as text for str). Raises
+        InvalidPayloadError or Unavailable.
         """
         model = self.model
         if model is None or model in _TEXTS:
