@@ -54,7 +54,9 @@ def is_paused(process: Process) -> bool:
 
 
 def listens(process: Process, port: int) -> bool:
-    """True if this process, and no other one, listens on the port."""
+    """True if this very process listens on the TCP port, at any address. False if only another process listens there,
+    if the process has ended, or if its sockets cannot be read.
+    """
     try:
         sockets = psutil.Process(process.pid).net_connections(kind="tcp") if alive(process) else []
     except psutil.Error:

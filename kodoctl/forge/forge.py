@@ -128,7 +128,9 @@ class Forge(Protocol):
         """Comments of a pull request, oldest first."""
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
-        """Approvals of a pull request that stand, one for each account."""
+        """Approvals of a pull request that are in force now, at most one for each account: the forge has not withdrawn
+        or dismissed them.
+        """
 
     def objection(self, approval: ReviewApproval) -> str | None:
         """The reason why an account approves nothing in this repository: a program, or no right to write; None: it

@@ -83,7 +83,9 @@ class RestClient:
         body: Any = None,
         repeat: bool | None = None,
     ) -> T:
-        """Sends a request and returns its converted JSON. See `call`."""
+        """Sends a request and returns `convert` of its JSON. The other arguments are those of `call`. Raises
+        ClusterError, also if the answer has another form than `convert` expects.
+        """
         answer = self.call(method, path, needs=needs, body=body, repeat=repeat)
         return self.converted(method, path, answer, convert)
 

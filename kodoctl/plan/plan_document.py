@@ -29,7 +29,9 @@ class PlanSummary(TypedDict):
 
 
 class PlanCluster(TypedDict):
-    """`uuids`: by tenant, null before the first apply."""
+    """The cluster for which a plan was made. `uuids`: UUID of each Pulsar tenant that the plan touches, null before the
+    first apply there.
+    """
 
     name: str
     uuids: dict[str, str | None]

@@ -59,6 +59,6 @@ def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -
 
 
 def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
-    """The policies after these changes are written, without unset ones."""
+    """Returns the policies as they are after these changes are written. A policy that becomes unset is missing."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}

@@ -158,12 +158,14 @@ class SubscriptionRow:
 
     @property
     def lacks_workers(self) -> bool:
-        """True if messages wait and no worker is connected."""
+        """True if messages wait in a lane other than the dead letters, and no worker is connected to any lane."""
         return not self.workers and any(cell.entries for cell in self.lanes)
 
     @property
     def is_quiet(self) -> bool:
-        """True if no message waits, there are no live orders and nothing is wrong."""
+        """True if the row has nothing to show but names: no message waits, no dead letter is there, there are no live
+        orders, and the backlog does not grow.
+        """
         has_letters = self.dead is not None and bool(self.dead.entries or self.dead.note)
         return not (self.lanes or self.badges or self.pace or has_letters)
 

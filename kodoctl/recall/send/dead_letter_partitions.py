@@ -43,7 +43,7 @@ class MessageSource(Protocol):
         """The positions of `expected` that are acknowledged although other messages of their batch are not."""
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`, if a subscription retains it."""
+        """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message."""
 
     def count_unacknowledged(self) -> int:
         """Number of messages that a subscription retains although they were acknowledged. May wait for the broker."""
