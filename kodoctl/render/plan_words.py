@@ -328,7 +328,7 @@ def _policies(resource: Json) -> list[str]:
 
 
 def elsewhere_line(document: PlanDocument) -> str:
-    """Other topologies in these namespaces, in one line; "" if there are none."""
+    """Other topologies in these namespaces, in one line; "" if the namespaces have no other topologies."""
     others = document["elsewhere"]
     if not others:
         return ""

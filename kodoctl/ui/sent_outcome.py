@@ -101,7 +101,9 @@ class SentOutcome:
 
 
 class OutcomeReader(Protocol):
-    """Reads the outcome of the messages of one action. `last`: the one that was read last, None for none yet."""
+    """Reads the outcome of the messages of one action. `last`: the outcome that was read last, None before the first
+    one was read.
+    """
 
     last: SentOutcome | None
 

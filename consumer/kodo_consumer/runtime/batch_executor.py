@@ -125,8 +125,8 @@ class Gatherer:
         self._source.fail(problem)
 
     def next(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
-        """Hands back a finished batch with the outcome of its call (None: none), and takes the next one; None if no
-        batch is full or has waited long enough.
+        """Takes a finished batch back with the outcome of its call (both None: no batch ended), and returns the next
+        batch; None if no batch is full or has waited long enough.
         """
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:

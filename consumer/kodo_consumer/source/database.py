@@ -87,7 +87,8 @@ class SourceOwner(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `environ` has the variable with the address; `accepted_gap`: position at which the slot
-    may be although changes before it were passed over, None: none. Methods raise DatabaseError.
+    may be although changes before it were passed over, None: a slot that passed changes over is an error. Methods raise
+    DatabaseError.
     """
 
     def __init__(

@@ -215,8 +215,8 @@ class BoundedReader:
         return bool(self._reader.is_connected())
 
     def arrivals(self) -> list[Any]:
-        """Messages that have already arrived at this reader, a bundle at most, without waiting for more. Empty if there
-        are none, or the reader has no connection.
+        """Returns the messages that have already arrived at this reader, a bundle at most, without waiting for more. []
+        if no message has arrived, or the reader has no connection.
         """
         import pulsar
 

@@ -37,7 +37,7 @@ _KEPT: Final = 16  # commits that name their files, for readers that began befor
 @dataclass(frozen=True, slots=True)
 class TableFiles:
     """Files that one commit adds to one table. `since`, `until`: first and last value of the table's time column in ms,
-    None: none; `files`: None in an old commit, which has only the counts; `replaced`: see
+    None if the files have no such value; `files`: None in an old commit, which has only the counts; `replaced`: see
     kodo_pipeline.landing.delta_tables.LandingTable.add.
     """
 
@@ -328,8 +328,8 @@ def holds_messages(commits: Iterable[LandingCommit]) -> bool:
 
 
 def with_number(commit: LandingCommit, number: int, behind: int | None) -> LandingCommit:
-    """Copy of the commit with its number. `behind`: number of the commit that it replaces, stored in its facts, None:
-    none.
+    """Copy of the commit with its number. `behind`: number of the commit that it replaces, stored in its facts, None if
+    it replaces no commit.
     """
     facts = commit.facts if behind is None else {**commit.facts, BEHIND: behind}
     return replace(commit, number=number, facts=facts)

@@ -236,8 +236,8 @@ class Landing:
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Reads the rows of a table that have `value` in `column`, without Spark; [] if there are none. Rows that a
-        killed writer committed and did not add are missing until `recover`.
+        """Reads the rows of a table that have `value` in `column`, without Spark; [] if no row has that value. Rows
+        that a killed writer committed and did not add are missing until `recover`.
         """
         return self._tables[table.name].rows(column, value)
 

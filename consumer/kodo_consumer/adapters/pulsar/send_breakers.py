@@ -40,9 +40,9 @@ class WaitingMessage:
 class SendBreaker:
     """Breaker of one producer. One thread calls it; times are by time.monotonic(); a ticket is the number of a message.
 
-    `is_open`: nothing is stored, messages wait. `trial`: ticket of the message that was sent as a trial; None: none. A
-    breaker that is open from the beginning allows a trial at once. `ordered`: no message is a trial while an earlier
-    one of its key waits.
+    `is_open`: nothing is stored, messages wait. `trial`: ticket of the message that was sent as a trial and has no
+    receipt yet; None: no trial is under way. A breaker that is open from the beginning allows a trial at once.
+    `ordered`: no message is a trial while an earlier one of its key waits.
     """
 
     __slots__ = (

@@ -29,8 +29,9 @@ _MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sende
 
 
 class Payloads:
-    """Reads and checks the payloads of one ground topic. `schema`: the declared one, None: none. `model`: type in the
-    handler's annotation, None: none. `schema_of`: source of older schema versions.
+    """Reads and checks the payloads of one ground topic. `schema`: the declared one, None if the file declares none.
+    `model`: type in the handler's annotation, None if it has no annotation. `schema_of`: source of older schema
+    versions.
 
     Compiled when first used. A pickled copy for another process has `kind` and `schema` only.
     """

@@ -90,8 +90,9 @@ class SlowTenants:
 
 
 class LaneBreaker:
-    """Breaker of the slow tenants of one lane. `noticed`: the slow tenants that it reports now, None: none. `notices`:
-    how often it began to report some. `rate`: counts of ended handlers. Times in seconds, `wall` in ms since the epoch.
+    """Breaker of the slow tenants of one lane. `noticed`: the slow tenants that it reports now, None if it reports no
+    tenants. `notices`: how often it began to report some. `rate`: counts of ended handlers. Times in seconds, `wall` in
+    ms since the epoch.
     """
 
     __slots__ = ("_calm_since", "_since", "breaker", "lane", "noticed", "notices", "rate")

@@ -40,7 +40,9 @@ class AcknowledgementObserver(Protocol):
 
     @property
     def running_hook(self) -> tuple[str, float] | None:
-        """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
+        """(name of the hook that runs now, seconds since it was called); None if no hook runs. Any thread may read
+        it.
+        """
 
     def close(self) -> None:
         """Takes no more messages and drops those that wait. Hooks still run for the messages of the call that has
@@ -50,7 +52,9 @@ class AcknowledgementObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Observers of one worker, None: none. `received`: called with a lane's deliveries before any decision."""
+    """Observers of one worker; a field is None if nobody observes. `received`: called with a lane's deliveries before
+    any decision.
+    """
 
     received: OnReceived | None = None
     decisions: DecisionObserver | None = None

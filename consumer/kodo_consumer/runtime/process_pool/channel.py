@@ -266,7 +266,9 @@ class ProcessChannel:
 
     @property
     def at_work_since(self) -> float | None:
-        """Time (monotonic seconds) at which the message at work began; None: none is at work."""
+        """Time (monotonic seconds) at which the process began to handle its present message; None if it handles
+        none.
+        """
         if self._cells[STARTED] > self._cells[FINISHED]:
             began: int = self._cells[BEGAN]
             return began / 1e9
@@ -274,7 +276,9 @@ class ProcessChannel:
 
     @property
     def at_work(self) -> Message | None:
-        """The message that the process handles now; None: none."""
+        """The message that the process handles now; None if it handles none, or if the result of the message has
+        arrived.
+        """
         started = self._cells[STARTED]
         if started <= self._cells[FINISHED]:
             return None
