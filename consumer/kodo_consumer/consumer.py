@@ -456,7 +456,7 @@ class Consumer:
 
     @property
     def counts(self) -> Counts:
-        """A copy of the counts since the start, which does not change; all 0 before the start."""
+        """Copy of the counts since the start, which does not change later; before the start all counts are 0."""
         return self._running.counts if self._running else Counts()
 
     @property

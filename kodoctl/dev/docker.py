@@ -138,7 +138,7 @@ class DockerEngine(BrokerEngine):
             write_private(folder.conf / _OWN_TOKEN, token_file(folder, ADMIN).read_bytes(), 0o644)
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """The path of a folder inside the container."""
+        """One path, of a folder inside the container, that has the name of the instance: see BrokerEngine."""
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:

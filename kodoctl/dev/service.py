@@ -86,7 +86,9 @@ def find_instance(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """The brokers of an instance, whose readiness is to be checked."""
+    """Returns the brokers of an instance for a check of their readiness, each with the administrator's token if the
+    instance has tokens.
+    """
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)

@@ -29,8 +29,8 @@ class PlanSummary(TypedDict):
 
 
 class PlanCluster(TypedDict):
-    """The cluster for which a plan was made. `uuids`: UUID of each Pulsar tenant that the plan touches, null before the
-    first apply there.
+    """The cluster for which a plan was made. `uuids`: UUID that kodoctl gave to each Pulsar tenant, null before the
+    first apply in that tenant.
     """
 
     name: str

@@ -77,9 +77,9 @@ class SentOutcome:
 
     @property
     def lanes(self) -> list[tuple[str, str, int]]:
-        """Returns (topic, name, number) of each lane that has sent messages of this action now, the lane with the most
-        messages first. `topic`: the lane's topic without tenant and namespace; `name`: its name for people; `number`:
-        number of these messages in the lane, dead ones included.
+        """Returns (topic, lane, number of messages) of each lane that has sent messages of this action now, the lane
+        with the most messages first. The topic is without tenant and namespace; the lane is its name for people; dead
+        messages count as well.
         """
         counts: Counter[tuple[str, str]] = Counter()
         for one, count in self.places.items():

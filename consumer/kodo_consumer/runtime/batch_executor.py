@@ -194,7 +194,7 @@ class BatchRunner:
 
     @property
     def loop(self) -> object:
-        """The event loop of async handlers; None for others."""
+        """Event loop of the async handlers; None if the handlers are plain functions."""
         return getattr(self._inner, "loop", None)
 
     def start(self, source: WorkSource) -> None:

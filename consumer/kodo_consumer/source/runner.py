@@ -50,7 +50,7 @@ _MARKS_WITHIN: Final = 20.0  # seconds that the last marks are waited for
 
 
 class EndedError(Exception):
-    """Raised inside a run because the run should end (`stop`, or a signal): no fault."""
+    """Raised inside a run because the event that `serve` got is set: the run ends, and nothing is wrong."""
 
 
 @dataclass(slots=True)

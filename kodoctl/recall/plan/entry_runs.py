@@ -28,7 +28,9 @@ def merged(runs: Iterable[EntryRun]) -> Runs:
 
 
 def without(runs: Iterable[EntryRun], others: Sequence[EntryRun]) -> Runs:
-    """The entries of `runs` that are not in `others`; both sorted."""
+    """Returns the entries of `runs` that are not in `others`. Both must be sorted and must not overlap, as from
+    `merged`.
+    """
     found: list[EntryRun] = []
     start = 0
     for run in runs:
@@ -45,7 +47,9 @@ def without(runs: Iterable[EntryRun], others: Sequence[EntryRun]) -> Runs:
 
 
 def common(runs: Sequence[EntryRun], others: Sequence[EntryRun]) -> Runs:
-    """The entries that are in both; both sorted."""
+    """Returns the entries that are in `runs` and in `others`. Both must be sorted and must not overlap, as from
+    `merged`.
+    """
     return without(runs, without(runs, others))
 
 

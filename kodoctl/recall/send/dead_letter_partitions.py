@@ -40,7 +40,9 @@ class MessageSource(Protocol):
         """Yields the messages of a partition that are to be sent, in order; others may come as well."""
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """The positions of `expected` that are acknowledged although other messages of their batch are not."""
+        """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
+        not.
+        """
 
     def acknowledge(self, position: Position, token: object) -> None:
         """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message."""

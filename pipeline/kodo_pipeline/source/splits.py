@@ -111,7 +111,7 @@ def parse_position(text: str) -> Place:
 
 
 def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
-    """The parts of the ranges after the position `after`, up to and including `upto`; None: no end."""
+    """The parts of the ranges after the position `after`, up to and including `upto`; None: up to the end."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
@@ -161,7 +161,9 @@ def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
-    """The first entries of the ranges, of at most about `size` bytes, but at least one entry."""
+    """Returns the first entries of the ranges: as many as have about `size` bytes together at most, but at least one
+    entry.
+    """
     found: list[LedgerRange] = []
     left = size
     for piece in pieces:
