@@ -339,8 +339,8 @@ class Consumer:
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """Validation of payloads by the topology's schema and the handler's annotation; None without either. Made at
-        the first use: a handler that is set later has no effect on it.
+        """Validation of payloads by the topology's schema and the handler's annotation; None if there is neither a
+        schema nor such an annotation. Made at the first use: a handler that is set later has no effect on it.
         """
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:
@@ -456,7 +456,7 @@ class Consumer:
 
     @property
     def counts(self) -> Counts:
-        """A copy of the counts since the start, which does not change; all 0 before the start."""
+        """Copy of the counts since the start, which does not change later; before the start all counts are 0."""
         return self._running.counts if self._running else Counts()
 
     @property

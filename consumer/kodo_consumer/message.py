@@ -42,7 +42,7 @@ class Check(Protocol):
     """Reader of payloads that validates them by their declaration: kodo_consumer.core.payloads.codec.
 
     All methods raise InvalidPayloadError; `json` and `value` also raise Unavailable if the schema version of an Avro
-    message cannot be read now. `schema`: schema version of the message, "" without one.
+    message cannot be read now. `schema`: schema version of the message, "" if it has none.
     """
 
     def __call__(self, value: Any) -> None:
@@ -139,12 +139,14 @@ class Message(Generic[T]):
 
     @property
     def key(self) -> str:
-        """The message key, empty without one."""
+        """The message key; "" if the message has no key."""
         return self._delivery.key
 
     @property
     def ordering_key(self) -> str:
-        """Key by which key_shared subscriptions order messages, in place of `key`; empty without one."""
+        """Key by which key_shared subscriptions order messages, in place of `key`; "" if the message has no such
+        key.
+        """
         return self._delivery.ordering_key
 
     @property
@@ -229,7 +231,7 @@ class Message(Generic[T]):
 
     @property
     def event_time(self) -> int:
-        """Event time that the producer set, in ms since the epoch; 0 without one."""
+        """Event time that the producer set, in ms since the epoch; 0 if it set none."""
         return self._delivery.event_time
 
     def defer(self, timeout: Timeout | None = None) -> Deferral:

@@ -243,8 +243,8 @@ class Producer:
             return posted.name
 
     async def send_async(self, payload: Any, **options: Unpack[SendOptions]) -> str:
-        """Sends as `send` does, for an event loop, which runs other tasks until there is room and until the receipt
-        comes. Raises as `send`. If it is cancelled, the message may be stored.
+        """Sends as `send` does, from a task of an event loop. The loop runs other tasks while this one waits for room
+        and for the receipt. Raises as `send`. If the task is cancelled, the message may be stored nevertheless.
         """
         with self._readable:
             self._use.check("send_async")

@@ -135,7 +135,7 @@ def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozens
 
 
 def actions_text(actions: frozenset[str]) -> str:
-    """Text of a role's actions for messages, such as `consume, produce`; `nothing` if there are none."""
+    """Text of a role's actions for messages, such as `consume, produce`; `nothing` for no actions."""
     return ", ".join(sorted(actions)) or "nothing"
 
 

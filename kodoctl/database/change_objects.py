@@ -117,7 +117,7 @@ def read_slot(connection: Any, wanted: SlotResource) -> SlotFacts | None:
 
 
 def read_comment(connection: Any, publication: PublicationResource) -> str | None:
-    """The comment on a publication; None without one, or without the publication. Raises psycopg's errors."""
+    """The comment on a publication; None if it has no comment, or does not exist. Raises psycopg's errors."""
     found = connection.execute(_COMMENT, [publication.name]).fetchone()
     return found[0] if found else None
 

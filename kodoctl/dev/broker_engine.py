@@ -65,7 +65,9 @@ class BrokerEngine(Protocol):
         ...
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last `count` lines of the broker's log."""
+        """Returns the last `count` lines of the broker's log, in which control characters are escapes; [] if there is
+        no log. For a cluster, so many lines of each node that died.
+        """
         ...
 
     def follow(self, instance: Instance) -> Iterator[str]:
@@ -81,5 +83,5 @@ class BrokerEngine(Protocol):
         ...
 
     def wipe(self, instance: Instance) -> None:
-        """Deletes the data of a stopped instance."""
+        """Deletes the data of a stopped instance; its settings and tokens stay. Does nothing if there is no data."""
         ...

@@ -102,7 +102,7 @@ class ClusterEngine:
         return all(self._runs(instance, node) for node in self.nodes(instance))
 
     def died(self, instance: Instance) -> bool:
-        """True if no node runs, and one ended without an orderly stop."""
+        """True if no node runs or is paused, and at least one died or was ended by `dev kill`."""
         unordered = (NodeState.DIED, NodeState.KILLED)
         return not self.alive(instance) and any(state in unordered for _, state in self.states(instance))
 
@@ -167,7 +167,9 @@ class ClusterEngine:
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last `count` log lines of each node that died, or of the first broker if none died."""
+        """Returns the last `count` log lines of each node that died, node after node; if none died, those of the first
+        broker. A node that `dev kill` ended does not count as died.
+        """
         dead = [node for node, state in self.states(instance) if state is NodeState.DIED]
         first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
@@ -197,7 +199,9 @@ class ClusterEngine:
         return f"the folder {data}" if data.exists() else None
 
     def wipe(self, instance: Instance) -> None:
-        """Deletes data, logs and configuration of all nodes, not the record of the instance."""
+        """Deletes data, logs and configuration of all nodes of a stopped cluster. The record of the instance and its
+        tokens stay.
+        """
         if self._data(instance).exists():
             shutil.rmtree(self._data(instance))
 

@@ -94,8 +94,8 @@ def state(folder: Folder) -> NodeState:
 
 
 def process_of(folder: Folder) -> Process | None:
-    """Recorded process of a node, which may have ended; None if the node was not started, or was stopped. Raises
-    KodoctlError (K621) if its record is damaged.
+    """Returns the process that was recorded for a node when it was started. The process may have ended since. Returns
+    None if the node was never started, or was stopped in order. Raises KodoctlError (K621) if the record is damaged.
     """
     return _read_record(folder)[0]
 

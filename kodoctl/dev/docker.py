@@ -138,7 +138,7 @@ class DockerEngine(BrokerEngine):
             write_private(folder.conf / _OWN_TOKEN, token_file(folder, ADMIN).read_bytes(), 0o644)
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
-        """The path of a folder inside the container."""
+        """One path, of a folder inside the container, that has the name of the instance: see BrokerEngine."""
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
@@ -173,7 +173,10 @@ class DockerEngine(BrokerEngine):
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
-        """The last lines of `docker logs`, without control characters; [] if Docker has no logs of the container."""
+        """Returns the last `count` lines of `docker logs`, as `logs.printable` makes them: control characters become
+        escapes. Lines of standard error come last. [] if `count` is 0 or less, or if Docker has no logs of the
+        container. Raises KodoctlError (K618) if there is no `docker`, or if it does not end within 2 minutes.
+        """
         if count <= 0:
             return []
         answer = self._try(["logs", "--tail", str(count), container(instance.name)])

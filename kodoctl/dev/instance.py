@@ -68,7 +68,7 @@ class Folder:
 
     @property
     def record(self) -> Path:
-        """File with the settings of the instance and its process."""
+        """File with the instance's settings and, if it was started, its process."""
         return self.path / "instance.json"
 
     @property

@@ -95,7 +95,9 @@ class JavaEngine(BrokerEngine):
         return f"the folder {data}" if data.exists() else None
 
     def wipe(self, instance: Instance) -> None:
-        """Deletes the data folder, not the settings."""
+        """Deletes the data folder of a stopped instance. Settings, logs and tokens stay. Does nothing if there is no
+        data folder.
+        """
         data = self.homes.folder(instance.name).data
         if data.exists():
             shutil.rmtree(data)

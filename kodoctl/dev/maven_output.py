@@ -106,8 +106,9 @@ def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
 
 
 def without_addresses(line: str, context: Sequence[str]) -> str:
-    """The line without URLs, names of repositories, hosts (all that a URL in `context` names) and numeric addresses,
-    cut to 300 characters.
+    """Returns a line of Maven without addresses: URLs, names of repositories, and numeric addresses are removed or
+    become `…`, and so do the hosts of all URLs in the line and in `context`, the other lines of the output. The result
+    has at most 300 characters, and an `…` if it was cut.
     """
     hosts = {host for text in (*context, line) for host in _ADDRESS.findall(text)}
     short = _REPOSITORY.sub("", _ADDRESS.sub("…", _REPOSITORY.sub("", line)))

@@ -38,7 +38,7 @@ class Ports:
     bookie: int = 3181
 
     def of(self, role: Role) -> int:
-        """The port of one role."""
+        """Port of one role of the instance, on 127.0.0.1."""
         return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
 
     def all(self) -> tuple[int, int, int]:

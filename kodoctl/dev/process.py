@@ -54,7 +54,9 @@ def is_paused(process: Process) -> bool:
 
 
 def listens(process: Process, port: int) -> bool:
-    """True if this process, and no other one, listens on the port."""
+    """True if this very process listens on the TCP port, at any address. False if only another process listens there,
+    if the process has ended, or if its sockets cannot be read.
+    """
     try:
         sockets = psutil.Process(process.pid).net_connections(kind="tcp") if alive(process) else []
     except psutil.Error:
@@ -75,8 +77,10 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
-    """Starts a process in a session of its own, so that it continues after kodoctl ends. Its output is appended to
-    `output`. Returns None if it ended before it could be identified. Raises OSError if it cannot be started.
+    """Starts a process in a session of its own, so that it continues after kodoctl ends, and returns at once. The
+    process gets no input; standard output and errors are appended to `output`. `folder`: its working directory;
+    `environ`: its whole environment. Returns None if the process ended before it could be identified. Raises OSError if
+    it cannot be started.
     """
     with output.open("ab") as sink:
         child = subprocess.Popen(  # noqa: S603 - a fixed program with our own arguments

@@ -86,7 +86,9 @@ def find_instance(homes: Homes, name: str) -> Instance:
 
 
 def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
-    """The brokers of an instance, whose readiness is to be checked."""
+    """Returns the brokers of an instance for a check of their readiness, each with the administrator's token if the
+    instance has tokens.
+    """
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
@@ -168,7 +170,7 @@ def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quie
 
 
 def remove(homes: Homes, environ: Mapping[str, str], instance: Instance) -> None:
-    """Deletes a stopped instance with its data, settings and tokens."""
+    """Deletes a stopped instance with its data, settings and tokens. The caller has made sure that it does not run."""
     folder = homes.folder(instance.name)
     engine_of(instance, homes, environ).wipe(instance)
     shutil.rmtree(folder.path)
@@ -188,5 +190,5 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
 
 
 def best_engine(environ: Mapping[str, str]) -> EngineName:
-    """Docker if its daemon answers within 10 s, else Java."""
+    """Chooses the engine: Docker if its daemon answers within 10 s, else Java. Blocks meanwhile."""
     return EngineName.DOCKER if docker.answers(environ) else EngineName.JAVA

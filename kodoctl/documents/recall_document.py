@@ -82,13 +82,15 @@ class LetterSample(TypedDict):
 
 
 class RecallSummary(TypedDict):
-    """Numbers of letters in a plan: `read` from the topic, `matched` by the condition, `chosen` for the plan.
+    """Numbers of letters in a plan: `read` from the topic (of lost messages: named by the audit), `matched` by the
+    condition, `chosen` for the plan.
 
     `by_reason`, `by_cause` (reason and error text without the parts that differ between letters), `by_tenant` and
-    `by_age` divide the chosen letters. `left_out`: reason -> number of matched letters that are not in the plan;
-    `not_editable`: reason -> number of letters to which the patch cannot be applied; `not_landed`: topic and position
-    of some letters whose payload is missing in the landing; `died_at_once`: number of chosen letters that had no
-    further attempt after their first run failed.
+    `by_age` divide the chosen letters. `left_out`: reason -> number of letters that the plan does not send for this
+    reason: they matched the condition, or are lost messages that cannot be sent. `not_editable`: reason -> number of
+    letters to which the patch cannot be applied, for the three most frequent reasons; these letters are also in
+    `left_out`. `not_landed`: topic and position of the first 20 lost messages whose payload is missing in the landing;
+    `died_at_once`: number of chosen letters that had no further attempt after their first run failed.
     """
 
     read: Count

@@ -128,7 +128,9 @@ class Forge(Protocol):
         """Comments of a pull request, oldest first."""
 
     def approvals(self, pull: PullRequest) -> list[ReviewApproval]:
-        """Approvals of a pull request that stand, one for each account."""
+        """Approvals of a pull request that are in force now, at most one for each account: the forge has not withdrawn
+        or dismissed them.
+        """
 
     def objection(self, approval: ReviewApproval) -> str | None:
         """The reason why an account approves nothing in this repository: a program, or no right to write; None: it
@@ -149,9 +151,9 @@ class Forge(Protocol):
         """
 
     def artifact(self, run: int, name: str, /) -> bytes | None:
-        """Downloads the zip file that a run kept, at most 64 MiB; None: never kept, or expired. `name`: its name, if
-        the forge's artifacts have names. Raises ClusterError for a larger one. Storage elsewhere does not get the
-        token.
+        """Downloads the zip file that a run kept, at most 64 MiB; None: the run kept none, or it has expired. `name`:
+        its name, if the forge's artifacts have names. Raises ClusterError for a larger one. If the forge redirects to a
+        storage service, this does not get the token.
         """
 
     def run_url(self, run: int) -> str:

@@ -102,7 +102,9 @@ class GitHub:
         records.check_run(found, pull, job, self._place.repository)
 
     def artifact(self, run: int, name: str) -> bytes | None:
-        """Downloads the latest artifact of a run with that name; None: never kept, or expired."""
+        """Downloads the latest artifact of a run with that name. None: the run kept none with that name, or the
+        artifact has expired.
+        """
         rows = self._http.pages(f"actions/runs/{run}/artifacts", _row, needs=_ACTIONS, key="artifacts", name=name)
         kept = [row for row in rows if row.get("name") == name and not row.get("expired")]
         if not kept:

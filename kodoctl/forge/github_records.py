@@ -38,7 +38,7 @@ _KINDS: Final[dict[str, PushKind]] = {
 
 
 def is_bot(login: str) -> bool:
-    """True if a login in lower case is a bot's."""
+    """True if the login, which must be in lower case, is that of a bot."""
     return login.endswith(_BOT)
 
 

@@ -122,7 +122,7 @@ class GitLab:
         records.check_run(pipeline, source, config, run, pull, job)
 
     def artifact(self, run: int, _name: str) -> bytes | None:
-        """Downloads the one archive of a job's artifacts; None: never kept, or expired."""
+        """Downloads the one archive of a job's artifacts; None: the job kept none, or the archive has expired."""
         return self._http.download(f"jobs/{run}/artifacts", needs=_READ)
 
     def run_url(self, run: int) -> str:

@@ -112,7 +112,7 @@ def pushes_of(events: Iterable[PushEvent], branch: str, is_bot: Callable[[Json],
 
 
 def problems_of(answer: Json) -> str:
-    """GraphQL's error messages as one text, empty if there are none."""
+    """GraphQL's error messages as one text; "" if the answer has no errors."""
     return "; ".join(str(one.get("message")) for one in answer.get("errors") or ())
 
 

@@ -83,7 +83,9 @@ class RestClient:
         body: Any = None,
         repeat: bool | None = None,
     ) -> T:
-        """Sends a request and returns its converted JSON. See `call`."""
+        """Sends a request and returns `convert` of its JSON. The other arguments are those of `call`. Raises
+        ClusterError, also if the answer has another form than `convert` expects.
+        """
         answer = self.call(method, path, needs=needs, body=body, repeat=repeat)
         return self.converted(method, path, answer, convert)
 
@@ -197,7 +199,9 @@ class RestClient:
         return ClusterError(error("K546", "the forge refused a request", detail))
 
     def shown(self, text: str) -> str:
-        """A message of the forge as part of an error: at most 300 characters, with the token masked."""
+        """Makes a text of the forge fit for an error message: the token is masked, and only the first 300 characters
+        are kept.
+        """
         return self._masked(text)[:300]
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:

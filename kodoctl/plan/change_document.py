@@ -102,8 +102,9 @@ class FunctionEvidence(FunctionUse, EvidenceRow):
 
 
 class ChangeFacts(TypedDict):
-    """Facts of every change, besides its action and its resources. `origin`: null without a git revision to compare
-    with; `drifted`: names of the fields that were not as the file said at that revision.
+    """Facts of every change, besides its action and its resources. `origin`: the source of the change, judged against a
+    git revision: an edit of the file, drift on the cluster, or both; null if the plan was compared with no revision.
+    `drifted`: names of the fields that were not as the file said at that revision.
     """
 
     address: str

@@ -216,12 +216,12 @@ Change = Create | Update | Delete | Adopt | Forget
 
 
 def with_context(change: Change, **attributes: Any) -> Change:
-    """Returns the change with other values of these attributes of its `ChangeContext`."""
+    """Returns a copy of the change in which the attributes given by name replace those of its `ChangeContext`."""
     return replace(change, about=replace(change.about, **attributes))
 
 
 def action_of(change: Change) -> Action:
-    """The verb of a change."""
+    """Verb of a change, as plans print it."""
     match change:
         case Create():
             return Action.CREATE

@@ -91,8 +91,8 @@ def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
     """Compares declared with live objects, and returns the changes that make the live ones equal, with conflicts and
-    unmanaged objects. Changes have no dangers yet. `allowances`: None: none; `chosen`: the part to compare; None:
-    everything. Objects whose live state is unknown are left out.
+    unmanaged objects. Changes have no dangers yet. `allowances`: dangerous changes that are allowed, None: none are;
+    `chosen`: the part to compare; None: everything. Objects whose live state is unknown are left out.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 

@@ -44,7 +44,9 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        """True if there is drift, or may be (`either`); unmanaged objects count if `count_unmanaged`."""
+        """True if at least one change is drift (`by_hand`), may be drift (`either`), or is drift that no apply can
+        undo. Objects that nobody manages count only if `count_unmanaged`.
+        """
         found = self.by_hand or self.either or self.beyond_repair
         return bool(found or (self.count_unmanaged and self.unmanaged))
 

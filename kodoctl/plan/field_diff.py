@@ -379,7 +379,7 @@ def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -
 
 def normalize(value: PolicyValue | None) -> PolicyValue | None:
     """Returns a form of the value in which values with the same meaning are equal: a list of clusters has no order, and
-    one partition is the default.
+    one partition is the default. None ("not set") stays None.
     """
     match value:
         case tuple():

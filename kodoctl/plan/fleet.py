@@ -60,7 +60,7 @@ class FleetPlan:
 
     @property
     def refused(self) -> bool:
-        """True if one of the plans is refused: then none may be carried out."""
+        """True if the plan of any cluster is refused. Then no plan of the fleet may be carried out."""
         return any(plan.refused for plan in self.plans.values())
 
     @property
@@ -91,7 +91,7 @@ def to_json(fleet: FleetPlan) -> FleetDocument:
 
 
 def alone(plan: Plan) -> FleetPlan:
-    """A fleet of one cluster, with the context `ONLY`."""
+    """Makes the fleet of one plan whose command named no context: its member has the context `ONLY`."""
     return FleetPlan((Member(ONLY, plan),))
 
 

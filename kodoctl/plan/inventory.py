@@ -65,7 +65,7 @@ class Desired:
         return frozenset(address for address, wanted in self.objects.items() if wanted.ordered)
 
     def by_namespace(self, namespace: NamespaceName) -> tuple[Expansion, ...]:
-        """The expansions of the topologies whose namespace this is."""
+        """Expansions of the topologies whose own namespace this is; () if there is no such topology."""
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
 
     def formerly(self, name: str) -> frozenset[str]:

@@ -156,7 +156,7 @@ def _databases(expansion: Expansion, live: Live) -> dict[str, str]:
 
 
 def leaving(entry: Ledger) -> LedgerPlan:
-    """The plan that removes a ledger entry."""
+    """Makes the LedgerPlan that removes a ledger entry."""
     return LedgerPlan(entry.name, entry.namespace, entry.source, entry.environment, leaves=True)
 
 
@@ -272,7 +272,9 @@ _DRAINING: Final = "draining"  # lanes, levels included, that consumers still re
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
-    """`topic/subscription` -> the settings in the file that only consumers read, by name."""
+    """Returns the settings in the file that only consumers read, by name, for each subscription (`topic/subscription`).
+    A setting that the file leaves out is missing.
+    """
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():
         for name, subscription in spec.subscriptions.items():

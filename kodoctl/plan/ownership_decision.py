@@ -31,7 +31,7 @@ class OwnershipAction(Enum):
 @dataclass(frozen=True, slots=True)
 class OwnershipDecision:
     """Result of a decision. `action`: action on the object; `reason`: text that the plan shows, "" for none;
-    `owned_by`: the other topology that owns the object so far, None for none.
+    `owned_by`: the other topology that owns the object so far, None if no other topology does.
     """
 
     action: OwnershipAction

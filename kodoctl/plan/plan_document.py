@@ -29,7 +29,9 @@ class PlanSummary(TypedDict):
 
 
 class PlanCluster(TypedDict):
-    """`uuids`: by tenant, null before the first apply."""
+    """The cluster for which a plan was made. `uuids`: UUID that kodoctl gave to each Pulsar tenant, null before the
+    first apply in that tenant.
+    """
 
     name: str
     uuids: dict[str, str | None]

@@ -40,7 +40,9 @@ class PolicyLevels:
 
 
 def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
-    """Returns the policies that the changes set on namespaces that they create or update, by namespace."""
+    """Returns the policy changes of each namespace that the changes create or update, by namespace. They include
+    policies that become unset (`after` None). The tuple is empty if no policy of the namespace changes.
+    """
     return {
         change.after.name: change.policy_changes
         for change in changes
@@ -57,6 +59,6 @@ def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -
 
 
 def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
-    """The policies after these changes are written, without unset ones."""
+    """Returns the policies as they are after these changes are written. A policy that becomes unset is missing."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}

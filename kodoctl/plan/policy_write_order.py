@@ -32,7 +32,9 @@ _NO_QUOTA = BacklogQuota(size=UNLIMITED, time=UNLIMITED)
 
 @dataclass(frozen=True, slots=True)
 class PolicyWrite:
-    """The write of one policy, from one value to the next; None is unset."""
+    """The write of one policy. `before`, `after`: value that the write replaces, and value that it sets; None: the
+    policy is not set. A value may be temporary, because a policy can be written twice.
+    """
 
     name: str
     before: PolicyValue | None

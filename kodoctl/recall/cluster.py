@@ -47,7 +47,9 @@ class LetterSource(Protocol):
         """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
 
     def close(self) -> None:
-        """Sends gathered acknowledgements. Frees the subscription if this source holds it."""
+        """Sends gathered acknowledgements and closes the source. If the source holds the subscription, others can read
+        it again.
+        """
 
 
 class ReadOnlyLetters:

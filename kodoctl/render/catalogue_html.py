@@ -121,8 +121,8 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 class CataloguePages(Mapping[str, str]):
-    """Path in the folder -> text of each page of a catalogue. A text is made when it is asked for, because those of a
-    large catalogue together need much memory.
+    """Path in the folder -> text of each page of a catalogue. A text is made anew at each access, because the texts of
+    a large catalogue together need much memory.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], str]]) -> None:

@@ -22,9 +22,9 @@ _MASKED: Final = re.compile(
 
 
 def change_text(path: str, before: Any, after: Any) -> str:
-    """Text with both values of the key at `path`, or with the one that it has (None: none); members of lists that come
-    and go stand on lines of their own. Values in `config` and `settings` of a function or connector whose names say
-    that they are secret are not shown.
+    """Text with both values of the key at `path`. `before` None: the key is new, `after` None: the key was removed; the
+    text then has the other value alone; members of lists that come and go stand on lines of their own. Values in
+    `config` and `settings` of a function or connector whose names say that they are secret are not shown.
     """
     before, after = (_without_secrets(path, side) for side in (before, after))
     if before is None or after is None:

@@ -72,7 +72,9 @@ def name_of(change: ChangeRow, topics: int = 1) -> str:
 
 
 def reason_of(change: ChangeRow, topics: int = 1) -> str:
-    """Reason of a change; for `topics` topics with the same change, without the name of one."""
+    """Reason of a change. If more than one topic has the same change (`topics`), the full name of the change's topic in
+    the reason is replaced by `this topic`.
+    """
     return change["reason"] if topics == 1 else of_any_topic(change["reason"], change["address"])
 
 
@@ -256,7 +258,9 @@ def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
 
 
 def of_any_topic(text: str, address: str) -> str:
-    """The text about the object with this address, without the name of its topic."""
+    """Returns the text with the full name of the topic of `address` replaced by `this topic`. Other forms of the name
+    stay. The text is unchanged if the object belongs to no topic.
+    """
     topic = topic_of(address)
     return text.replace(topic, "this topic") if topic else text
 
@@ -324,7 +328,7 @@ def _policies(resource: Json) -> list[str]:
 
 
 def elsewhere_line(document: PlanDocument) -> str:
-    """Other topologies in these namespaces, in one line; "" if there are none."""
+    """Other topologies in these namespaces, in one line; "" if the namespaces have no other topologies."""
     others = document["elsewhere"]
     if not others:
         return ""

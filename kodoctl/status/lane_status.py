@@ -27,12 +27,12 @@ class LaneStatus:
 
     `ground`: local name of the ground topic; `level`: such as `L1`, "" for dead letters; `state`: `ready`, `retrying`,
     `pending`, `blocking` or `dead`; `topic`: local name; `there`: topic and subscription exist. `entries`: number of
-    stored entries (batches) of the backlog; `messages`: number of messages in them, None without --exact;
-    `messages_at_least`: there may be more of them, because the broker stopped counting early; `messages_about`: an
-    estimate of them by the average batch that was delivered, None if none was. `delayed`: number of messages that are
-    not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker miscounts, None where
-    it does not count them. `oldest`: publish time of the oldest unacknowledged message in ms since the epoch, None if
-    there is none or it is unknown.
+    stored entries (batches) of the backlog; `messages`: number of messages in them, None if they were not counted (only
+    --exact counts them); `messages_at_least`: there may be more of them, because the broker stopped counting early;
+    `messages_about`: an estimate of them by the average batch that was delivered, None if none was. `delayed`: number
+    of messages that are not due yet; `unacknowledged`: number of messages that consumers have, below 0 if the broker
+    miscounts, None where it does not count them. `oldest`: publish time of the oldest unacknowledged message in ms
+    since the epoch, None if there is none or it is unknown.
 
     `rate_in`, `rate_out`, `rate_acked`: messages per second of the last minute, into the topic, to this subscription,
     and acknowledged by it, None where the broker does not count that; `steady`: False if a consumer has not been
@@ -43,7 +43,7 @@ class LaneStatus:
     unacknowledged messages. `idle`: number of consumers beyond the number of `partitions`, if the broker gives each
     partition to one consumer (`one_each`). `alone`: one consumer reads all partitions, and others are refused. `slots`:
     number of handlers at once in one worker, None if that is adaptive. `steered`: property of the subscription with the
-    live orders to its workers, None without.
+    live orders to its workers, None if there are no live orders.
     """
 
     ground: str

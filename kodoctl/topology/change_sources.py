@@ -71,7 +71,7 @@ class ChangeSource:
 
 
 def change_sources(topology: Topology) -> tuple[ChangeSource, ...]:
-    """The sources of a topology in the order of the file."""
+    """Sources of change data of a topology, in the order of the file; () if the file has none."""
     return tuple(
         ChangeSource(
             name,

@@ -54,7 +54,9 @@ class ResolvedWaits:
 
 
 def waits(subscription: Subscription, state: State | None) -> ResolvedWaits:
-    """Waits of a waiting state; `state` None: those of the backup levels."""
+    """Delays and attempts of messages that wait in a state, from the file or the defaults. `state`: one of the waiting
+    states; None: the backup levels.
+    """
     declared: Waits = getattr(subscription, state.value if state else "backup")
     delays, attempts = _DEFAULT_WAITS[state]
     return ResolvedWaits(
@@ -64,7 +66,9 @@ def waits(subscription: Subscription, state: State | None) -> ResolvedWaits:
 
 
 def active_levels(ground: GroundTopic) -> tuple[Level, ...]:
-    """Levels that messages are written to, highest first."""
+    """Levels of a ground topic that new messages are written to, highest first; with `backup`, B1 is one of them.
+    Levels that are only drained are not.
+    """
     match ground.levels:
         case "single":
             named: tuple[Level, ...] = (Level.L1,)

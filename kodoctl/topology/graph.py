@@ -99,7 +99,9 @@ def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx
 
 
 def ground_lane_graphs(expansion: Expansion) -> Iterator[tuple[str, nx.MultiDiGraph[GraphNode]]]:
-    """Yields each ground topic of a topology with its `lane_graph`. The topology is searched once for all of them."""
+    """Yields (name, graph) for each ground topic of a topology: the graph is that of `lane_graph`. Faster than a call
+    of `lane_graph` for each topic, because the topology is searched once.
+    """
     declared, families, changes = _declared_lanes([expansion]), _families(expansion), _changes_by_ground(expansion)
     for ground in expansion.topology.spec.topics:
         graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()

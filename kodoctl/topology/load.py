@@ -93,7 +93,7 @@ def is_topology_file(name: str) -> bool:
 
 
 def is_yaml(name: str) -> bool:
-    """True for the name or path of a YAML file, by its ending."""
+    """True if the name or path ends in `.yaml` or `.yml`, in lower or upper case. Does not look at the content."""
     return name.lower().endswith((".yaml", ".yml"))
 
 

@@ -40,8 +40,9 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class LoadedTopology:
-    """One topology in one environment, None: the base. `payloads`: ground topic -> its schema file; `root`: nodes with
-    the overlay merged in; `production`: the environment is a production one.
+    """One topology as it is in one environment. `environment`: its name, None: the base, without an overlay;
+    `payloads`: ground topic -> its schema file; `root`: nodes of the file with the overlay merged in; `production`: the
+    environment is a production one.
     """
 
     spec: Topology

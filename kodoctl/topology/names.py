@@ -190,7 +190,9 @@ def partition_name(topic: str, number: int) -> str:
 
 
 def partition_number(name: str) -> int:
-    """Number at the end of a partition's name; PLAIN for a name without one."""
+    """Number at the end of a partition's name; PLAIN if the name is not that of a partition. `name`: any form of the
+    name.
+    """
     found = _LAST_PARTITION.search(name)
     return int(found.group(1)) if found else PLAIN
 

@@ -159,7 +159,9 @@ def _swallows(earlier: Condition, later: Condition) -> bool:
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
-    """True if certainly every message that `later` matches is matched by `earlier`."""
+    """True only if it is certain that `earlier` matches every message that `later` matches. False may also mean that
+    this cannot be told.
+    """
     if earlier.property != later.property:
         return False
     if earlier == later or earlier.exists:

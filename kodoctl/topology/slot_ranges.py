@@ -53,7 +53,9 @@ def lanes_of(ground: GroundTopic, subscription: Subscription) -> tuple[LaneName,
 
 
 def limited_lanes(ground: GroundTopic, subscription: Subscription, chosen: LimitLanes | None) -> frozenset[LaneName]:
-    """Lanes that a limit applies to. `chosen`: its `in`, None: all lanes."""
+    """Lanes of a subscription to which a limit applies. `chosen`: value of `in` of the limit; None: it applies to all
+    lanes.
+    """
     states, levels = (chosen.states, chosen.levels) if chosen is not None else (None, None)
     return frozenset(
         (level, state)
@@ -63,7 +65,7 @@ def limited_lanes(ground: GroundTopic, subscription: Subscription, chosen: Limit
 
 
 def total_slots(subscription: Subscription) -> int | None:
-    """Handlers at once in one worker; None if that is adaptive."""
+    """Largest number of handlers that run at once in one worker; None if workers adapt this number."""
     total = subscription.concurrency
     total = total.total if isinstance(total, HandlerSlots) else total
     return None if total == "adaptive" else total

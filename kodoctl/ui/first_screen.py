@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Need:
     """A fact that needs a person. `style`: `bad` or `open`; `means`: sentence about its consequence; `command`: command
-    line that repairs or explains it, "" for none; `link`: query of the page `/lane` about it, None for none; `lines`:
-    (text, query of `/lane` or None) of each group of messages that it is about; `orders`: query of `/orders` if it
-    advises to pause the tenant in that query, else None; `urgent`: it comes before facts that are not.
+    line that repairs or explains it, "" for none; `link`: query of the page `/lane` about it, None if no such page
+    helps; `lines`: (text, query of `/lane` or None) of each group of messages that it is about; `orders`: query of
+    `/orders` if it advises to pause the tenant in that query, else None; `urgent`: it comes before facts that are not.
     """
 
     style: str
@@ -158,12 +158,14 @@ class SubscriptionRow:
 
     @property
     def lacks_workers(self) -> bool:
-        """True if messages wait and no worker is connected."""
+        """True if messages wait in a lane other than the dead letters, and no worker is connected to any lane."""
         return not self.workers and any(cell.entries for cell in self.lanes)
 
     @property
     def is_quiet(self) -> bool:
-        """True if no message waits, there are no live orders and nothing is wrong."""
+        """True if the row has nothing to show but names: no message waits, no dead letter is there, there are no live
+        orders, and the backlog does not grow.
+        """
         has_letters = self.dead is not None and bool(self.dead.entries or self.dead.note)
         return not (self.lanes or self.badges or self.pace or has_letters)
 
@@ -241,8 +243,8 @@ def first_screen(
     known: StatusReading | None = None,
 ) -> FirstScreen:
     """Makes the first screen from one reading of all lanes. `history`: earlier readings, and this one; `facts`: facts
-    beside the lanes; `known`: the last reading to which the cluster answered, None for none, for a screen of a cluster
-    that does not answer. Raises KeyError for a topology that `words` does not have.
+    beside the lanes; `known`: the last reading to which the cluster answered, None if it never answered; the screen of
+    a cluster that does not answer shows that reading. Raises KeyError for a topology that `words` does not have.
     """
     if reading.unread and not answers(reading):
         return _silent_screen(reading, words, history, facts, known)

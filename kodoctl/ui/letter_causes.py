@@ -262,9 +262,10 @@ def tenant_share(found: LetterCauses, by: str) -> tuple[str, str] | None:
 
 
 def wait_text(found: LetterCauses, now: int, limit: str, *, is_current: bool = True) -> str:
-    """Why the messages of a lane wait: the most frequent cause with its tenants, the tries that were made, and the time
-    of the next one; "" if they have none of these. `limit`: words for the limit of the file that holds them back, ""
-    for none; `is_current`: the lane has not changed since it was read.
+    """Text that says why the messages of a lane wait: the most frequent cause with its tenants, the tries that were
+    made, and the time of the next one. "" if none of these is known. `now`: ms since the epoch; `limit`: words for the
+    limit of the file that holds the messages back, "" for none; `is_current`: the lane has not changed since it was
+    read.
     """
     parts = []
     if found.causes:
@@ -317,8 +318,9 @@ class FailingTenant:
 
 
 def failing_tenants(lanes: Iterable[tuple[LetterCauses, bool]], now: int, by: str) -> list[FailingTenant]:
-    """The tenants with most messages that failed twice or more, over the lanes of a subscription, each with True if it
-    has not changed since it was read; few messages do not count. `by`: property of the tenants, "" if it is unknown.
+    """Returns the tenants with most messages that failed twice or more. Tenants with fewer than three such messages are
+    left out. `lanes`: lanes of a subscription, each with True if it has not changed since it was read; `now`: ms since
+    the epoch; `by`: property of the tenants, "" if it is unknown.
     """
     read = list(lanes)
     groups: defaultdict[str, list[tuple[int, FailingGroup]]] = defaultdict(list)

@@ -74,12 +74,14 @@ class SearchHit:
 
     @property
     def places(self) -> list[LaneCopy]:
-        """The copies that their subscription has not acknowledged."""
+        """The copies that wait in a lane: their subscription has not acknowledged them."""
         return [one for one in self.copies if one.waits]
 
     @property
     def ended(self) -> list[str]:
-        """Names of the subscriptions that have acknowledged every copy of theirs."""
+        """Names of the subscriptions that have acknowledged all of their copies. A copy of which that is unknown does
+        not count as acknowledged.
+        """
         open_ = {one.subscription for one in self.copies if one.waits is not False}
         return [one for one in self.subscriptions if one not in open_]
 

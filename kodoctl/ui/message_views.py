@@ -126,8 +126,9 @@ class MessageView:
 
 
 def message_view(message: PeekedMessage, now: int, longest_wait: int, lane: LaneMessages | None = None) -> MessageView:
-    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: ms, the longest that the file declares;
-    `lane`: in which it is, None if its limits and tries are not to be named.
+    """Makes the view of a message at `now` (ms since the epoch). `longest_wait`: longest wait that the file declares,
+    in ms: a later due time of the message is not believed. `lane`: lane of the message, for its limit and its remaining
+    tries; None: the view names neither.
     """
     control = {one["name"]: one["value"] for one in message["control"]}
     content, published = message["content"], message["published"]

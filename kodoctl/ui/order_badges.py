@@ -50,7 +50,9 @@ def order_badges(lanes: Sequence[LaneStatus], now: int) -> Iterator[str]:
 
 
 def is_paused(lanes: Sequence[LaneStatus], now: int) -> bool:
-    """True if an order in force pauses a lane or a tenant of the subscription."""
+    """True if an order in force at `now` (ms since the epoch) pauses a lane of `lanes`, or a tenant in one. Orders that
+    workers cannot read do not count.
+    """
     orders = (order for lane in lanes if lane.steered for order in _active(lane.steered, now))
     return any(order.what is OverrideKind.PAUSE for order in orders)
 

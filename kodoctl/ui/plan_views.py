@@ -50,7 +50,7 @@ class PlanLookup(Protocol):
     """Reads plans and history for the pages. Methods block, and raise KodoctlError."""
 
     def history(self, topology: str) -> NamespaceHistory:
-        """Reads the history of a topology's namespace, and the holder of the lease."""
+        """Reads the history of a topology's namespace, and who holds its lease now. Blocks, and raises KodoctlError."""
 
     def read_drift(self) -> DriftReading:
         """Compares the files with the cluster, and keeps the result for `last_drift`."""

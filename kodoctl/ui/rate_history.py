@@ -72,7 +72,9 @@ class RateHistory:
         self._depths: dict[LaneKey, deque[tuple[int, int]]] = {}
 
     def add(self, reading: StatusReading) -> None:
-        """Adds a reading. Does nothing if its time is that of the last one."""
+        """Adds a reading. Does nothing if the reading has the same time as the last one. Series of lanes and
+        subscriptions that the reading lacks are dropped.
+        """
         if reading.at == self._at:
             return
         self._at = reading.at

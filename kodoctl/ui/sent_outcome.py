@@ -77,7 +77,10 @@ class SentOutcome:
 
     @property
     def lanes(self) -> list[tuple[str, str, int]]:
-        """(topic, name for people, number of these messages) of each lane with some of them, most messages first."""
+        """Returns (topic, lane, number of messages) of each lane that has sent messages of this action now, the lane
+        with the most messages first. The topic is without tenant and namespace; the lane is its name for people; dead
+        messages count as well.
+        """
         counts: Counter[tuple[str, str]] = Counter()
         for one, count in self.places.items():
             counts[one.topic, one.lane] += count
@@ -98,7 +101,9 @@ class SentOutcome:
 
 
 class OutcomeReader(Protocol):
-    """Reads the outcome of the messages of one action. `last`: the one that was read last, None for none yet."""
+    """Reads the outcome of the messages of one action. `last`: the outcome that was read last, None before the first
+    one was read.
+    """
 
     last: SentOutcome | None
 

@@ -56,7 +56,7 @@ class InboxLane:
         self._ring()
 
     def room(self) -> int:
-        """Number of messages that may be received now, before others are stored."""
+        """Number of further messages that may be received before others are stored; 0 after `stop`."""
         return 0 if self.is_stopped else max(0, self.request.batch - len(self.received))
 
     def on_disconnect(self, partition: str | None = None) -> None:
@@ -101,18 +101,20 @@ class InboxLane:
         """Does nothing: messages are acknowledged as soon as they are stored."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Reconnects the lane on the topic."""
+        """Plans to reconnect the reader of the topic, as LaneReader.reconnect does. Rows that are claimed stay with
+        this lane.
+        """
         self.reader.reconnect(wait, away, partition)
 
     def leave(self, wait: float) -> None:
-        """Leaves the topic until `join`, and claims no rows. Claims of this lane are not renewed any more: rows that the
-        worker dropped can be claimed when they lapse.
+        """Leaves the topic in `wait` seconds, until `join`, and claims no more rows. The claims of this lane are not
+        renewed: after they lapse, any worker can claim the rows that this worker dropped.
         """
         self.is_away, self.claim = True, next(self._claims)
         self.reader.leave(wait)
 
     def join(self) -> None:
-        """Reads the topic and its rows again."""
+        """Lets the lane read the topic and claim rows again; returns at once."""
         self.is_away = False
         self.reader.join()
         self.resume()
@@ -150,7 +152,9 @@ class InboxLane:
         return dropped - lost - started
 
     def first_received(self) -> list[Delivery]:
-        """Returns the first received messages, a batch at most."""
+        """Returns the messages that were received first, at most one batch, without removing them; `on_stored` does
+        that.
+        """
         return [self.received[place] for place in range(min(len(self.received), self.request.batch))]
 
     def on_stored(self, deliveries: Sequence[Delivery]) -> None:

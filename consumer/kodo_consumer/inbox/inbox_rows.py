@@ -52,9 +52,9 @@ class InboxRows:
 
     def status(self, subscription: str | None = None) -> list[dict[str, Any]]:
         """Returns a dict for each subscription with rows, sorted by its name: `subscription`, `counts` (rows by
-        status), `oldest_seconds` (age of the first row to do; None without any), `workers` (claimed rows by claim), and
-        `dead` (dicts with `cause`, `tenant` and their number of dead `rows`, most first, at most 100 of them).
-        `subscription`: full name; None: all.
+        status), `oldest_seconds` (age of the first row that is not done; None if all are done), `workers` (claimed rows
+        by claim), and `dead` (dicts with `cause`, `tenant` and their number of dead `rows`, most first, at most 100 of
+        them). `subscription`: full name; None: all.
         """
         mine = [] if subscription is None else [_C.subscription == subscription]
         status = _status()

@@ -30,8 +30,9 @@ def no_tenant(_properties: Mapping[str, str], _key: str) -> str:
 
 
 class InboxBacklog(NamedTuple):
-    """Rows that are to do. `waiting`: those that no worker has; `claimed`: the others; `oldest`: seconds since the first
-    of all was received, 0 without any.
+    """Rows whose messages are not done. `waiting`: number of rows that no worker has claimed, or whose claim has
+    lapsed; `claimed`: number of the others; `oldest`: seconds since the first of these rows was received, 0 if no row
+    is left.
     """
 
     waiting: int
@@ -166,7 +167,9 @@ class InboxStore:
             return connection.execute(delete(TABLE).where(c.id.in_(old))).rowcount
 
     def backlog(self) -> InboxBacklog:
-        """Counts the rows that are to do."""
+        """Counts the rows of this subscription whose messages are not done. Blocks for a query, and raises SQLAlchemy's
+        errors.
+        """
         c = TABLE.c
         by_workers = func.count().filter(c.claimed_until > now_ms())
         age = now_ms() - func.coalesce(func.min(c.received_at), now_ms())

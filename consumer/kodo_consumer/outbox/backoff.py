@@ -62,7 +62,9 @@ class TopicCooldown:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Topics that pause, or that had no receipt since their pause."""
+        """Names of the topics that rows are not sent to now, and of those that had no receipt since their last
+        pause.
+        """
         return frozenset(self._resting)
 
     def to_probe(self, now: float) -> list[str]:

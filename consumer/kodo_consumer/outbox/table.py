@@ -47,8 +47,8 @@ indexes.
 
 
 def unsent(status: str = "status") -> ColumnElement[bool]:
-    """Condition of the rows that are to be sent or are claimed by a relay; failed rows do not fulfil it. `status`: name
-    of the column in the statement.
+    """SQL condition for the rows that are not sent yet: those that are to be sent, and those that a relay has claimed.
+    Failed rows do not fulfil the condition. `status`: name of the status column in the statement.
     """
     return literal_column(f"{status} IN ('{RowStatus.TO_SEND}', '{RowStatus.SENDING}')")
 

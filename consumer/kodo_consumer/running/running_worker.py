@@ -64,7 +64,9 @@ class RunningWorker:
         return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
     def reload(self) -> None:
-        """Reads the topology file again, if there is one."""
+        """Reads the topology file again now, even if it has not changed, and applies it or logs why not. Does nothing
+        if the worker has no file. Raises UsageError in another process than the one that started the worker.
+        """
         _check_process(self, "reload")
         if self.reloader is not None:
             self.reloader.reload(always=True)

@@ -125,8 +125,8 @@ class Gatherer:
         self._source.fail(problem)
 
     def next(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
-        """Hands back a finished batch with the outcome of its call (None: none), and takes the next one; None if no
-        batch is full or has waited long enough.
+        """Takes a finished batch back with the outcome of its call (both None: no batch ended), and returns the next
+        batch; None if no batch is full or has waited long enough.
         """
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:
@@ -194,7 +194,7 @@ class BatchRunner:
 
     @property
     def loop(self) -> object:
-        """The event loop of async handlers; None for others."""
+        """Event loop of the async handlers; None if the handlers are plain functions."""
         return getattr(self._inner, "loop", None)
 
     def start(self, source: WorkSource) -> None:

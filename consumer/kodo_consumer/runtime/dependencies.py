@@ -60,8 +60,8 @@ def inject(
     call: Callable[..., Any] | None = None,
     batches: bool = False,
 ) -> Callable[[Any], Any]:
-    """Function of one argument, the message, that calls `call` (None: `function`) with the values of the dependencies
-    that `function` has; `call` itself, if there are none.
+    """Returns a function of one argument, the message, that calls `call` (None: `function`) with the values of the
+    dependencies that `function` declares. If `function` declares no dependency, returns `call` itself.
 
     `lasting`: values of lifespans, which may be filled later. `batches`: the argument is a list of messages, which no
     provider can take. Raises UsageError with all misplaced uses of Depends and all providers that cannot be called.

@@ -1,4 +1,4 @@
-"""Log of what handlers decided about messages. Failures are logged where handlers run (handler_errors.py)."""
+"""Log of the decisions of handlers about messages. Failures are logged where handlers run (handler_errors.py)."""
 
 from __future__ import annotations
 

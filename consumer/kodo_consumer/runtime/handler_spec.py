@@ -56,7 +56,7 @@ class MessageStorage(Protocol):
         """Returns a broker that delivers messages from the storage. Raises KodoctlError as `check` does."""
 
     def check(self) -> None:
-        """Raises KodoctlError if `open` would."""
+        """Checks that `open` can succeed, without opening anything. Raises KodoctlError if it cannot."""
 
 
 @dataclass(frozen=True)

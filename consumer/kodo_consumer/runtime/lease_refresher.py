@@ -45,7 +45,9 @@ class LeaseRefresher:
 
     @property
     def next_exchange(self) -> float:
-        """Time of the next exchange, in seconds of the worker's clock: now if a limiter has asked for one."""
+        """Time of the next exchange, in seconds of the worker's clock: the present time if a limiter has rung for
+        one.
+        """
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 
     def step(self) -> None:

@@ -68,7 +68,7 @@ class Hooks:
         self._of[around].append(hook)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sets the event loop of the async handler, on which its hooks run, too."""
+        """Sets the event loop of the async handler. Async hooks of the consumer run on the same loop."""
         self.loop = loop
 
     @property
@@ -140,8 +140,8 @@ class Hooks:
 
     @property
     def running_hook(self) -> tuple[str, float] | None:
-        """Name of the hook "acknowledged" that runs now, and the seconds since it was called; None: none runs. Any thread
-        may ask.
+        """(name of the hook "acknowledged" that runs now, seconds since it was called); None if no such hook runs. Any
+        thread may read it.
         """
         running = self._running
         return None if running is None else (_name(running[0]), time.monotonic() - running[1])

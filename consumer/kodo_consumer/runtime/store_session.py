@@ -101,7 +101,9 @@ class StoreSession:
         return known
 
     def judge_mark(self, mark: CrashMark) -> Judgement:
-        """Judgement on a message that is about to start and that another start has marked."""
+        """Judges a message that is about to start and that the store has a mark of. The mark is from an earlier start,
+        by this worker or by another one. Does not call the store: signs of life are those that were read last.
+        """
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
     def take_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:

@@ -73,6 +73,8 @@ class SuspectMessages:
         self._solo.on_end(name)
 
     def expired_marks(self, now: float) -> Iterator[str]:
-        """Yields, each once, the names of dead messages whose marks may be removed now."""
+        """Removes and yields the names of dead messages whose marks may be removed from the store at `now` (monotonic
+        seconds). Each name comes once.
+        """
         while self._dead_marks and self._dead_marks[0][0] <= now:
             yield self._dead_marks.popleft()[1]

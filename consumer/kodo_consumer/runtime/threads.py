@@ -24,8 +24,14 @@ class EndedError(Exception):
 def begin(
     work: Callable[[], object], name: str, broke: Broke, *, over: Callable[[], bool] | None = None, daemon: bool = True
 ) -> threading.Thread:
-    """Starts a thread that calls `work`. `broke` is called, on that thread, with an exception that `work` raises, and
-    with EndedError if `work` returns while `over` returns false; without `over` it may return at any time.
+    """Starts a thread that calls `work`, and returns the thread.
+
+    Args:
+        name: name of the thread.
+        broke: called on the thread with an exception that `work` raises, or with EndedError if `work` returns too
+            early.
+        over: returns True once `work` may return; None: `work` may return at any time.
+        daemon: the process does not wait for the thread when it ends.
     """
 
     def run() -> None:

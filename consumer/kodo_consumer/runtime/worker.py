@@ -230,7 +230,9 @@ class Worker:
 
     @property
     def running_hook(self) -> tuple[str, float] | None:
-        """Name of the hook for acknowledged messages that runs now, and the seconds since it was called; None: none runs."""
+        """(name of the hook for acknowledged messages that runs now, seconds since it was called); None if no such hook
+        runs.
+        """
         observer = self._observers.acknowledged
         return None if observer is None else observer.running_hook
 
@@ -276,8 +278,8 @@ class Worker:
         return self.engine.version
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Takes the outcome of a finished message (None: none), and returns the next message to handle; None: there is
-        none now.
+        """Takes the outcome of a finished message (both None: no handler ended), and returns the next message to
+        handle; None if no message may start now.
         """
         if finished is not None and outcome is not None and (outcome is not DONE or log.isEnabledFor(logging.DEBUG)):
             self._ends.write(finished, outcome, self.policy)
@@ -289,8 +291,8 @@ class Worker:
         return message
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """Takes the outcomes of ended messages, and returns at most `most` messages to handle, none if there are none
-        now.
+        """Takes the outcomes of ended messages, and returns at most `most` messages to handle; [] if no message may
+        start now.
         """
         engine, taken = self.engine, list[Message]()
         for finished, outcome in ended:
@@ -308,12 +310,16 @@ class Worker:
         return taken
 
     def leave_open(self, message: Message, timeout: float | None) -> bool:
-        """Ends the handler run of a deferred message: see DeferringSource."""
+        """Ends the handler run of a message that a token ends later. `timeout`: seconds, None: as the settings say.
+        Returns False if the run has ended already. See DeferringSource.
+        """
         with self._event():
             return self.engine.runs.leave_open(message, timeout, self.clock.now())
 
     def end(self, message: Message, outcome: Outcome) -> bool:
-        """Takes the outcome of a deferred message: see DeferringSource."""
+        """Takes the outcome of a message that was left open; any thread may call. Returns False, without effect, if the
+        message has ended already. See DeferringSource.
+        """
         is_ended = False
         with self._or_broken(), self._event():  # the caller's thread is the application's
             is_ended = self.engine.runs.end(message, outcome, self.clock.now())

@@ -21,9 +21,9 @@ _REPORT_EVERY: Final = 10.0  # seconds
 
 
 class Backpressure(NamedTuple):
-    """How a producer waits for receipts. `pending`: messages without a receipt now; `waiting`: messages that wait for
-    room now; `waited`: messages that had to wait so far, with those that wait now; `seconds`: the sum of the waits that
-    have ended.
+    """How a producer waits for receipts. `pending`: number of messages without a receipt now; `waiting`: number of
+    messages that wait for room now; `waited`: number of messages that had to wait since the start, including those that
+    wait now; `seconds`: sum of the waits that have ended.
     """
 
     pending: int = 0

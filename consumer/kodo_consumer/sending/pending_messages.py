@@ -96,7 +96,7 @@ class UnclaimedReceipts:
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def end(self, seconds: float) -> str:  # noqa: ARG002  # nothing is awaited here
-        """Returns a text about the failed messages, "" if there are none; does not wait. See
+        """Returns a text about the failed messages, "" if no message failed; does not wait. See
         kodo_consumer.sending.program_end.Unfinished.
         """
         return self._loss_text(0)

@@ -69,7 +69,7 @@ class VirtualSlots:
 
     @property
     def next_end(self) -> float:
-        """Time (seconds) when the first of the runs ends; infinite without one."""
+        """Time (seconds) at which the first run ends; infinite if no handler runs."""
         return self._ends[0][0] if self._ends else NEVER
 
     def step(self, now: float) -> bool:

@@ -99,12 +99,12 @@ class Proof:
 
     @property
     def is_loss(self) -> bool:
-        """True if a commit is missing, or stored twice."""
+        """True if at least one commit has a message that is missing, or that is stored more than once."""
         return bool(self.commits.get(CommitStatus.MISSING) or self.commits.get(CommitStatus.TWICE))
 
     @property
     def is_conclusive(self) -> bool:
-        """True if each commit is stored once."""
+        """True if every commit has the status STORED: each of its messages is stored exactly once."""
         return not any(count for status, count in self.commits.items() if status is not CommitStatus.STORED)
 
 

@@ -87,7 +87,8 @@ class SourceOwner(NamedTuple):
 
 class SourceDatabase:
     """The database of a source. `environ` has the variable with the address; `accepted_gap`: position at which the slot
-    may be although changes before it were passed over, None: none. Methods raise DatabaseError.
+    may be although changes before it were passed over, None: a slot that passed changes over is an error. Methods raise
+    DatabaseError.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class SourceDatabase:
             log.warning("slot %s is at %s, without a gap: leave --accept-gap out", slot, at)
 
     def log_end(self, connection: Any) -> int:
-        """Present end of the log."""
+        """Position of the present end of the log on the server's disk: everything before it is flushed."""
         return read_lsn(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
 
     def unpublished(self, connection: Any) -> list[str]:
@@ -322,7 +323,9 @@ class Replication:
         return System(str(found[0]), timeline, end, forks_of(history))
 
     def create_slot(self) -> int:
-        """Creates the slot, with changes from now on. Returns its position."""
+        """Creates the slot; changes that are committed from now on come through it. Returns the slot's position. Fails
+        if the slot exists.
+        """
         found = self.execute(f'CREATE_REPLICATION_SLOT "{self._source.slot}" LOGICAL pgoutput NOEXPORT_SNAPSHOT')
         return read_lsn(str(found[0][1]))
 
@@ -341,7 +344,9 @@ class Replication:
         )
 
     def start(self) -> None:
-        """Begins the stream, from the position that the slot has. Raises SlotInUseError."""
+        """Begins the stream at the position that the server keeps for the slot. Returns at once: changes are read
+        later. Raises SlotInUseError if another process reads the slot.
+        """
         options = f"proto_version '1', publication_names '\"{self._source.publication}\"'"
         command = f'START_REPLICATION SLOT "{self._source.slot}" LOGICAL 0/0 ({options})'
         self._check(self._pg.exec_(command.encode()))

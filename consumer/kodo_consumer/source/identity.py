@@ -162,13 +162,19 @@ class SourceIdentity:
 
 
 class PartitionCopies:
-    """Stored messages of a source in one partition, added in the order of the broker. `changes`: number of the source's
-    own messages by position; `doubts`: reason by position why nothing is decided by a message of it; `spans`: of marks;
-    `strangers`: number of messages that others sent with the id of a change from the position `start` on, by the name
-    of their producer, for the first hundred names, the rest as `and others`; `first`: the lowest position of an own
-    message, None: there is none; `highest`: the last number of an own message, by the name of its producer;
-    `impostors`: names of own producers under which there are messages that do not count. Rows of a snapshot are left
-    out.
+    """Stored messages of a source in one partition. The caller adds them in the order of the broker.
+
+    Args:
+        partition: full name of the partition.
+        start: position in the log from which on messages of strangers are counted.
+
+    `changes`: number of the source's own messages, by position of their change; without rows of a snapshot. `doubts`:
+    position -> reason for which a message with the id of this change proves nothing: it has no valid signature, or is
+    out of order. `spans`: parts of the log that the stored marks cover. `strangers`: number of messages that others
+    sent with the id of a change, by the name of their producer, for the first hundred names; the rest counts as `and
+    others`. `first`: lowest position in `changes`, None while `changes` is empty. `highest`: last number in `changes`,
+    by the name of the producer. `impostors`: names of the source's producers under which at least one message is stored
+    that is not in `changes`; the producers of a snapshot are among them.
     """
 
     def __init__(self, identity: SourceIdentity, partition: str, start: int = 0) -> None:

@@ -75,7 +75,7 @@ def read_lsn(text: str) -> int:
 
 
 def read_position(text: str) -> Position | None:
-    """Reads a position as `str` writes it; None: it is none."""
+    """Reads a position from a text that `str` of a Position wrote; None if the text is no position."""
     found = _POSITION.fullmatch(text)
     if found is None:
         return None

@@ -50,7 +50,7 @@ _MARKS_WITHIN: Final = 20.0  # seconds that the last marks are waited for
 
 
 class EndedError(Exception):
-    """The run was asked to end."""
+    """Raised inside a run because the event that `serve` got is set: the run ends, and nothing is wrong."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,8 @@ class Source:
     """Runs one source. One thread calls `serve`. `counts`: since the start, by `sent`, `known` (the broker had the
     message already), `superseded`, `truncates`, `schema_changes` and `restarts`. `lag`: seconds between the last commit
     and its receipt. `turned_at`: monotonic time of the last turn. `trouble`: reason why it does not work now; "": it
-    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; None: none.
+    works. `accepted_gap`: position of a slot that somebody moved, to go on without the changes before it; None: no gap
+    is accepted.
     """
 
     def __init__(

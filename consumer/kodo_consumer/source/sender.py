@@ -70,7 +70,9 @@ class UnconfirmedMessage:
 
 @dataclass(slots=True)
 class ReadyTopic:
-    """Ready topic to which a source sends. `partitions`: full names, its own name if it has none."""
+    """Ready topic to which a source sends. `partitions`: full names of its partitions; of a plain topic, the topic's
+    full name alone.
+    """
 
     target: SendTarget
     form: MessageValidator

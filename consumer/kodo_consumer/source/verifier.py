@@ -122,7 +122,8 @@ class SourceVerifier:
         """Reads the log and the topics, and moves the verifier's slot up to where each commit is stored once, or to
         `accepted` if that is later. Makes the slot if there is none, and reads nothing then, nor if it has lost its
         log; else about 300,000 rows at most. `wait`: seconds to wait for commits that the source has not reported as
-        stored; `accepted`: position up to which commits that are not stored once were accepted, None: none.
+        stored; `accepted`: position up to which a person accepted commits that are not stored once, None: none were
+        accepted.
         """
         with ExitStack() as ends:
             queries = ends.enter_context(self._connected())
@@ -156,7 +157,7 @@ class SourceVerifier:
             return Verification(state.position, part.end, proof, part.is_whole, after, passed)
 
     def end(self) -> bool:
-        """Drops the verifier's slot. Returns False if there was none."""
+        """Drops the verifier's slot on the database. Returns False, without effect, if there is no such slot."""
         with self._connected(needs_slot=False) as queries:
             if self._state(queries) is None:
                 return False

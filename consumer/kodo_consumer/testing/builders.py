@@ -31,8 +31,8 @@ def message(
     schema: Mapping[str, Any] | None = None,
 ) -> Message:
     """Returns a message as a handler gets it; a payload other than bytes is encoded as JSON, None is a tombstone.
-    `place`: level and state; `attempt`: number of this handling; `schema`: JSON schema that `message.json()` validates,
-    None: none. No worker has the message, so `defer` raises UsageError.
+    `place`: level and state; `attempt`: number of this handling; `schema`: JSON schema by which `message.json()`
+    validates the payload, None: any JSON is valid. No worker has the message, so `defer` raises UsageError.
     """
     data = MessageValidator().encode(payload)
     number = next(_numbers)

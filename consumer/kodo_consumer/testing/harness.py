@@ -54,7 +54,9 @@ Around = Callable[[Any, Callable[[], Any]], Any]
 
 
 class InlineExecutor:
-    """Executor that runs handlers one after the other, within `step`."""
+    """Executor without threads: each `step` takes one message, or one batch with `batching`, and runs its handler to
+    the end on the calling thread. Handlers run one after the other, and only while `step` is called.
+    """
 
     def __init__(
         self,

@@ -241,15 +241,15 @@ class MemoryBroker:
 
     @property
     def next_due(self) -> int | None:
-        """Due time of the first delayed message (ms since the epoch); None without any."""
+        """Time (ms since the epoch) at which the first delayed message is due; None if no message is delayed."""
         now = self._now
         return min(
             (due for topic in self._topics.values() if (due := self._next_due(topic, now)) is not None), default=None
         )
 
     def next_due_of(self, topic: str) -> int | None:
-        """Due time of the first delayed message of a topic (ms since the epoch); None without any. Raises KeyError for
-        an unknown topic.
+        """Time (ms since the epoch) at which the first delayed message of a topic is due; None if no message of the
+        topic is delayed. Raises KeyError for an unknown topic.
         """
         return self._next_due(self._topics[topic], self._now)
 

@@ -42,8 +42,8 @@ _BEGUN: Final[ContextVar[bool]] = ContextVar("begun", default=False)
 class Approval:
     """Options that all applying commands share: approval, waiting time for the lease, and output.
 
-    `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: none; `lock_timeout`: seconds
-    to wait for another apply, 0: not at all.
+    `auto_approve`: do not ask; `names`: protected contexts confirmed by --confirm, None: the option was not given;
+    `lock_timeout`: seconds to wait for another apply, 0: not at all.
     """
 
     auto_approve: bool = False

@@ -160,7 +160,7 @@ def load_desired(
 ) -> Desired:
     """Reads, lints and expands the topology files, and returns the declared objects. Raises InvalidFileError with all
     findings if one of them is an error; else passes the warnings to `warn`. Findings that a comment in the file allows
-    are ignored. `rules_for`: returns the team rules that judge the files; None: none do.
+    are ignored. `rules_for`: returns the team rules that judge the files; None: no team rules are applied.
     """
     from kodoctl.cli.common.git import source_of_topology
     from kodoctl.plan.inventory import desired_inventory

@@ -183,7 +183,9 @@ def source_of_topology(file: Path) -> Source:
 
 
 def head_of(path: Path) -> str | None:
-    """Commit that is checked out in the repository of a file or folder; None without git, repository or commit."""
+    """Hash of the commit that is checked out in the repository of a file or folder; None if git is not installed,
+    `path` is in no repository, or the repository has no commit.
+    """
     top = _top(path if path.is_dir() else path.parent)
     if top is None:
         return None

@@ -75,8 +75,8 @@ def allowances_of(
     share: float | None = None,
 ) -> Allowances:
     """Allowances of a plan: changes that are allowed although they are dangerous. `adopt`, `destroy`: addresses from
-    flags, None: none; the lists `allow_destroy` and `forget` of the files are added. `share`: part of the owned objects
-    that may be deleted or weakened at once, 0 to 1, None: the default, 0.2.
+    flags, None: the flag was not given; the lists `allow_destroy` and `forget` of the files are added. `share`: part of
+    the owned objects that may be deleted or weakened at once, 0 to 1, None: the default, 0.2.
     """
     from kodoctl.plan.diff import Allowances
 

@@ -75,7 +75,7 @@ class ApprovedPlan:
     Usable while its session is open.
 
     Args:
-        edit: patch for payloads; None: none.
+        edit: patch for payloads; None: payloads are sent as they are.
         ledger: location of the recall ledger.
         per_second: messages sent per second at most.
         signer: signs headers; None: there are no keys.

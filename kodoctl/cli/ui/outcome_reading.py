@@ -39,8 +39,8 @@ _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, Sta
 
 
 class OutcomeReading:
-    """Reader of the outcome of a plan that was carried out since `began` (ms since the epoch). `sent`: number of messages
-    that were sent; `last`: the outcome that was read last, None for none.
+    """Reader of the outcome of a plan that was carried out since `began` (ms since the epoch). `sent`: number of
+    messages that were sent; `last`: the outcome that was read last, None before the first one was read.
     """
 
     def __init__(self, target: TargetOptions, expansion: Expansion, plan: RecallPlan, sent: int, began: int) -> None:

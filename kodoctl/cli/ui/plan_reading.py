@@ -101,9 +101,9 @@ class PlanReading:
             return self._drift
 
     def last_drift(self) -> DriftReading | None:
-        """The result of the last `read_drift`; None if there was none."""
+        """Result of the last `read_drift`; None if it was not called yet. Reads nothing."""
         return self._drift
 
     def drift_news(self) -> DriftNews | None:
-        """The verdict of the last `read_drift`, for the first screen; None if there was none."""
+        """Verdict of the last `read_drift`, for the first screen; None if it was not called yet. Reads nothing."""
         return self._drift.news() if self._drift is not None else None

@@ -105,8 +105,8 @@ def missing_packages(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 
 def taken_subscriptions(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Yields an error (K450) for each function or sink whose deletion takes a subscription along that the files declare
-    for workers, or that another declared function or sink reads by.
+    """Yields an error (K450) for each deleted function or sink with which Pulsar would delete a subscription that is
+    still needed: the files declare it for workers, or another declared function or sink reads by it.
     """
     readers = dict.fromkeys(desired.objects, "workers")
     for address, wanted in desired.objects.items():

@@ -35,7 +35,7 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
 
 
 def takes_away(change: Delete | Update) -> bool:
-    """True if a change of a grant takes actions from the role."""
+    """True if a change of a grant takes at least one action away from the role, even if it adds others."""
     assert isinstance(change.before, GrantResource)
     return bool(change.before.actions - change.granted_actions)
 

@@ -114,9 +114,10 @@ def plan_live(
 ) -> PlannedRun:
     """Reads the cluster and the databases of sources, and returns the plan for the declared objects, which may be a
     refused one; writes nothing. `namespaces`: further namespaces to read (destroy by name); `against`: a git revision
-    to compare with, None: none; `selection`: plans a part only, None: everything. Raises UsageError if a name of the
-    selection matches nothing or nothing is left, ClusterError if a part of the cluster cannot be read that `tolerance`
-    does not allow to miss. A database that cannot be read is a finding of the plan.
+    that separates edits from drift, None: changes have no origin; `selection`: plans a part only, None: everything.
+    Raises UsageError if a name of the selection matches nothing or nothing is left, ClusterError if a part of the
+    cluster cannot be read that `tolerance` does not allow to miss. A database that cannot be read is a finding of the
+    plan.
     """
     scope = scope_of(desired, namespaces)
     reduced, lenient = tolerance is Tolerance.REDUCED, tolerance is Tolerance.LEFT_OUT

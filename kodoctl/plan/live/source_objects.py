@@ -34,7 +34,7 @@ def with_objects(
     tables: Mapping[str, frozenset[str]] | None = None,
 ) -> Live:
     """Does the same as `with_sources` for the publications and slots among these addresses, each with the other one of
-    its source. `tables`: variable of a database -> tables to look at; None: none.
+    its source. `tables`: variable of a database -> tables to look at; None: no tables are looked at.
     """
     found = frozenset(_both(addresses))
     if not found:

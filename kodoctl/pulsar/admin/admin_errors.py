@@ -39,7 +39,9 @@ class Silence:
 
     @property
     def not_sent(self) -> bool:
-        """True if the broker certainly did not get the request."""
+        """True if the broker certainly did not get the request, so that it can be sent again: no connection was made.
+        False if that is not certain.
+        """
         return isinstance(self.problem, ConnectTimeoutError | SSLError)  # a refused connection is one of the former
 
     def __str__(self) -> str:

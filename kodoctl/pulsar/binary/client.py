@@ -172,8 +172,9 @@ class BrokerClient:
 
 
 class BoundedReader:
-    """Reader of the client library whose waits have limits. `limit`: as in `BrokerClient.ask`. `border`: native border,
-    which reads messages in bundles; None: Python's binding reads them one by one.
+    """Reader of the client library whose waits have limits. `limit`: seconds for which `take` is repeated while the
+    broker is not connected or fails; 0: `take` tries once. `border`: native border, which reads messages in bundles;
+    None, or a border that does not know this reader: Python's binding reads them one by one.
     """
 
     def __init__(
@@ -214,8 +215,8 @@ class BoundedReader:
         return bool(self._reader.is_connected())
 
     def arrivals(self) -> list[Any]:
-        """Messages that have already arrived at this reader, a bundle at most, without waiting for more. Empty if there
-        are none, or the reader has no connection.
+        """Returns the messages that have already arrived at this reader, a bundle at most, without waiting for more. []
+        if no message has arrived, or the reader has no connection.
         """
         import pulsar
 

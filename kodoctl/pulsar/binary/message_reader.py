@@ -149,7 +149,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
 
 
 def place_of(text: str) -> Place:
-    """Parses a position `ledger:entry` to (ledger, entry)."""
+    """Parses a position `ledger:entry` to (ledger, entry). Raises ValueError for any other text."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
@@ -189,7 +189,9 @@ class Unread:
             self.runs[part] = sorted({*self.runs.get(part, ()), *there})
 
     def leave_out(self, part: str, cursor: Cursor) -> None:
-        """Removes the entries that the subscription with this cursor has acknowledged."""
+        """Removes from `runs` the entries of the partition `part` that the subscription with this cursor has
+        acknowledged.
+        """
         entries = (
             EntryRun(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
         )
@@ -248,8 +250,9 @@ def read_all(
 def read_unacknowledged(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, subscription: str, *, since: int | None = None
 ) -> Iterator[ReadMessage]:
-    """Yields those messages of `read_all` that a subscription has not acknowledged. Raises UsageError if the partition
-    has no such subscription, ClusterError.
+    """Yields the messages of a partition that a subscription has not acknowledged, as `read_all` does. `since`: begins
+    at this publish time, ms since the epoch; None: begins after the last entry up to which everything is acknowledged.
+    Raises UsageError if the partition has no such subscription, and ClusterError.
     """
     if (cursor := facts.cursors.get(subscription)) is None:
         detail = f"{facts.topic} has no subscription {subscription}"

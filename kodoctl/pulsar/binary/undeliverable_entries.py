@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class EntryRun(NamedTuple):
-    """Consecutive entries of one ledger, both ends included."""
+    """Consecutive entries of one ledger: from number `first` to number `last`, both included."""
 
     ledger: int
     first: int

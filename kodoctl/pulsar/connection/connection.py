@@ -113,7 +113,9 @@ class Connection:
 
     @property
     def worker_url(self) -> str | None:
-        """Addresses of function workers that run apart from the brokers; None if there are none, or none is known."""
+        """Addresses of function workers that run apart from the brokers; None if the cluster has no such workers, or if
+        it is not known whether it has some.
+        """
         return None if self.function_worker == NO_WORKERS else self.function_worker
 
 

@@ -42,7 +42,7 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the wait began, at least the sum of its pauses."""
+        """Seconds since the wait began, or the sum of its pauses if that is more (a test may not really sleep)."""
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:

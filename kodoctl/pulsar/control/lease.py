@@ -329,7 +329,8 @@ def _holder_text(admin: Admin, namespace: NamespaceName) -> str:
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> LockHolder | None:
     """Takes a namespace's lease away from its holder and frees it. Returns the former holder, None if there was none.
-    The former holder notices this at its next entry or heartbeat, and writes nothing more. Raises ClusterError.
+    The former holder notices this at its next entry or heartbeat, and writes nothing more. `who`: name of the caller,
+    for the record in the lease topic. Raises ClusterError.
     """
     topic = lease_topic(namespace)
     token, locked = lock_token(admin, namespace), lock_holder(admin, namespace)

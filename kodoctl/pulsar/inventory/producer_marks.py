@@ -63,7 +63,7 @@ class _Entry:
 
     @property
     def only_marks(self) -> bool:
-        """True if nothing in it is a message."""
+        """True if the entry has at least one mark of a producer and no message."""
         return self.marks > 0 and not self.messages
 
 

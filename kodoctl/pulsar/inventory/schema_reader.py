@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def read_schema(
     admin: Admin, topic: TopicName, declared: SchemaResource | None = None, *, patient: bool = True
 ) -> SchemaResource | None:
-    """Reads a topic's schema; None without one. The text of an AVRO schema is JSON with sorted keys. The text of another
-    schema begins with its type, so that it never equals a declared one. Raises ClusterError.
+    """Reads a topic's schema; None if the topic has no schema, or does not exist. The text of an AVRO schema is JSON
+    with sorted keys. The text of another schema begins with its type, so that it never equals a declared one. Raises
+    ClusterError.
 
     Returns the schema `declared` if the topic has it in any version, else the latest version: Pulsar keeps one version
     of each text, so that an earlier one never becomes the latest again (docs/explanation/pulsar.md#schemas). `patient`:

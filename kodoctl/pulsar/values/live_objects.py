@@ -24,7 +24,7 @@ ALL_TABLES: Final = "all tables"  # in place of the tables of a publication that
 class SubscriptionFacts:
     """Backlog and use of a subscription. The backlog is summed over partitions and counts entries (batches), not
     messages. `consumers`: the largest number on one partition, because one client has a consumer on every partition;
-    `steered`: its live orders as stored, None without any.
+    `steered`: text of its live orders as the broker stores it, None if it has no live orders.
     """
 
     backlog_entries: int = 0
@@ -94,9 +94,10 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """A source's database. `problem`: the reason why it could not be read, "" if it was; then nothing else is known.
-    `identity`: SYSTEM/OID, the identifier of the server's files and the number of the database; `is_other`: it is not
-    the database that the ledger names, which is a problem.
+    """Facts about the database of a source. `problem`: the reason why it could not be read or may not be used; "" if
+    the facts are known. With a problem all other values are defaults, except `is_other`. `is_other`: the problem is
+    that the database is not the one that the ledger names. `identity`: SYSTEM/OID, the identifier of the server's files
+    and the number of the database.
     """
 
     problem: str = ""
@@ -144,9 +145,9 @@ class PlatformFacts:
 @dataclass(frozen=True, slots=True)
 class LiveObject:
     """An object that exists on the cluster. `marker`: name of the topology that owns it, by a property of the object;
-    None without one. The marker of a publication that another namespace or cluster owns is a text that also names that
-    place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of its own, which
-    every apply removes.
+    None if no topology has marked it. The marker of a publication that another namespace or cluster owns is a text that
+    also names that place. `facts`: figures about its use; `stalls_delivery`: the topic has a delayed-delivery value of
+    its own, which every apply removes.
     """
 
     resource: Resource

@@ -45,8 +45,8 @@ def read_marker(comment: str | None) -> PublicationMarker | None:
 
 
 def with_marker(comment: str | None, marker: PublicationMarker | None) -> str | None:
-    """The comment with `marker` in place of the marker that it has, or without one if `marker` is None. `comment` None,
-    and the result None: there is no comment.
+    """Returns the comment on a publication with `marker` in place of the marker that it has; `marker` None removes that
+    one. Other lines of the comment stay. None, as `comment` and as result: the publication has no comment.
     """
     first, _, rest = (comment or "").partition("\n")
     kept = rest if first.startswith(_BEGIN) else comment or ""

@@ -80,7 +80,7 @@ class LetterStatus(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """True if the letter is stored (or discarded) for certain."""
+        """True if the letter was certainly sent and stored, or certainly discarded."""
         return self.event in SETTLED
 
 
@@ -98,7 +98,7 @@ class RecallLedger(Protocol):
     """Port to the store of recall entries."""
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none, before it returns."""
+        """Stores all entries or none, and returns once they are stored."""
 
     def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
         """Every entry about one source (`dead_topic`: its `ledger_key`), or about its letters `among`, in any order,
@@ -106,8 +106,8 @@ class RecallLedger(Protocol):
         """
 
     def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        """Highest number of a run that is certainly stored, by lane (full name of a partition); lanes without any are
-        absent.
+        """Returns the highest number of a run that is certainly stored, by lane (full name of a partition). A lane is
+        absent if no number of the run is certainly stored there.
         """
 
 

@@ -79,7 +79,7 @@ class CandidateStore:
         self._base.close()
 
     def first_of(self, name: bytes) -> int | None:
-        """Number of the chosen letter of this name; None: there is none."""
+        """Number of the chosen letter whose copies have this name; None if no such letter is chosen yet."""
         found = self._base.execute("SELECT seq FROM name WHERE name = ?", (name,)).fetchone()
         return None if found is None else int(found[0])
 

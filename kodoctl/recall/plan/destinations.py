@@ -44,7 +44,7 @@ class RecallSource(ABC):
         name: name of the topology.
         ground: ground topic, by its name in the file.
         source_topic, source_partitions: topic of the messages, and its number of partitions (0: a plain topic).
-        fair_by: the property with the tenant, or `key`; None: none.
+        fair_by: the property with the tenant, or `key`; None: the file does not tell tenants apart.
         payload_type: type of the declared payloads, such as `avro`; None: none is declared.
         holder: the subscription that retains the messages there.
         lane: name of the lane, such as `L1/retrying`; "" for dead letters.

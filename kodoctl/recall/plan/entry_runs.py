@@ -28,7 +28,9 @@ def merged(runs: Iterable[EntryRun]) -> Runs:
 
 
 def without(runs: Iterable[EntryRun], others: Sequence[EntryRun]) -> Runs:
-    """The entries of `runs` that are not in `others`; both sorted."""
+    """Returns the entries of `runs` that are not in `others`. Both must be sorted and must not overlap, as from
+    `merged`.
+    """
     found: list[EntryRun] = []
     start = 0
     for run in runs:
@@ -45,7 +47,9 @@ def without(runs: Iterable[EntryRun], others: Sequence[EntryRun]) -> Runs:
 
 
 def common(runs: Sequence[EntryRun], others: Sequence[EntryRun]) -> Runs:
-    """The entries that are in both; both sorted."""
+    """Returns the entries that are in `runs` and in `others`. Both must be sorted and must not overlap, as from
+    `merged`.
+    """
     return without(runs, without(runs, others))
 
 
@@ -55,7 +59,9 @@ def entry_count(runs: Iterable[EntryRun]) -> int:
 
 
 def acknowledged(stored: Sequence[EntryRun], cursor: Cursor) -> Runs:
-    """The stored entries that a subscription has acknowledged as a whole. `stored`: the entries of each ledger."""
+    """Returns the entries that a subscription has acknowledged and that are still stored, as sorted runs. Entries of
+    which only a part of the batch is acknowledged are not among them. `stored`: stored entries of every ledger, sorted.
+    """
     found = []
     for run in stored:
         if run.ledger <= cursor.mark[0]:
@@ -96,7 +102,9 @@ def to_rows(runs: Iterable[EntryRun]) -> list[list[int]]:
 
 
 def from_rows(rows: Iterable[Sequence[int]]) -> Runs:
-    """The inverse of `to_rows`. Raises ValueError for rows that are no runs, or that are not sorted."""
+    """Reads runs from the JSON of `to_rows`. Raises ValueError if a row is no run, or if the runs are not sorted,
+    overlap or touch each other.
+    """
     runs = tuple(EntryRun(*row) if len(row) == 3 else EntryRun(0, 1, 0) for row in rows)
     if any(run.first > run.last or run.first < 0 for run in runs) or merged(runs) != runs:
         raise ValueError("runs of entries are not in order")

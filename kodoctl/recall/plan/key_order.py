@@ -39,7 +39,9 @@ class KeyCount:
 
 
 def order_key(letter: DeadLetter) -> str:
-    """The key within which workers keep order: ordering key, key, or the partition of messages without one."""
+    """Text for the key within which workers keep order: the ordering key, else the key. All messages of a partition
+    that have neither count as one key.
+    """
     return letter.ordering_key or letter.key or f"(no key, partition {letter.position.partition})"
 
 
@@ -98,7 +100,9 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 
 
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
-    """Reads the lane before a send. Raises RefusedError if later messages of planned keys arrived since the plan."""
+    """Checks that a send keeps the order of keys. Reads the unacknowledged messages of the plan's source lane. Raises
+    RefusedError if messages of planned keys arrived after the plan was made. Needed only if the lane keeps order.
+    """
     keys = KeyOrder()
     for letter in _unacknowledged_letters(plan, cluster):
         keys.add(letter)

@@ -61,9 +61,9 @@ def segments(plan: RecallPlan) -> Iterator[PlanSegment]:
 
 
 class LetterTableWriter:
-    """Writer of a table of letters, as a new file that only its owner can read; an old file of this name is replaced.
-    Rows are added in the order of the plan; `close` returns a description of the file. The constructor raises
-    UsageError if the file cannot be created.
+    """Writer of a table of letters, into a file that only its owner can read. The constructor creates the file at once,
+    and an old file of this name is lost then; it raises UsageError if the file cannot be created. Rows are added in the
+    order of the plan; `close` returns a description of the file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -163,7 +163,7 @@ class RecallPlan:
         limit: letters at most.
         again: letters that a recall sent before may be chosen.
         because: reason, for the ledger.
-        edit: JSON merge patch for the payloads; None: none.
+        edit: JSON merge patch for the payloads; None: payloads are sent as they are.
         lanes: target partitions.
         letters: messages to send or discard, in order.
         settle: letters that an earlier recall sent or discarded, and that are not acknowledged.

@@ -180,7 +180,7 @@ class PartitionCounts:
                     yield EntryRun(run.ledger, entry, entry)
 
     def row(self, lane: ReadyLane, partition: int) -> ReplayPartition | None:
-        """The row of the plan; None if nothing was chosen."""
+        """Row of the plan about this partition; None if no message in it was chosen."""
         if self.first is None:
             return None
         return {

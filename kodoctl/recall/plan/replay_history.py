@@ -101,8 +101,9 @@ class ReplayRecord:
 
 
 def begin_entry(plan: ReplayPlanDocument, before: Mapping[str, Runs], who: str, at: int) -> Json:
-    """Makes the entry that is written before the first cursor moves. Raises UsageError (K593) if the acknowledged
-    entries are in too many pieces for one entry.
+    """Makes the entry that is written before the first cursor moves. `before`: acknowledged entries of each partition;
+    `who`: name of the caller; `at`: ms since the epoch. Raises UsageError (K593) if the acknowledged entries are in too
+    many pieces for one entry.
     """
     document = json.dumps({"plan": plan, "before": {part: to_rows(runs) for part, runs in before.items()}})
     packed = packed_text.pack(document.encode(), 6)

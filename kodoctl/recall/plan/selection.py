@@ -62,7 +62,7 @@ class SelectionRequest:
         to: level to send to; None: each letter's own.
         limit: letters at most.
         again: also choose letters that a recall sent before.
-        edit: patch of the payloads; None: none.
+        edit: patch of the payloads; None: payloads are sent as they are.
         known: recall id -> its state by the recall ledger.
         done: queries the idempotency store of the workers; None: no store can be queried.
     """

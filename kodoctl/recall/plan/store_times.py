@@ -33,7 +33,7 @@ class StoredSpan(NamedTuple):
     end: Place | None
 
     def has(self, place: Place) -> bool:
-        """True if the entry at `place` was stored within the time."""
+        """True if the entry at `place` is in this span: from `begin` on, and before `end`."""
         return self.begin is not None and place >= self.begin and (self.end is None or place < self.end)
 
 

@@ -41,11 +41,13 @@ class WaitingLane(RecallSource):
 
     @property
     def targets(self) -> tuple[TargetPartition, ...]:
-        """Lanes to which messages may be sent."""
+        """Lanes to which messages may be sent: every lane of the subscription that accepts messages."""
         return tuple(self.writable.values())
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:  # noqa: ARG002
-        """The lane that was chosen for all messages; None: not chosen yet."""
+        """Lane to which a message is sent: the one that was chosen for all of them, whatever the arguments are; None if
+        no lane is chosen yet.
+        """
         return self.target
 
 

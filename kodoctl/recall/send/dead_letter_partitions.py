@@ -40,10 +40,12 @@ class MessageSource(Protocol):
         """Yields the messages of a partition that are to be sent, in order; others may come as well."""
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        """The positions of `expected` that are acknowledged although other messages of their batch are not."""
+        """Returns those of the positions `expected` that are acknowledged although other messages of their batch are
+        not.
+        """
 
     def acknowledge(self, position: Position, token: object) -> None:
-        """Acknowledges a message of `messages`, if a subscription retains it."""
+        """Acknowledges a message that `messages` yielded; does nothing if no subscription retains the message."""
 
     def count_unacknowledged(self) -> int:
         """Number of messages that a subscription retains although they were acknowledged. May wait for the broker."""

@@ -72,8 +72,14 @@ def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, option
 def recovery_entry(
     plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Recovery, now: int, place: str
 ) -> RecallEntry:
-    """The ledger entry that settles a doubt about the recall id `letter`. `place`: the place of the stored
-    message; "": none. Raises KeyError for Recovery.SEND.
+    """Makes the ledger entry that settles a doubt about a letter.
+
+    Args:
+        letter: recall id of the letter.
+        doubt: its status so far.
+        verdict: decision about the doubt. Raises KeyError for Recovery.SEND, which settles nothing.
+        now: time of the entry, ms since the epoch.
+        place: place of the stored message, "" if none is known.
     """
     event, note = _DECIDED[verdict]
     status = doubt._replace(event=event, at=now, receipt=place, note=note)

@@ -68,7 +68,7 @@ class PlanLedger:
         return {lane: max(found.get(lane, 0), self._booked.get(lane, 0)) for lane in {**found, **self._booked}}
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """Stores all entries or none, before it returns; then updates the statuses."""
+        """Stores all entries or none, and returns once they are stored. The statuses then include them."""
         self._ledger.append(entries)
         self.statuses |= latest_status(entries)
         self._note_begins(entries)

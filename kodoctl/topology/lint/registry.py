@@ -66,8 +66,9 @@ class LintScope:
         return tuple(declared for declared in self.subscriptions() if declared[-1].routes)
 
     def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
-        """The topic's own value of a policy, else that of its namespace if a file has one. None: no file has a value,
-        or the file ignores the policy.
+        """Returns the value of a policy that a file declares for a topic: the topic's own value, otherwise that of its
+        namespace. None: no file declares a value, or the topic ignores the policy. Defaults of the broker are not
+        considered.
         """
         if policy in topic.ignore:
             return None

@@ -35,7 +35,7 @@ class CompiledCondition:
 
     def failure(self, read: Callable[[str], Any]) -> str:
         """Returns a text with the condition and the values that it read, unless the condition is true; "" if it is
-        true. `read`: returns the value of the field at a path, None for none.
+        true. `read`: returns the value of the field at a path, None if the field has no value.
         """
         values = {path: read(path) for path, _ in self.fields}
         if evaluate(self.root, _Facts(values, dict(self.fields))) is True:

@@ -44,7 +44,9 @@ class SchemaHints:
     schema: JsonObject = field(repr=False)
 
     def subschemas(self, path: Path) -> list[JsonObject]:
-        """Alternatives that the schema allows at `path`, with `$ref` resolved; [] if there are none."""
+        """Alternatives that the schema allows at `path`, with `$ref` resolved; [] if the schema does not know the
+        path.
+        """
         return [alternative for schema in self._declared_schemas(path) for alternative in self._alternatives(schema)]
 
     def _declared_schemas(self, path: Path) -> list[JsonObject]:

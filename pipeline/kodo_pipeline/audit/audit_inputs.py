@@ -122,7 +122,7 @@ def delayed_lanes(admin: Admin, topics: Collection[str]) -> frozenset[tuple[str,
 
 def unbooked_recalls(landing: Landing, snapshot: LandingSnapshot, ledger: str) -> UnbookedRecalls | None:
     """Finds messages that a recall sent and that landed, but which have no entry in the recall ledger at `ledger`,
-    because the recall used another ledger. None if there are none.
+    because the recall used another ledger. None if every such message has an entry.
     """
     landed = landing.table(EVENTS).distinct(snapshot.files[EVENTS.name], "recall", by="topic")
     known = DeltaLedger(ledger).recall_ids() if landed else frozenset()

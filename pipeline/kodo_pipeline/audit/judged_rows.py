@@ -55,8 +55,8 @@ class RecalledLetter(NamedTuple):
 class LandedTables:
     """Tables of a landing, as defined in kodo_pipeline.landing.tables. `cursors` has only rows of finished runs.
     `landed_at`: time at which the last batch landed, ms since the epoch, 0: unknown; `removed`: rows that were removed
-    from the landing, None: none were; `clock`: clock of the last reading. `coverage`, `cursors`: None if the audit's
-    scope is made without Spark.
+    from the landing, None if no rows were removed; `clock`: clock of the last reading. `coverage`, `cursors`: None if
+    the audit's scope is made without Spark.
     """
 
     events: DataFrame

@@ -339,7 +339,8 @@ def _with_place(records: DataFrame, place: str) -> DataFrame:
 
 def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
     """Adds columns with the parts of a position: ledger, entry, part and batch, each name after `prefix`. `place`:
-    column with the text `ledger:entry:partition:batch index`. The new columns are null if the text has another form.
+    column with the text `ledger:entry:partition:batch index`. Each column is null on its own if the text lacks this
+    part or the part is no number.
     """
     # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
     parts = F.split(F.nullif(F.col(place), F.lit("")), ":")

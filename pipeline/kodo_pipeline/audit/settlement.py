@@ -36,7 +36,8 @@ SURPRISES: Final = ("a message was read again", "a record has the number of one 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
     """Reasons, from SURPRISES, why the result of this incremental audit may differ from that of an audit of all rows;
-    [] if there are none. `ends`: last position of each partition that had been read when the carried rows were judged.
+    [] if nothing suggests that it differs. `ends`: last position of each partition that had been read when the carried
+    rows were judged.
     """
     twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
     checks = [twice.limit(1), _numbered_again(of, carried)]

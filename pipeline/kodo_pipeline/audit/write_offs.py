@@ -141,9 +141,9 @@ NONE: Final = WriteOffs({})
 @dataclass(frozen=True, slots=True)
 class Bookings:
     """Facts that an audit needs and that no landed row has. `unbooked`: recalls that landed and that the recall ledger
-    lacks, None if there are none; `write_offs`: losses and doubts that a person accepted; `delayed`: (full name of a
-    topic, partition, subscription) of each subscription whose unacknowledged messages all wait for the delivery time
-    that their sender set.
+    lacks, None if the ledger lacks no recall; `write_offs`: losses and doubts that a person accepted; `delayed`: (full
+    name of a topic, partition, subscription) of each subscription whose unacknowledged messages all wait for the
+    delivery time that their sender set.
     """
 
     unbooked: UnbookedRecalls | None = None

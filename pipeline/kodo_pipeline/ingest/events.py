@@ -59,7 +59,9 @@ class TopicRole(NamedTuple):
 
 
 def roles(expansion: Expansion) -> dict[str, TopicRole]:
-    """Role of each topic of a topology, by full name of the topic."""
+    """Returns the role of each topic that a topology has on the cluster, by the topic's full name. Topics of records
+    have the state `audit`.
+    """
     grounds = expansion.topology.spec.topics
     return {
         one.name.full: TopicRole(

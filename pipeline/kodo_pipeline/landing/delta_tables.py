@@ -153,8 +153,8 @@ class LandingTable:
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
         """Adds the files of the landing's commit `number` by one Delta commit (with `number` as its application
         transaction). Creates the table if there is none; does nothing if it has that number, or a later one, already.
-        `replaced`: days (`date`) whose files are removed at the same time; []: all files; None: none. If others commit
-        first, it tries again, 20 times in all (TRIES), and then raises KodoctlError (K573).
+        `replaced`: days (`date`) whose files are removed at the same time; []: all files are removed; None: no files
+        are. If others commit first, it tries again, 20 times in all (TRIES), and then raises KodoctlError (K573).
         """
         for _ in range(TRIES):
             found = self.load() or self.create()

@@ -37,7 +37,7 @@ _KEPT: Final = 16  # commits that name their files, for readers that began befor
 @dataclass(frozen=True, slots=True)
 class TableFiles:
     """Files that one commit adds to one table. `since`, `until`: first and last value of the table's time column in ms,
-    None: none; `files`: None in an old commit, which has only the counts; `replaced`: see
+    None if the files have no such value; `files`: None in an old commit, which has only the counts; `replaced`: see
     kodo_pipeline.landing.delta_tables.LandingTable.add.
     """
 
@@ -203,7 +203,7 @@ def _begins(commit: LandingCommit) -> bool:
 
 
 def next_number(known: Sequence[LandingCommit]) -> int:
-    """Number of the next commit; 0 for the first one."""
+    """Number for the next commit: one more than the highest of the known ones, 0 if there are none."""
     return max((one.number for one in known), default=-1) + 1
 
 
@@ -292,7 +292,7 @@ def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
 
 
 def newest_batch(commits: Iterable[LandingCommit]) -> int:
-    """Number of the last batch that has messages; -1 if there is none."""
+    """Number of the last batch in which at least one message landed; -1 if no batch has messages."""
     return max((_newest(one) for one in commits), default=-1)
 
 
@@ -303,7 +303,7 @@ def _newest(commit: LandingCommit) -> int:
 
 
 def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
-    """Number of batches that have messages, including old ones."""
+    """Number of batches in which at least one message landed, including those whose commits were merged since."""
     return sum(
         one.facts["batches"] if one.run == HISTORY else one.batch is not None and rows_of([one], EVENTS) > 0
         for one in commits
@@ -323,13 +323,13 @@ def times_of(commits: Iterable[LandingCommit], table: Table) -> tuple[int, int] 
 
 
 def holds_messages(commits: Iterable[LandingCommit]) -> bool:
-    """True if any batch has messages."""
+    """True if at least one message landed by these commits, even if its rows were removed since."""
     return rows_of(commits, EVENTS) > 0
 
 
 def with_number(commit: LandingCommit, number: int, behind: int | None) -> LandingCommit:
-    """Copy of the commit with its number. `behind`: number of the commit that it replaces, stored in its facts, None:
-    none.
+    """Copy of the commit with its number. `behind`: number of the commit that it replaces, stored in its facts, None if
+    it replaces no commit.
     """
     facts = commit.facts if behind is None else {**commit.facts, BEHIND: behind}
     return replace(commit, number=number, facts=facts)

@@ -153,8 +153,8 @@ class Landing:
         returns the commit with its number. If the same run has committed the same batch, beginning or end before,
         nothing changes, and that commit is returned. `behind`: for a kind of which only the last commit is kept
         (`is_replaced`), the number of the commit that this one replaces, None: there is none; `former`: see `commits`.
-        Raises LockedError if another run has committed the same batch, if the last commit of that kind is not `behind`,
-        or if others commit without end. Other commits meanwhile do no harm.
+        Commits of other runs in between are no problem. Raises LockedError if another run has committed the same batch,
+        if the last commit of that kind is not `behind`, or if each of TRIES attempts met another commit.
         """
         numbered: LandingCommit | None = None
         for _ in range(TRIES):
@@ -236,8 +236,8 @@ class Landing:
         return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
-        """Reads the rows of a table that have `value` in `column`, without Spark; [] if there are none. Rows that a
-        killed writer committed and did not add are missing until `recover`.
+        """Reads the rows of a table that have `value` in `column`, without Spark; [] if no row has that value. Rows
+        that a killed writer committed and did not add are missing until `recover`.
         """
         return self._tables[table.name].rows(column, value)
 

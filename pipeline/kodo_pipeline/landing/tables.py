@@ -114,7 +114,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Names of its columns, in order, without `date`."""
+        """Names of the table's columns in their order, without `date`, which files do not contain."""
         return [column.name for column in self.columns]
 
     def arrow(self) -> pa.Schema:

@@ -115,7 +115,9 @@ def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
 
 
 def unmovable(case: SubscriptionWindows) -> list[str]:
-    """Sorted tenants that delay others and must not be moved (`fixed`)."""
+    """Returns the tenants, sorted, that would be moved down because they delay others, but that must not be moved
+    (`fixed`).
+    """
     free = SubscriptionWindows(
         case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
     )

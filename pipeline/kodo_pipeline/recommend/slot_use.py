@@ -110,7 +110,9 @@ class SubscriptionSlots:
 
 
 def is_harmed(one: SlotWindow, chosen: Chosen) -> bool:
-    """True if of at least 20 (JUDGED) runs of the chosen lanes, more than 5 % (LATE) waited longer than the goal."""
+    """True if too many runs of the chosen lanes began late in this window: more than 5 % (LATE) waited longer than the
+    goal. False if fewer than 20 runs (JUDGED) began.
+    """
     started, late = one.waits(chosen)
     return started >= JUDGED and late > LATE * started
 

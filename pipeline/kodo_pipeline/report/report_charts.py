@@ -45,7 +45,9 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
 
 
 def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Chart of waiting messages and dead letters by lane, with the age of the oldest; None if there are none."""
+    """Chart of waiting messages and dead letters by lane, with the age of the oldest; None if no lane has such
+    messages.
+    """
     rows = [
         (
             words.lane(document, one),

@@ -127,7 +127,9 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline about failed handler runs, with the most frequent cause."""
+    """Headline about failed handler runs, with the most frequent cause and its share in percent. "Nothing failed" if no
+    run failed.
+    """
     found = causes(document)
     total = sum(number for _, number in found)
     if not total:
@@ -228,7 +230,7 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """Cause of a failure; without a cause the result of `outcome`."""
+    """Name, for people, of the cause of a failure; if no cause is known, the text of `outcome`."""
     return safe_name(row["cause"]) if row["cause"] else outcome(row)
 
 
@@ -254,7 +256,10 @@ def tenant_name(tenant: str | None, limit: int = NAME) -> str:
 
 
 def tenant_label(document: ReportDocument, row: ReportTenant, limit: int = NAME) -> str:
-    """Name of a tenant in a table or a chart: `mega`, or `orders: mega` if the report has tenants of several topics."""
+    """Name of a tenant for a table or a chart, made safe to print: `mega`, or `orders: mega` with the ground topic in
+    front if the report's tenants belong to more than one topic. `limit`: largest number of characters of each of the
+    two names.
+    """
     name = safe_name(row["tenant"], limit)
     has_several = len({one["topic"] for one in document["tenants"]}) > 1
     return f"{safe_name(row['topic'], limit)}: {name}" if has_several else name

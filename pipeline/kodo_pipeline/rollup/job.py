@@ -130,8 +130,9 @@ def counted_tables(spark: SparkSession, landing: Landing) -> CountedTables:
 
 
 def time_bounds(landing: Landing, snapshot: LandingSnapshot) -> TimeBounds:
-    """Time span in which landed messages can have been stored: from the creation times of partitions to the times of
-    readings and landings, by the cluster's clock. `snapshot` must have the table CURSORS.
+    """Time span in which landed messages can have been stored, by the cluster's clock: from an hour before the first
+    creation of a partition to an hour after the last reading or landing (see `TimeBounds.of`). `snapshot` must have the
+    table CURSORS.
     """
     cursors = small_rows(landing.table(CURSORS), snapshot.files[CURSORS.name]).select(["created_ts", "taken_ts"])
     created, taken = ({round(at.timestamp() * 1000) for at in column.unique().to_pylist() if at} for column in cursors)

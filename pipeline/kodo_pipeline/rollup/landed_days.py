@@ -34,7 +34,9 @@ def day_of(ms: int) -> str:
 
 
 def with_neighbours(days: Iterable[str]) -> list[str]:
-    """These days and the day before and after each, sorted, without impossible days."""
+    """Returns the days (such as 2026-01-31) and, of each, the day before and the day after, sorted, each once. Days
+    before 1970 or after LATEST are left out.
+    """
     steps = (-_DAY, timedelta(), _DAY)
     every = {(date.fromisoformat(day) + step).isoformat() for day in days for step in steps}
     return sorted(one for one in every if day_of(0) <= one <= day_of(LATEST))

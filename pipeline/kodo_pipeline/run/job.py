@@ -50,7 +50,7 @@ class RunProgress(Protocol):
         """Called when a stage begins. `name`: one of STAGES."""
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Called before the topics are read. Raises ClusterError if there are none to read."""
+        """Called before the topics of the run are read. Raises ClusterError if the run has no topic to read."""
 
     def batch(self, landed: LandingResult) -> None:
         """Called after each batch is committed."""
@@ -84,8 +84,8 @@ class RunResult:
     """Result of a run. `facts`: facts of the report, None if none is wanted, or if a step after the audit raised
     `failure`; `landed`: batches; `seconds`: duration of each stage that was completed, in the order of STAGES (in a
     small landing rollup and audit run at the same time); `took`: duration of the run in seconds; `read_at`: start time
-    of the last complete ingest, ms since the epoch; `holes`: error that names partitions left unread, None if there are
-    none.
+    of the last complete ingest, ms since the epoch; `holes`: error that names partitions left unread, None if all were
+    read.
     """
 
     audit: AuditDocument

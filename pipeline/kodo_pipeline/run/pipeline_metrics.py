@@ -61,9 +61,17 @@ PIPELINE_METRICS: Final = (VERDICT, MESSAGES, HOLES, LAG, INTERVAL, LAST_RUN, ST
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Results of a run, for the metrics. Times are ms since the epoch. `messages`: by (topic, subscription), the number
-    of messages by status; `hole_entries`: number of entries that could not be read; `seconds`: duration by stage;
-    `landed`: number of messages.
+    """Results of one run, for the metrics. Times are ms since the epoch.
+
+    Args:
+        ended: time at which the run came to its verdict.
+        read_at: start of the last complete ingest; 0 if no ingest was complete yet.
+        verdict: verdict of the run's audit.
+        messages: number of messages by status, for each (topic, subscription). All messages that were ever read count,
+            not only those of this run.
+        hole_entries: number of entries that should have been read and could not be, of all readings.
+        seconds: duration of each stage of this run, in seconds.
+        landed: number of messages that this run landed.
     """
 
     labels: Labels

@@ -109,7 +109,9 @@ class RunProgressView(IngestProgress):
             self.line("stage", "", stage=name)
 
     def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """Prints how many topics the run will read; a brief view prints nothing. Raises ClusterError if there are none."""
+        """Prints how many topics the run will read; a brief view prints nothing. Raises ClusterError if the run has no
+        topic to read.
+        """
         if topics and self._brief:
             return
         super().topics(expansion, topics, absent)
@@ -124,8 +126,8 @@ class RunProgressView(IngestProgress):
         self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
     ) -> None:
         """Prints the result: one line, after the whole audit if `whole`; as JSON one object with the whole audit.
-        `page`: path of the report, None: none; `pictures`: folder, None: no pictures; in text both are printed only
-        with `whole`.
+        `page`: path of the report, None: no report was written; `pictures`: folder, None: no pictures; in text both are
+        printed only with `whole`.
         """
         from kodo_pipeline.audit.audit_text import WHOLE, lines
 

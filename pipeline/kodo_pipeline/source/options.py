@@ -36,8 +36,9 @@ class Options:
     payloads; `cores`: number of tasks that run at once; `splits`: maximum for each partition, None: derived from the
     cores; `max_bytes`: about the most bytes of a stream's batch, None: no limit; `rows`: number of messages with which
     an Arrow batch ends, after the entry that reaches it; `timeout`: ms without a message after which a split ends and
-    is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record of each split, None:
-    none; `strict`: a split that is not read in full fails the job; `native`: use the native border if possible.
+    is not full; `skew`: ms by which publish times may be wrong; `coverage`: folder for a record of each split, None: no
+    records are written; `strict`: a split that is not read in full fails the job; `native`: use the native border if
+    possible.
     """
 
     connection: Connection

@@ -19,7 +19,9 @@ START: Final[Place] = (-1, -1)  # before everything
 
 @dataclass(frozen=True, slots=True)
 class LedgerRange:
-    """Consecutive entries of one ledger, both ends included. `size`: bytes."""
+    """Consecutive entries of one ledger: from `first` to `last`, both included. `size`: bytes of these entries, as the
+    broker stores them.
+    """
 
     ledger: int
     first: int
@@ -32,11 +34,15 @@ class LedgerRange:
         return self.last - self.first + 1
 
     def until(self, entries: int) -> LedgerRange:
-        """Range of the first `entries` entries, with their share of the bytes."""
+        """Range of the first `entries` entries of this one, which must have at least so many. Its bytes are estimated:
+        their share by number.
+        """
         return LedgerRange(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
 
     def beyond(self, entries: int) -> LedgerRange:
-        """Range without the first `entries` entries, with the other bytes."""
+        """Range of the entries after the first `entries` ones, of which at least one must be left. It has the bytes
+        that `until` leaves.
+        """
         return LedgerRange(
             self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries
         )
@@ -105,7 +111,7 @@ def parse_position(text: str) -> Place:
 
 
 def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
-    """The parts of the ranges after the position `after`, up to and including `upto`; None: no end."""
+    """The parts of the ranges after the position `after`, up to and including `upto`; None: up to the end."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
@@ -155,7 +161,9 @@ def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
-    """The first entries of the ranges, of at most about `size` bytes, but at least one entry."""
+    """Returns the first entries of the ranges: as many as have about `size` bytes together at most, but at least one
+    entry.
+    """
     found: list[LedgerRange] = []
     left = size
     for piece in pieces:

@@ -127,7 +127,7 @@ class SparkSettings:
 
     @property
     def at(self) -> str | None:
-        """Spark's master; None if the context has one already."""
+        """URL of Spark's master, such as `local[*]`; None: the context of `spark-submit` has one already."""
         return self.master or (None if self.submitted else LOCAL)
 
     @property
@@ -302,7 +302,7 @@ def cancel_jobs(session: SparkSession) -> None:
 
 
 def has_ended(session: SparkSession) -> bool:
-    """True if the session's Java process has ended."""
+    """True if the session's Java process does not answer any more. Asks it for its version."""
     from py4j.protocol import Py4JError
 
     try:

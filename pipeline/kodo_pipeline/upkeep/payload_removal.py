@@ -36,8 +36,8 @@ Choice = Callable[["pa.RecordBatch"], "pa.Array"]  # true for rows that are mean
 @dataclass(frozen=True, slots=True)
 class PayloadSelection:
     """Payloads to remove. `files`: the files that contain them; `messages`, `bytes`: their number and size; `since`,
-    `until`: first and last publish time of their messages, in ms, None if there are none; `topics`: number of messages
-    by full name of the topic.
+    `until`: first and last publish time of their messages, in ms since the epoch, None if no message is selected;
+    `topics`: number of messages by full name of the topic.
     """
 
     files: tuple[DataFile, ...] = ()

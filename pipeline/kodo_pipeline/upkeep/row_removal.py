@@ -54,8 +54,8 @@ _PLACED: Final = {
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
     """Plan of a removal of rows of messages published before `before` (ms). `batch`: the last batch whose rows may be
-    removed; `rows`: the rows, None: none; `why`: the reason why nothing is removed, else ""; `last`: number of the
-    commit of the last removal before the plan, None if there was none.
+    removed; `rows`: the rows to remove, None: nothing is removed; `why`: the reason why nothing is removed, else "";
+    `last`: number of the commit of the last removal before the plan, None if there was none.
     """
 
     before: int
@@ -75,7 +75,7 @@ def removal_time(keep: int, now: int) -> int:
 def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, before: int) -> RemovalPlan:
     """Plans the removal of rows older than `before` (ms), or gives the reason why nothing may be removed. Changes
     nothing. `keys`: the producers' signing keys, the same as in the last audit, else its state is of no use; None:
-    none.
+    producers do not sign.
     """
     snapshot = landing.snapshot(*TABLES)
     last = RemovalRecord.of(snapshot.commits)

@@ -34,15 +34,15 @@ class RelaySight:
         return self._store.identity
 
     def waiting(self) -> float | None:
-        """Number of rows that are to be sent now or later, held rows left out; None if the last reading of the table
-        failed.
+        """Number of rows that are to be sent now or later, without held rows; None if the last reading of the table
+        failed. Reads the table again if the last reading is old, which blocks.
         """
         self._refresh()
         return None if self._waiting is None else float(self._waiting)
 
     def overdue_seconds(self) -> float | None:
-        """Seconds for which the row that has waited longest had been due at the last reading, 0 without such a row;
-        None if that reading failed.
+        """Seconds for which the row that has waited longest had been due at the last reading of the table; 0 if no row
+        was due. None if that reading failed. Reads the table again if the last reading is old, which blocks.
         """
         self._refresh()
         return None if self._waiting is None else self._late / 1000

@@ -37,8 +37,8 @@ class InboxView(Protocol):
 
     @property
     def backlog(self) -> tuple[int, int, float]:
-        """Rows that no worker has, rows that workers have, and seconds since the first of all was received, 0 without
-        any.
+        """Returns (number of rows that no worker has, number of rows that workers have, seconds since the first of them
+        was received), of rows that are not done. The seconds are 0 if there are no such rows.
         """
 
 
@@ -53,11 +53,11 @@ class RestingWorker(Protocol):
 
     @property
     def session(self) -> StoreSession | None:
-        """Session with the store of done messages; None without a store."""
+        """Session with the store of done messages; None if the subscription has no such store."""
 
     @property
     def inbox(self) -> InboxView | None:
-        """Inbox through which the messages come; None without one."""
+        """Inbox through which the messages come; None if they come from the topics directly."""
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
@@ -65,7 +65,7 @@ class RestingWorker(Protocol):
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes that have due messages of which the broker delivers none."""
+        """Lanes with due messages at the broker, of which the broker delivers none to this worker."""
 
     @property
     def held_back(self) -> list[str]:

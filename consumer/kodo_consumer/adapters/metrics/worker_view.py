@@ -74,7 +74,7 @@ class WorkerView:
 
     @property
     def held_bytes(self) -> int:
-        """Payload bytes of all messages in flight."""
+        """Sum of the payload bytes of all messages in flight: received and not acknowledged yet."""
         return self.engine.lookahead.bytes
 
     @property
@@ -109,7 +109,7 @@ class WorkerView:
 
     @property
     def oldest_deferred(self) -> float:
-        """Seconds for which the oldest deferred message has waited for its end; 0 without any."""
+        """Seconds since the oldest deferred message was deferred; 0 if no message is deferred."""
         return self.worker.call_locked(lambda: self.engine.runs.oldest_deferred(self.worker.clock.now()))
 
     @property

@@ -45,8 +45,8 @@ class ActiveConsumerReader:
         self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Returns the name of the active consumer by partition number (as text), "" for a partition without one;
-        partitions that do not answer within 1.2 s are left out. None: no partition that answered has the subscription,
+        """Returns the name of the active consumer by partition number (as text), "" for a partition that has none.
+        Partitions that do not answer within 1.2 s are left out. None: no partition that answered has the subscription,
         or none answered. Raises ClusterError, also if the topic does not exist. Waits 1.2 s at most, besides one
         request for the number of partitions.
         """

@@ -54,18 +54,22 @@ class ClientConsumer:
         return connected
 
     def listen(self, came: Callable[[Any, Any], None]) -> None:
-        """Requests one call for the next message, on a thread of the client or within this call: with a result and the
-        message, which counts only if the result is Ok.
+        """Requests the next message; returns at once. `came` is called exactly once, with the client's result and the
+        message: on a thread of the client, or within this call. The message counts only if the result is Ok.
         """
         self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:
-        """Returns `first`, a message that came, and with `at_once`, because it was there already, the messages that are
-        there behind it: 32 in all, or a batch of the request if that is less. `first` None: more was there than could
-        be read at once; returns a whole batch.
+        """Returns messages that have arrived, in the broker's order. Raises pulsar.PulsarException.
+
+        Args:
+            first: message that has just come and is returned as the first one; None: more was there than could be read
+                at once, so a whole batch is read.
+            at_once: the message was there already, so those behind it are returned as well, 32 in all, or a batch of
+                the request if that is less; False: only `first` is returned.
 
         Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to
-        be full, which a trickle must not. Raises pulsar.PulsarException.
+        be full, which a trickle must not.
         """
         if first is None:
             return self._decoder.decode(self._consumer.batch_receive())
@@ -164,15 +168,17 @@ class NativeConsumer(ClientConsumer):
 
 
 class Subscriber:
-    """Subscribes by one client, which it owns. `border`: None where every lane is read by the client's own binding.
-    `results`: where results of acknowledgements go, for lanes that want them.
+    """Subscribes by one client, which it owns. `border`: native border for the lanes; None: the client's own binding
+    reads every lane. `results`: takes results of acknowledgements, for lanes that want them; None: no lane does.
     """
 
     def __init__(self, client: Any, border: NativeBorder | None = None, results: AckResults | None = None) -> None:
         self._client, self._border, self.results = client, border, results
 
     def partitions(self, topic: str) -> list[str]:
-        """Names of all partitions, or the topic's own where it has none. Raises pulsar.PulsarException."""
+        """Full names of a topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
+        until the broker answers. Raises pulsar.PulsarException.
+        """
         names: list[str] = self._client.get_topic_partitions(topic)
         return names
 

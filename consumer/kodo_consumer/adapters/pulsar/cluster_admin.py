@@ -84,7 +84,9 @@ class AdminCluster:
         return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """Name of the active consumer by partition: see ActiveConsumerReader.read."""
+        """Returns the name of the active consumer by partition, None if no partition has the subscription: see
+        ActiveConsumerReader.read.
+        """
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
@@ -146,8 +148,8 @@ class AdminCluster:
         return _delays(self._admin, topic)
 
     def largest(self, topic: str) -> int | None:
-        """Bytes that a message may have by the topic's own limit, 0 without one. None: this role may not read it, or
-        there is no such topic.
+        """Bytes that a message may have by the topic's own limit; 0 if the topic has no limit of its own. None: this
+        role may not read the limit, or there is no such topic.
         """
         return largest_message(self._admin, topic)
 
@@ -198,8 +200,9 @@ def tenant_uuid(connection: Connection, tenant: str) -> str | None:
 
 
 def applied_database(connection: Connection, namespace: NamespaceName, topology: str, variable: str) -> str | None:
-    """Identity of the database that the variable of a source held at the last apply of its topology; None: no apply wrote
-    one. Asks once. Raises ClusterError if the ledger cannot be read.
+    """Identity of the database to which the variable of a source led at the last apply of its topology; None if the
+    ledger has no entry of the topology, or none for this variable. Asks once. Raises ClusterError if the ledger cannot
+    be read.
     """
     found = _namespace_properties(connection, namespace, f"reading the ledger of {topology}").get(
         f"{LEDGER_PREFIX}{topology}"

@@ -114,7 +114,9 @@ class PulsarLaneReader:
         return {number: now - one.permits.empty_at for number, one in consumers}
 
     def reads(self, partition: str | None) -> bool:
-        """True if messages of a partition can come now; None: of any."""
+        """True if messages of a partition can come now. `partition`: its number as a text; None: messages of at least
+        one partition.
+        """
         consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
         return any(one is not None and one.connected for one in consumers)
 

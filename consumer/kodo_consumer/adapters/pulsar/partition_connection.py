@@ -41,7 +41,7 @@ class PartitionConnection:
 
     @property
     def since(self) -> float:
-        """Time at which the connection was made; infinite while it is lost."""
+        """Time (monotonic seconds) at which the connection was made; infinite while it is lost."""
         return self._connected_at if self._lost_at is None else float("inf")
 
     def lost_for(self, now: float) -> float:

@@ -103,7 +103,9 @@ class PartitionConsumer:
 
     @property
     def native_reader(self) -> Reader | None:
-        """Its reader of the native border; None without one, and while it is not connected."""
+        """Reader of the native border for this consumer; None if the consumer has no such reader, or is not
+        connected.
+        """
         consumer = self._consumer
         return consumer.reader if consumer is not None and self._connection.connected else None
 

@@ -387,7 +387,7 @@ class SendQueue:
         self._again.append((ticket, message))
 
     def take(self, most: int) -> list[tuple[int, Outgoing]]:
-        """The next messages, at most so many; empty: there is none."""
+        """Removes and returns the next messages with their tickets, at most `most`; [] if none is queued."""
         found: list[tuple[int, Outgoing]] = []
         with suppress(IndexError):  # perhaps dropped this moment
             while self._again and len(found) < most:
@@ -397,7 +397,7 @@ class SendQueue:
         return found
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Drops the facts about messages that have their receipts."""
+        """Drops the facts about messages that have got their receipts. Unknown tickets are ignored."""
         if self.resent:
             for ticket in tickets:
                 self.resent.pop(ticket, None)

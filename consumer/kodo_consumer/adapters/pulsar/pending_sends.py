@@ -77,7 +77,9 @@ class PendingSends:
 
     @property
     def next_look(self) -> float | None:
-        """Seconds after which the sending thread should call `look`; None: no need."""
+        """Seconds until the sending thread should call `look` again; None if no message is without a receipt and no
+        breaker is open.
+        """
         return _LOOK_EVERY if self or any(one.is_open for one in self._breakers.values()) else None
 
     def admits(self, ticket: int, message: Outgoing, key: Key) -> bool:
@@ -96,7 +98,7 @@ class PendingSends:
         return breaker is not None and breaker.is_open and breaker.trial == ticket
 
     def add(self, ticket: int, message: Outgoing, key: Key) -> None:
-        """Records a message that the client library gets next."""
+        """Records a message that the caller hands to the client library now."""
         since, tries = self._history(ticket)
         self._sent[key][ticket] = _Sent(message, key, since, time.monotonic(), tries)
 

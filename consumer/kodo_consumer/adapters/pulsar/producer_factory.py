@@ -23,7 +23,7 @@ _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingTy
 class ProducerOptions:
     """Options of producers that depend on their topics. `by_key`: topics whose batches have messages of one key each.
     `ordered`: topics that keep the order of each key, whatever happens to their brokers. `outlets`: the topics that
-    have schemas; None: none.
+    have schemas; None: no topic has one.
 
     `largest`: size limit in bytes by topic. If a message or a whole batch is larger, the broker cuts the connection,
     and the client sends it again, for ever and with everything else behind it: so such topics get no batches.

@@ -86,7 +86,9 @@ class Openings(Generic[K]):
 
     @property
     def any_result(self) -> bool:
-        """True if `ended` would return a result at once."""
+        """True if an opening has succeeded or failed since the last call of `ended`. Openings whose time is over do not
+        count here, but `ended` returns them as well.
+        """
         return bool(self._results)
 
     @property
@@ -114,8 +116,8 @@ class Openings(Generic[K]):
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
-        """Results of the openings that ended, failed or were given up since the last call, with their messages. Those
-        that failed rest for 5 s.
+        """Returns the openings that succeeded, failed or were given up since the last call, each with the messages that
+        waited for it; does not wait. A producer whose opening failed or was given up rests for 5 s.
         """
         found: list[Opened[K]] = []
         while self._results:

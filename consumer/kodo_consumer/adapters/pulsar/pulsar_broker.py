@@ -150,7 +150,9 @@ class PulsarBroker:
                         raise
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """Full names of the topic's partitions in order, or its own where it has none. Raises ClusterError."""
+        """Full names of the topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
+        until the broker answers. Raises ClusterError.
+        """
         try:
             return self._subscriber.partitions(topic)
         except pulsar.PulsarException as problem:

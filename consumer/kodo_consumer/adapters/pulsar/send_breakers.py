@@ -40,9 +40,9 @@ class WaitingMessage:
 class SendBreaker:
     """Breaker of one producer. One thread calls it; times are by time.monotonic(); a ticket is the number of a message.
 
-    `is_open`: nothing is stored, messages wait. `trial`: ticket of the message that was sent as a trial; None: none. A
-    breaker that is open from the beginning allows a trial at once. `ordered`: no message is a trial while an earlier
-    one of its key waits.
+    `is_open`: nothing is stored, messages wait. `trial`: ticket of the message that was sent as a trial and has no
+    receipt yet; None: no trial is under way. A breaker that is open from the beginning allows a trial at once.
+    `ordered`: no message is a trial while an earlier one of its key waits.
     """
 
     __slots__ = (
@@ -75,8 +75,10 @@ class SendBreaker:
         self._breaks, self._pause = 0, 0.0
 
     def look(self, *, connected: bool, oldest: float, now: float) -> bool:
-        """Notes whether the producer is connected. `oldest`: time since which the oldest message waits for its receipt.
-        Returns true if nothing is stored: the caller then opens the breaker and closes the producer.
+        """Notes whether the producer is connected. Returns True only in the call that notices a lost connection, and
+        only if the breaker is open, if it is the second loss since the last receipt (BREAKS), or if `oldest` is more
+        than 2 s ago (LONG): the caller then opens the breaker and closes the producer. `oldest`: time since which the
+        oldest message waits for its receipt.
         """
         lost = self._was_connected and not connected
         self._was_connected = connected

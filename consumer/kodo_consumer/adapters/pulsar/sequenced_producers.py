@@ -46,7 +46,9 @@ class SequencedClient:
         self._client = create_client(connection)
 
     def partitions(self, topic: str) -> list[str]:
-        """Full names of a topic's partitions in order; its own name if it has none."""
+        """Full names of a topic's partitions in order; of a topic without partitions, the topic's name alone. Blocks
+        until the broker answers. Raises ClusterError.
+        """
         try:
             return list(self._client.get_topic_partitions(topic))
         except pulsar.PulsarException as problem:

@@ -51,8 +51,8 @@ class TopicRoutes:
             known.partitions, known.router.partitions = partitions, len(partitions)
 
     def is_stale(self, topic: str, now: float) -> bool:
-        """True if the caller should ask the broker for the partitions of a known topic again; then false for the next
-        60 s. `now`: time.monotonic().
+        """True if the partitions of a known topic were read 60 s ago or earlier: the caller should then ask the broker
+        for them. The next 60 s return False. `now`: time.monotonic(). Raises KeyError for an unknown topic.
         """
         known = self._topics[topic]
         if now - known.asked < _COUNT_AGAIN:
@@ -61,7 +61,9 @@ class TopicRoutes:
         return True
 
     def key(self, message: Outgoing, now: float) -> Key:
-        """Key of the producer for a message. Raises KeyError unless its topic is known."""
+        """Returns the key of the producer for a message. A message without a key may go to any partition, which changes
+        with `now` (time.monotonic()). Raises KeyError unless the topic was learned.
+        """
         known = self._topics[message.topic]
         partition = known.partitions[known.router.choose(message.key or message.ordering_key, now)]
         return self._factory.key(partition, message.schema, delayed=message.deliver_at is not None)
@@ -69,9 +71,9 @@ class TopicRoutes:
     def keys(
         self, messages: Sequence[tuple[int, Outgoing]], now: float
     ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
-        """(messages by the key of their producer, each list in order; all other messages). The others are those of
-        unknown topics, of topics whose partitions are to be read again, and those whose key chooses the partition and
-        is no text.
+        """Returns (messages by the key of their producer, each list in order; all other messages), at `now`
+        (time.monotonic()). The others are those of unknown topics, those of topics whose partitions are to be read
+        again, and those whose key chooses the partition and is no text.
 
         Messages of several schema versions have one producer if their topic has no schema.
         """

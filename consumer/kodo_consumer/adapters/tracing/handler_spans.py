@@ -227,8 +227,8 @@ class HandlerSpans:
                 self._end_run(_key(message), run)
 
     def vain(self, message: Message, why: str) -> None:
-        """Ends the span of a run that had no result, with the error type `why`: the message is handled again without a
-        decision.
+        """Ends the span of a run that had no result, with the error type `why`. Its message is handled again, and no
+        decision about it follows from this run.
         """
         run = self._open.pop(_key(message), None)
         if run is not None:

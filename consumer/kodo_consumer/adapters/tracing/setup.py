@@ -27,8 +27,8 @@ _API: Final = "opentelemetry.trace"
 
 
 def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | None:
-    """Spans of a subscription's handlers; None without traces. `tenant`: they name tenants. Raises UsageError: see
-    tracer_of.
+    """Makes the spans of a subscription's handlers; None if there are no traces. `tenant`: the spans name the tenant of
+    their message. Raises UsageError as tracer_of does.
     """
     if (tracer := tracer_of(wanted)) is None:
         return None

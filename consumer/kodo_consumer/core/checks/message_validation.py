@@ -190,7 +190,9 @@ class NewMessage(NamedTuple):
 
     @property
     def partition_key(self) -> str:
-        """Key that chooses the partition: `key`, or `ordering_key` without one; "": any partition."""
+        """Key that chooses the partition: `key`, or `ordering_key` if there is no `key`; "": the message may go to any
+        partition.
+        """
         return self.key or self.ordering_key
 
     def outgoing(self, topic: str, partition: str, number: Number | None, signer: Signer | None) -> Outgoing:
@@ -210,8 +212,10 @@ class NewMessage(NamedTuple):
 
 
 class CheckedMessage:
-    """A message that its topic takes, about to be published. `id`: its identity (`kodo-id`), "" for a row of an outbox
-    whose database makes one; `topic`: where it goes; `properties`: a view, which `add_properties` changes.
+    """A message whose payload, properties and options the topology allows, before it is published (Producer) or becomes
+    a row (Outbox). `id`: its identity (`kodo-id`), "" for a row of an outbox whose database makes one; `topic`: the
+    topic's full name from a Producer, the name in the row from an Outbox; `properties`: a view, which only
+    `add_properties` changes.
     """
 
     __slots__ = ("_form", "_message", "id", "topic")

@@ -347,7 +347,9 @@ class Engine:
         return bool(self.runs.running or self.runs.deferred) or self.flow.busy
 
     def check_invariants(self) -> list[str]:
-        """Contradictions to "every unacknowledged message is in exactly one stage"; empty unless there is a bug."""
+        """Checks that every unacknowledged message is in exactly one stage. Returns a text for each contradiction; the
+        list is empty unless there is a bug. Called with the worker's lock.
+        """
         counted = {
             Stage.RUNNING: len(self.runs.running),
             Stage.DEFERRED: len(self.runs.deferred),

@@ -79,7 +79,9 @@ class HandlerRuns:
         return len(self.deferred) + len(self.running) < most
 
     def oldest_deferred(self, now: float) -> float:
-        """Seconds for which the oldest deferred message has waited for its end; 0 without any."""
+        """Seconds since the oldest deferred message was deferred, at `now` (monotonic seconds); 0 if no message is
+        deferred.
+        """
         first = next(iter(self.deferred.values()), None)
         return 0.0 if first is None else now - first.since
 
@@ -209,8 +211,8 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """Monotonic time (seconds) at which `time_out` has to be called at the latest, for the oldest run or for the
-        next deadline of a deferred message; it may be too early. Infinite without any.
+        """Latest time (monotonic seconds) of the next call of `time_out`: the oldest run, or a deferred message, may
+        reach its limit then. May be too early. Infinite if no handler runs and no message is deferred.
         """
         oldest = next(iter(self.running.values()), _NEVER)
         return min(oldest + self._context.policy.handler_timeout / 1000, self._next_deadline)

@@ -27,7 +27,7 @@ class LeaseClient:
     """Collects the requests of one worker's limiters and gives them the store's answers; it calls no store itself.
     `ring`: called with the worker's lock, which all calls need, if `collect` should be called at once. `down`: the
     store cannot be reached. `active`: limiters that have or want leases. `due`: monotonic time (seconds) of the next
-    collection, infinite without any.
+    collection, infinite if none is due.
     """
 
     def __init__(self, ring: Callable[[], object]) -> None:
@@ -116,7 +116,7 @@ class LeasedLimiter(Limiter):
 
     @abstractmethod
     def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
-        """Takes the store's answer to the request that was collected at `asked`, and arrived at `now`."""
+        """Takes the store's answer to the request that was collected at `asked`; the answer arrived at `now`."""
 
     @abstractmethod
     def revoke(self, now: float) -> None:
@@ -140,8 +140,9 @@ class LeasedLimiter(Limiter):
 
 
 class TokenPool:
-    """Leased tokens in the order in which they may be used, by this worker's clock. `used`: tokens used since the last
-    request; `used_at`: when one was last used or added; `spent`: starts without a token, while the store was down.
+    """Leased tokens in the order in which they may be used, by this worker's clock (monotonic seconds). `used`: number
+    of tokens used since the last request; `used_at`: time at which one was last used or added; `spent`: number of
+    starts without a token, while the store was down.
     """
 
     __slots__ = ("_tokens", "spent", "used", "used_at")
@@ -156,7 +157,9 @@ class TokenPool:
         return len(self._tokens)
 
     def first(self, now: float) -> float:
-        """Time when the next token may be used; infinite without tokens. Drops expired tokens."""
+        """Drops expired tokens, and returns the time (monotonic seconds) at which the next token may be used, which may
+        be over; infinite if none is left.
+        """
         tokens = self._tokens
         while tokens and tokens[0][1] < now:
             tokens.popleft()
@@ -167,14 +170,17 @@ class TokenPool:
         return max(1, sum(1 for after, until, _ in self._tokens if after <= now <= until))
 
     def use(self, now: float) -> None:
-        """Takes the first token out, as used at `now`."""
+        """Removes the first token, because a message starts with it at `now`. The caller has checked with `first` that
+        there is one.
+        """
         self._tokens.popleft()
         self.used += 1
         self.used_at = now
 
     def put(self, runs: Sequence[TokenRange], asked: float, now: float) -> None:
-        """Adds granted tokens that have not expired. The store's now was between `asked` and `now`: a token starts by
-        the later and ends by the earlier of these, so that it is never used outside of its time in the store.
+        """Adds granted tokens that have not expired. The store answered at a time between `asked` and `now` (monotonic
+        seconds): a token starts by the later and ends by the earlier of these, so that it is never used outside of its
+        time in the store.
         """
         found = [
             (now + run.after + i * run.step, asked + run.until + i * run.step, run.mark + i * run.step)

@@ -48,34 +48,40 @@ class LeasedRate(TokenLimiter, RateLimiter):
             self.interval, self.burst = self.divided
 
     def free_at(self, now: float) -> float:
-        """Time (seconds) when the next token may be used; infinite without tokens."""
+        """Time (monotonic seconds) at which the next token may be used; infinite if no token is at hand."""
         return super().free_at(now) if self._leases.down else max(now, self._pool.first(now))
 
     def wait(self, now: float) -> float:
-        """Seconds until one more waiter would start, by the pace of this worker's part."""
+        """Seconds until a message would start that begins to wait now, by the pace of this worker's part."""
         if self._leases.down:
             return super().wait(now)
         first = self._pool.first(now)
         return len(self.waiters) * self.interval + (max(0.0, first - now) if first < NEVER else 0.0)
 
     def ready_at(self, now: float) -> float:
-        """Now, unless the wait here would be longer than 5 s: then the time after it (seconds). See RateLimiter."""
+        """Returns `now` if the wait here would be 5 s or less; else the time (monotonic seconds) at which the wait
+        would be over. See `RateLimiter.ready_at`.
+        """
         if self._leases.down:
             return super().ready_at(now)
         at = self._gap(now + self.wait(now))
         return at if at - now > _NEAR else now
 
     def next_slot(self, earliest: float) -> float:
-        """`earliest` itself: a message that is due soon waits here for its token. Without the store see RateLimiter."""
+        """Returns `earliest` itself, because a message that is due soon waits here for its token. While the store is
+        down: as in RateLimiter.
+        """
         return super().next_slot(earliest) if self._leases.down else earliest
 
     def reserve(self, slot: float) -> None:
-        """Promises nothing near, because tokens take the place of promises; without the store see RateLimiter."""
+        """Does nothing, because tokens take the place of near promises. While the store is down: as in RateLimiter."""
         if self._leases.down:
             super().reserve(slot)
 
     def request(self, now: float) -> LeaseRequest | None:
-        """Request for tokens by waiters and uses; sets the time of the next one. See LeasedLimiter."""
+        """Returns the request for tokens of waiters and for uses, None if there is nothing to request. Sets the time of
+        the next request. See LeasedLimiter.
+        """
         self.request_at, self.ring_at = now + LOOK, now + SOON
         return self._pool.request(self.name, self.terms, len(self.waiters), self.terms.burst // _RESERVE, now)
 
@@ -118,7 +124,9 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         self._leaving: list[tuple[float, int]] = []  # nothing before the first of them
 
     def free_at(self, now: float) -> float:
-        """Time (seconds) of the next token, or when a full quota has room again; infinite: no answer of the store yet."""
+        """Time (monotonic seconds) at which the next token may be used or a full quota has room again; infinite if only
+        an answer of the store can tell.
+        """
         if self._leases.down:
             return super().free_at(now)
         if (first := self._pool.first(now)) < NEVER:
@@ -126,12 +134,16 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
     def wait(self, now: float) -> float:
-        """Seconds until a message may start; 0 without an answer of the store yet, because that wait is not a long one."""
+        """Seconds until a message may start; 0 if only an answer of the store can tell, because that answer comes
+        soon.
+        """
         at = self.free_at(now)
         return at - now if at < NEVER else 0.0
 
     def slot(self, now: float) -> float:
-        """Time (seconds) when one more message may start than are promised, by the starts that leave a full window."""
+        """Time (monotonic seconds) at which all promised messages and one more may have started, by the starts that
+        leave a full window; `now` if the quota is not full.
+        """
         if self._leases.down:
             return super().slot(now)
         self._expire(now)
@@ -148,7 +160,9 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
             super().reserve(slot)
 
     def request(self, now: float) -> LeaseRequest | None:
-        """Request for tokens by waiters and uses; sets the time of the next one, for a full quota within 1 s."""
+        """Returns the request for tokens of waiters and for uses, None if there is nothing to request. Sets the time of
+        the next request: within 1 s if the quota is full.
+        """
         self.request_at, self.ring_at = now + LOOK, now + SOON
         if self._is_full(now):
             self.request_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
@@ -195,7 +209,9 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._asked = (0, 0)  # wanted and in use, as the store knows it
 
     def free_at(self, now: float) -> float:
-        """Now if a permit is free and valid; else infinite, because only an end or an answer can tell."""
+        """`now` if a permit is free and valid; otherwise infinite, because only the end of a handler or an answer of
+        the store can tell.
+        """
         if self._leases.down:
             return super().free_at(now)
         return now if self.running < self._permits and now < self._valid else NEVER
@@ -227,8 +243,9 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return bool(self.waiters or self.running or self._asked != (0, 0))
 
     def request(self, now: float) -> LeaseRequest | None:
-        """Request if its wants changed or a renewal is due. It gives up permits beyond its part before it reports so,
-        because others are granted them only then.
+        """Returns a request if the permits that this worker wants or uses have changed, or if a renewal is due; None
+        otherwise. Permits beyond the worker's fair part are given up first, because the store grants them to other
+        workers only after this request reports so.
         """
         wanted = max(self.running + len(self.waiters), self._most)
         self._permits = min(self._permits, self._fair, wanted)

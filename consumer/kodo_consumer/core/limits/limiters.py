@@ -40,7 +40,9 @@ class Limiter:
         self.timer_set = self.forgotten = False
 
     def free_at(self, now: float) -> float:
-        """Earliest time at which a message may start; infinite if only the end of a handler or a store can tell."""
+        """Earliest time (monotonic seconds) at which a message may start, `now` if it may start at once; infinite if
+        only the end of a handler or an answer of a store can tell. Changes no counts.
+        """
         raise NotImplementedError
 
     def free(self, now: float) -> bool:
@@ -62,7 +64,7 @@ class Limiter:
         return 1
 
     def wait(self, now: float) -> float:
-        """Seconds until one more waiter would start."""
+        """Seconds until a message would start that begins to wait now."""
         return self.free_at(now) - now
 
     def on_wait(self, now: float) -> None:
@@ -89,7 +91,7 @@ class RateLimiter(Limiter):
         return (self.burst - 1) * self.interval
 
     def free_at(self, now: float) -> float:
-        """Earliest time at which the bucket has a token."""
+        """Earliest time (monotonic seconds) at which the bucket has a token; `now` if it has one."""
         return max(now, self._next_start - self._burst_time())
 
     def start(self, now: float) -> None:
@@ -97,7 +99,7 @@ class RateLimiter(Limiter):
         self._next_start = max(self._next_start, now) + self.interval
 
     def wait(self, now: float) -> float:
-        """Seconds until one more waiter would start: after all earlier ones."""
+        """Seconds until a message would start that begins to wait now: after all messages that wait already."""
         return self.free_at(now) - now + len(self.waiters) * self.interval
 
     def idle(self, now: float) -> bool:
@@ -106,25 +108,33 @@ class RateLimiter(Limiter):
         return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
 
     def ready_at(self, now: float) -> float:
-        """Earliest time to ask for, for a message that could also wait in another topic: here at once."""
+        """Time (monotonic seconds) from which a message that could also wait in another topic should be promised a
+        slot: `now`.
+        """
         return now
 
     def next_slot(self, earliest: float) -> float:
-        """The first time from `earliest` on that is promised to no message."""
+        """First time (monotonic seconds), not before `earliest`, that is promised to no message. Promises nothing: see
+        `reserve`.
+        """
         slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._burst_time())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
     def reserve(self, slot: float) -> None:
-        """Promises the time `slot`, found by `next_slot`, to one message."""
+        """Promises the time `slot`, which `next_slot` returned, to one message."""
         self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
 
     def next_deferred_slot(self, earliest: float) -> float:
-        """The first time from `earliest` on that comes after every promise."""
+        """First time (monotonic seconds), not before `earliest`, that comes after every promise. Promises nothing: see
+        `reserve_deferred`.
+        """
         last = self._promised[-1][1] if self._promised else earliest
         return max(earliest, last, self._next_slot)
 
     def reserve_deferred(self, slot: float) -> None:
-        """Promises the time `slot`, found by `next_deferred_slot`, to a message that leaves its lane until then."""
+        """Promises the time `slot`, which `next_deferred_slot` returned, to a message that leaves its lane until that
+        time.
+        """
         if self._promised and slot - self._promised[-1][1] < _EPSILON:
             begin, end = self._promised.pop()
             self._promised.append((begin, end + self.interval))
@@ -168,7 +178,9 @@ class QuotaLimiter(Limiter):
         self._promised: deque[float] = EMPTY
 
     def free_at(self, now: float) -> float:
-        """Earliest time at which the window has room for a start."""
+        """Earliest time (monotonic seconds) at which the window has room for a start; `now` if it has room. Promises
+        are not considered: see `slot`.
+        """
         self._expire(now)
         over = self._total - self.amount + 1
         return now if over <= 0 else self._expiry_of(over)
@@ -191,7 +203,7 @@ class QuotaLimiter(Limiter):
         return not self.waiters and not self._total and not self._promised
 
     def slot(self, now: float) -> float:
-        """Time when the window has room for one more message than there are promises."""
+        """Earliest time (monotonic seconds) at which the window has room for all promised messages and one more."""
         self._expire(now)
         rounds, rest = divmod(len(self._promised), self.amount)
         over = rest + 1 + self._total - self.amount
@@ -250,7 +262,7 @@ class ConcurrencyLimiter(Limiter):
         self.limit = limit
 
     def free_at(self, now: float) -> float:
-        """Now if one more handler may run, else infinite."""
+        """`now` if one more handler may run; otherwise infinite, because only the end of a handler makes room."""
         return now if self.running < self.limit else float("inf")
 
     def start(self, now: float) -> None:  # noqa: ARG002  # a cap knows no time

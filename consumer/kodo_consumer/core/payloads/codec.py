@@ -29,8 +29,9 @@ _MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sende
 
 
 class Payloads:
-    """Reads and checks the payloads of one ground topic. `schema`: the declared one, None: none. `model`: type in the
-    handler's annotation, None: none. `schema_of`: source of older schema versions.
+    """Reads and checks the payloads of one ground topic. `schema`: the declared one, None if the file declares none.
+    `model`: type in the handler's annotation, None if it has no annotation. `schema_of`: source of older schema
+    versions.
 
     Compiled when first used. A pickled copy for another process has `kind` and `schema` only.
     """
@@ -79,8 +80,9 @@ class Payloads:
         return value
 
     def value(self, data: bytes, schema: str = "") -> Any:
-        """Returns the payload as the type in the handler's annotation; without one (or with bytes or str) as `json` if
-        a schema is declared, else as bytes (or text). Raises InvalidPayloadError or Unavailable.
+        """Returns the payload as the type in the handler's annotation. If there is no annotation, or if it is bytes or
+        str, returns it as `json` does if a schema is declared, else as bytes (or as text for str). Raises
+        InvalidPayloadError or Unavailable.
         """
         model = self.model
         if model is None or model in _TEXTS:

@@ -46,7 +46,7 @@ class Adaptive:
         self._began = float("inf")
 
     def may_start(self, running: int) -> bool:
-        """True if one more handler may start beside `running` ones."""
+        """True if one more handler may start while `running` handlers run."""
         return running < self.limit
 
     def on_end(self, took: float, running: int, now: float, *, bad: bool) -> bool:
@@ -104,7 +104,9 @@ class ConcurrencyControl:
         self._settle()
 
     def may_start(self, running: int, now: float) -> bool:
-        """True if one more handler may start beside `running` ones."""
+        """True if the adaptive limit, if there is one, and the breaker let one more handler start at `now` (monotonic
+        seconds) while `running` handlers run.
+        """
         if self.adaptive is not None and not self.adaptive.may_start(running):
             return False
         return self.breaker.may_start(running, now)

@@ -31,7 +31,9 @@ class QuickLoad:
         self._count += 1
 
     def forget(self, spent: float, since: float, now: float) -> None:
-        """Takes `spent` seconds of slot time since `since` out of the load: their tenant is no longer quick."""
+        """Removes a tenant that is no longer quick from the load. `spent`: seconds of slot time that its handlers used
+        since `since`; `now`: the present time.
+        """
         begin = now if self._begin is None else self._begin
         load = spent / max(now - since, 0.001)
         self._time = max(0.0, self._time - load * (now - max(since, begin)))
@@ -54,7 +56,7 @@ class QuickLoad:
         return True
 
     def slots_needed(self, total: int) -> int:
-        """Slots of `total` that the load needs: see the function `slots_needed`."""
+        """Number of slots of `total` that the present load of quick handlers needs: see the function `slots_needed`."""
         return slots_needed(self._load, self._duration, total)
 
 
@@ -75,7 +77,9 @@ class QuickBacklog:
         self.end()
 
     def charge(self, milliseconds: int, *, slow: bool) -> None:
-        """Charges quick or slow tenants slot time that they used while messages of both waited."""
+        """Charges slot time that quick or slow tenants (`slow`) used while messages of both waited. `milliseconds`:
+        that slot time.
+        """
         owed = self._owed + milliseconds * (1 - self._part if slow else -self._part)
         self._owed = max(-_MOST_OWED, min(_MOST_OWED, owed))
         self.slow_first = self._owed <= 0
@@ -85,7 +89,7 @@ class QuickBacklog:
         self._part = part
 
     def settle(self) -> None:
-        """Clears all debts, because messages of one of both do not wait."""
+        """Clears all debts, because quick messages and slow messages no longer wait at the same time."""
         self._owed, self.slow_first = 0.0, True
 
     def end(self) -> None:
@@ -109,8 +113,9 @@ class QuickBacklog:
 
 
 def slots_needed(load: float, duration: float, total: int) -> int:
-    """Least number of slots with which at most one message in a hundred waits for longer than 50 ms, `total` - 1 if
-    fewer are not enough; at least 1. `load`: in slots; `duration`: of a handler in seconds.
+    """Least number of slots, from 1 to `total` - 1, with which at most one message in a hundred waits for longer than
+    50 ms; `total` - 1 (but at least 1) if no such number is enough. `load`: mean number of busy slots; `duration`: mean
+    seconds of a handler.
     """
     blocked = 1.0  # Erlang's B, slot by slot
     for slots in range(1, total):

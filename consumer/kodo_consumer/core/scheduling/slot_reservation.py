@@ -137,7 +137,7 @@ class SlotReservation:
 
     @property
     def slow_wait(self) -> bool:
-        """True if messages of slow tenants wait."""
+        """True if messages of slow tenants wait in the queues."""
         return bool(self._queues.slow.waiting)
 
     def _take_slow(
@@ -240,7 +240,9 @@ class SlotReservation:
         return slow or too_long
 
     def check_slow_tenants(self, now: float, wall: int) -> tuple[str, bool] | None:
-        """Returns a text and True for good news about slow tenants, None without news: see SlowBreakers.check."""
+        """Returns (text of an alarm about slow tenants, True if it is good news); None if there is no news. Must be
+        called each second. See SlowBreakers.check.
+        """
         overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
         return self.breakers.check(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 

@@ -90,8 +90,9 @@ class SlowTenants:
 
 
 class LaneBreaker:
-    """Breaker of the slow tenants of one lane. `noticed`: the slow tenants that it reports now, None: none. `notices`:
-    how often it began to report some. `rate`: counts of ended handlers. Times in seconds, `wall` in ms since the epoch.
+    """Breaker of the slow tenants of one lane. `noticed`: the slow tenants that it reports now, None if it reports no
+    tenants. `notices`: how often it began to report some. `rate`: counts of ended handlers. Times in seconds, `wall` in
+    ms since the epoch.
     """
 
     __slots__ = ("_calm_since", "_since", "breaker", "lane", "noticed", "notices", "rate")
@@ -197,8 +198,8 @@ class SlowBreakers:
 
     def check(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
         """Returns an alarm text and False when a lane has noticed slow tenants, and again after each 60 s, or a text
-        and True when no lane reports any more; None without news. Must be called each second. `overdue`: messages whose
-        handlers run for too long; `kept`: the slots that others have for certain, in words.
+        and True when no lane reports any more; None if there is no news. Must be called each second. `overdue`:
+        messages whose handlers run for too long; `kept`: the slots that others have for certain, in words.
         """
         new = False
         for lane in self.lanes:

@@ -37,7 +37,9 @@ class Intervals:
         self._first[start:end], self._last[start:end] = [first], [last]
 
     def take(self, first: int, last: int) -> None:
-        """Removes all numbers from `first` to `last`, both included."""
+        """Removes those of the numbers from `first` to `last`, both included, that are in a range. Ranges are split
+        where needed.
+        """
         start, end = bisect_right(self._last, first - 1), bisect_right(self._first, last)
         if start >= end:
             return

@@ -23,8 +23,8 @@ class Router:
         self._at, self._since, self._row = 0, 0.0, 0
 
     def choose(self, key: str, now: float) -> int:
-        """Returns a partition, from 0 on: by the key's hash, or without a key another one after 10 ms or 100 messages.
-        `now`: seconds.
+        """Returns the number of a partition, from 0 on. A message with a key goes by the key's hash; messages without a
+        key ("") go to the same partition for 10 ms or 100 messages, then to the next one. `now`: monotonic seconds.
         """
         if self.partitions == 1:
             return 0

@@ -46,7 +46,7 @@ class Confirmations:
 
     @property
     def is_full(self) -> bool:
-        """True if the worker may receive nothing more before some are confirmed."""
+        """True if so many messages, or bytes, await their confirmation that the worker should receive nothing more."""
         return self.awaited >= self._most or self._bytes >= self._most_bytes
 
     def add(self, in_flight: InFlight) -> None:
@@ -91,6 +91,8 @@ class Confirmations:
         return [in_flight for ticket in confirmed if (in_flight := opened.pop(ticket, None)) is not None]
 
     def end(self, called: Sequence[InFlight]) -> None:
-        """Stops counting messages whose hooks were called."""
+        """Stops counting these messages, because their hooks were called, or because the result of their
+        acknowledgement is unknown.
+        """
         self.awaited -= len(called)
         self._bytes -= sum(in_flight.size for in_flight in called)

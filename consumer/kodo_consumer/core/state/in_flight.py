@@ -317,5 +317,7 @@ class LaneState:
 
 
 def order_key(delivery: Delivery) -> str:
-    """Key within which order is kept: the ordering key, the key, or the partition of messages without one."""
+    """Key within which workers keep the order of messages: the ordering key, else the key. All messages of a partition
+    that have neither count as one key.
+    """
     return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

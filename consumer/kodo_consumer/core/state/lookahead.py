@@ -112,7 +112,7 @@ class LookaheadBudget:
 
     @property
     def is_low(self) -> bool:
-        """True while less than half of the budget is used."""
+        """True while less than half of the messages, and less than half of the bytes, of the budget are used."""
         return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
 
     @property

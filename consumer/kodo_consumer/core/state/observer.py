@@ -24,7 +24,9 @@ class DecisionObserver(Protocol):
     """Observer of decisions. The engine calls it with the worker's lock: it must be quick and never raise."""
 
     def on_decision(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """Takes each decision before it is carried out, but none of messages simply done; one that waits has several."""
+        """Called with each decision before it is carried out. Not called for a message whose handler ended with DONE. A
+        message that waits has several decisions.
+        """
 
     def close(self) -> None:
         """Takes no more decisions: the worker has ended."""
@@ -38,7 +40,9 @@ class AcknowledgementObserver(Protocol):
 
     @property
     def running_hook(self) -> tuple[str, float] | None:
-        """Name of the hook that runs now, and the seconds since it was called; None: none runs."""
+        """(name of the hook that runs now, seconds since it was called); None if no hook runs. Any thread may read
+        it.
+        """
 
     def close(self) -> None:
         """Takes no more messages and drops those that wait. Hooks still run for the messages of the call that has
@@ -48,7 +52,9 @@ class AcknowledgementObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Observers of one worker, None: none. `received`: called with a lane's deliveries before any decision."""
+    """Observers of one worker; a field is None if nobody observes. `received`: called with a lane's deliveries before
+    any decision.
+    """
 
     received: OnReceived | None = None
     decisions: DecisionObserver | None = None

@@ -222,7 +222,9 @@ class DeficitRoundRobin(Generic[T]):
             yield queue.tenant, len(queue)
 
     def sample(self, tenant: str, count: int) -> list[T]:
-        """Returns up to `count` of a tenant's items, the latest first."""
+        """Returns up to `count` items of a tenant, the latest first, without removing them; [] if the tenant has
+        none.
+        """
         queue = self._queues.get(tenant)
         if queue is None or not queue.listed:
             return []

@@ -10,8 +10,9 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """Heap of callback targets by due time (seconds). No timer can be taken back: the target compares the number with
-    that of its present timer. `first`: next due time, infinite without any.
+    """Heap of callback targets by due time (monotonic seconds). A timer cannot be removed: the target compares the
+    number of a timer that is due with the number of its present timer. `first`: due time of the next timer, infinite if
+    there is no timer.
     """
 
     __slots__ = ("_count", "_heap", "first")

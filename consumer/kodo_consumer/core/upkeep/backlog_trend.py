@@ -47,9 +47,9 @@ class HandlerLoad:
 @dataclass(frozen=True, slots=True)
 class BacklogAdvice:
     """Trend of a backlog of `entries`. `growth`: entries a second, negative while it drains. `drained_in`: seconds
-    until it is empty at this pace; None: never. `cause`: "senders", "handlers", "both", or empty if neither has changed
-    or the backlog drains. `tenant`: the tenant that causes the growth; None: none does. `text`: all that in words, with
-    what would change it.
+    until it is empty at this pace; None if it does not drain. `cause`: "senders", "handlers", "both", or empty if
+    neither has changed or the backlog drains. `tenant`: the tenant that causes the growth; None if no single tenant
+    does. `text`: all that in words, with what would change it.
     """
 
     entries: int

@@ -69,7 +69,9 @@ def apply_overrides(policy: Policy, orders: Sequence[Override]) -> Policy:
 
 
 def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
-    """Indices of lanes that this worker reads and that orders pause."""
+    """Indices of the lanes that this worker reads and that one of the orders pauses. Orders that pause a tenant do not
+    count. All `orders` are taken to be in force.
+    """
     names = {order.lane for order in orders if order.what is OverrideKind.PAUSE and order.lane}
     return frozenset(lane.index for lane in policy.lanes if lane.name in names)
 
@@ -80,7 +82,7 @@ def left_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
 
 
 def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
-    """Tenants that orders pause, so that their messages stay queued."""
+    """Tenants that one of the orders pauses: their messages stay queued. All `orders` are taken to be in force."""
     return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE and order.tenant)
 
 

@@ -41,7 +41,9 @@ NO_TENANT: Final = TenantShare()
 
 
 class TenantCause(NamedTuple):
-    """Tenant that causes a backlog. `waiting`: its part of the waiting messages; `working`: of the handlers' time."""
+    """Tenant that causes a backlog. `waiting`: its part of the waiting messages, 0 to 1; `working`: its part of the
+    handlers' time, 0 to 1.
+    """
 
     tenant: str
     waiting: float
@@ -49,7 +51,7 @@ class TenantCause(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The larger one of both parts."""
+        """The larger one of `waiting` and `working`, 0 to 1."""
         return max(self.waiting, self.working)
 
     def text(self, policy: Policy) -> str:
@@ -63,8 +65,9 @@ class TenantCause(NamedTuple):
 
 
 def tenant_cause(waiting: Sequence[TenantShare], working: Sequence[TenantShare]) -> TenantCause | None:
-    """The tenant that causes a backlog, by samples of both shares. None: no tenant (messages without one count for
-    none) has more than two thirds of the messages or of the time, or no other tenant has messages.
+    """Finds the tenant that causes a backlog, by samples of the waiting messages and of the handlers' time: it has more
+    than two thirds, on average, of the one or of the other. None: no tenant has that much, or no other tenant has
+    messages. Messages without a tenant belong to nobody.
     """
     seen = {one.tenant for one in (*waiting, *working) if one.tenant}
     if len(seen) < 2 and all(one.share == 1.0 for one in (*waiting, *working) if one.tenant):  # there are others

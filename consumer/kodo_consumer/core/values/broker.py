@@ -82,10 +82,14 @@ class LaneSink(Protocol):
     """Receiver of the messages of a lane. Called from threads of the adapter; calls return soon and never raise."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Takes messages, each perhaps for the second time."""
+        """Takes messages of the lane, in the order of the broker. A message may come again after it was delivered
+        before.
+        """
 
     def room(self) -> int:
-        """Messages that may be delivered now; 0: none until `LaneReader.resume`. One batch more does no harm."""
+        """Number of messages that may be delivered now; after 0, none may come until `LaneReader.resume`. One batch
+        more does no harm.
+        """
 
     def on_disconnect(self, partition: str | None = None) -> None:
         """Reports that the broker will deliver everything unacknowledged again, perhaps to another worker: of one
@@ -155,10 +159,12 @@ class LaneReader(Protocol):
         """
 
     def join(self) -> None:
-        """Connects again after `leave`. The broker redelivers every message that is still unacknowledged."""
+        """Lets the reader connect again after `leave`; returns at once. The broker then redelivers the messages that
+        are still unacknowledged, to any reader of the subscription.
+        """
 
     def stop(self) -> None:
-        """Ends deliveries; acknowledgements are still sent until `close`."""
+        """Ends deliveries, and returns at once; acknowledgements are still sent until `close`."""
 
     def close(self) -> None:
         """Sends the queued acknowledgements and closes the reader: unacknowledged messages go to other workers."""
@@ -227,8 +233,8 @@ class Broker(Protocol):
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """The topics that a topic consists of, in order, or itself if it has no partitions; messages sent to one of
-        them stay there. Raises ClusterError.
+        """Full names of a topic's partitions, in order; of a topic without partitions, the topic's name alone. A
+        message sent to one of these names stays in that partition. Raises ClusterError.
         """
 
     def close(self) -> None:

@@ -238,8 +238,8 @@ class BrokenHeadersError(ValueError):
 
 
 def read_headers(properties: Mapping[str, str]) -> Headers:
-    """The headers of a message; FRESH without any. Raises BrokenHeadersError for a value that no worker would have
-    written.
+    """Reads the headers of a message from its properties; FRESH if the message has none. Raises BrokenHeadersError for
+    a value that no worker would have written.
     """
     if HEADER_NAMES.isdisjoint(properties):
         return FRESH

@@ -138,7 +138,9 @@ class InvalidPayloadError(Dead):
 
 
 class Discard(HandlerSignal):
-    """Requests that the message is acknowledged without being handled."""
+    """Raised by a handler: the message is acknowledged as discarded, with the text as reason, and comes to no handler
+    again.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -277,7 +279,9 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 
 
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
-    """Cause (`raise … from`) for the exception of a handler in another process; None without details of its error."""
+    """Exception to raise another one from (`raise … from`), for a handler that failed in another process; None if the
+    outcome has no details of an error.
+    """
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 
 

@@ -45,7 +45,9 @@ class ExclusiveLevels:
         return Level.L1 if level in self.tenants else level
 
     def rule_for(self, tenant: str, level: Level) -> str:
-        """Reason, for people, why `level_of` names another level than `level`."""
+        """Reason, for people, why `level_of` moves a message of the tenant away from `level`. Only for a level that
+        `level_of` changes.
+        """
         own = self.own_level(tenant)
         return f"exclusive level: {own} is this tenant's" if own else f"exclusive level: {level} is of other tenants"
 

@@ -15,11 +15,13 @@ class WorkSource(Protocol):
 
     @property
     def version(self) -> int:
-        """Changes whenever there may be more to take: read it before `next`, compare before going to sleep."""
+        """Number that changes whenever there may be more to take: read it before `next`, and compare before going to
+        sleep.
+        """
 
     def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Hands `finished` back with its outcome (None: none ended), and takes the next message, None: none now. Never
-        blocks for long.
+        """Takes the message `finished` back with its outcome (both None: no handler ended), and returns the next
+        message to handle; None if no message may start now. Returns soon; any thread may call.
         """
 
     def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:

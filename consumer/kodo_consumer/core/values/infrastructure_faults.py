@@ -69,8 +69,8 @@ pool does not give.
 
 def fault_of(problem: BaseException) -> Fault | None:
     """Fault of the infrastructure that this error reports, or one that it was raised from (`raise … from`), as layers
-    between a handler and its database do; None: none does. A refused connection is a fault only as a database's error:
-    of OSError, only a full or read-only disk and too many open files are.
+    between a handler and its database do; None if neither reports such a fault. A refused connection is a fault only as
+    a database's error: of OSError, only a full or read-only disk and too many open files are.
     """
     one: BaseException | None = problem
     for _ in range(_MAX_CHAIN):

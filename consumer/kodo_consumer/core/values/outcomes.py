@@ -238,7 +238,7 @@ _WITH_ERROR = Failed | RetryAsked | StateAsked | DeadLettered
 
 
 def error_of(outcome: Outcome) -> ErrorDetails | None:
-    """Details of the error that a run ended with; None if there are none."""
+    """Details of the error that a run ended with; None if the outcome has no details of an error."""
     return outcome.error if isinstance(outcome, _WITH_ERROR) else None
 
 

@@ -242,7 +242,9 @@ class Policy:
 
     @property
     def written_topics(self) -> list[str]:
-        """Every topic that the worker publishes to, each once."""
+        """Full names of the topics that the worker itself publishes to, each once: targets of moves, topics that
+        handlers produce to, dead letters and audit records.
+        """
         dead = [self.dead_letter.topic] if self.dead_letter else []
         audit = [self.audit.topic] if self.audit else []
         topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
@@ -301,13 +303,13 @@ class Policy:
 
     @property
     def queue(self) -> int:
-        """Messages that one lane's receiver queues may contain, over all partitions."""
+        """Largest number of messages in the receiver queues of one lane, of all its partitions together; at least 1."""
         share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
         return max(1, min(_MAX_QUEUE, share))
 
     @property
     def batch(self) -> int:
-        """Messages taken from a lane at once, at most."""
+        """Largest number of messages that are taken from a lane at once; at least 1."""
         return max(1, min(500, self.queue // 2))
 
     @property

@@ -54,7 +54,7 @@ class Spans(Protocol):
         """Called when the run of a message ended with this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
-        """Called when a run had no result (`why`), and the message is handled again."""
+        """Called when a run ended without a result, for the reason `why`. The message is handled again."""
 
 
 @dataclass(slots=True)
@@ -266,7 +266,9 @@ class ProcessChannel:
 
     @property
     def at_work_since(self) -> float | None:
-        """Time (monotonic seconds) at which the message at work began; None: none is at work."""
+        """Time (monotonic seconds) at which the process began to handle its present message; None if it handles
+        none.
+        """
         if self._cells[STARTED] > self._cells[FINISHED]:
             began: int = self._cells[BEGAN]
             return began / 1e9
@@ -274,7 +276,9 @@ class ProcessChannel:
 
     @property
     def at_work(self) -> Message | None:
-        """The message that the process handles now; None: none."""
+        """The message that the process handles now; None if it handles none, or if the result of the message has
+        arrived.
+        """
         started = self._cells[STARTED]
         if started <= self._cells[FINISHED]:
             return None

@@ -56,7 +56,9 @@ def source_names(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K110", Severity.ERROR, CANNOT_WORK)
 def source_tables(scope: LintScope) -> Iterator[RuleMatch]:
-    """Finds tables without a topic, with an unknown one, or with keys that exclude each other."""
+    """Finds tables of sources with settings that cannot work: a table without `topic` (an outbox needs none), a topic
+    that the file does not declare, or settings that exclude each other.
+    """
     for expansion, path, table in _tables(scope):
         topology, spec = expansion.topology, table.spec
         if spec.outbox is not None:
