@@ -10,11 +10,14 @@ T = TypeVar("T")
 
 
 def eventually(found: Callable[[], T | None], *, within: float = 90.0, every: float = 0.05) -> T:
-    """The first truthy answer; fails when none comes in time (seconds)."""
-    deadline = time.monotonic() + within
+    """The first truthy answer; fails when none comes in time (seconds). `every`: shortest pause; it grows with the time that
+    has passed, to a twentieth of that, because most looks are requests to a broker that all tests share.
+    """
+    begin = time.monotonic()
     while True:
         answer = found()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"still {answer!r} after {within} s"
-        time.sleep(every)
+        passed = time.monotonic() - begin
+        assert passed < within, f"still {answer!r} after {within} s"
+        time.sleep(max(every, passed / 20))
