@@ -187,6 +187,7 @@ def test_a_file_that_died_at_once_is_known_to_the_next_one(setting: Setting, how
     assert (code, "sent by others" in said) == (0, False)
 
 
+@pytest.mark.full
 def test_a_message_that_others_send_is_not_taken_for_one_that_is_stored(setting: Setting) -> None:
     """Where the broker does not know the numbers, the partition says what is stored; not what others say is stored."""
     setting.finish()

@@ -22,7 +22,7 @@ from tests.brokers.broker import Broker
 from tests.services.polling import eventually
 from tests.services.ports import unusual_ports
 
-pytestmark = [pytest.mark.broker, pytest.mark.timed]
+pytestmark = [pytest.mark.broker, pytest.mark.timed, pytest.mark.full]  # a broker of its own
 SHIPPED = {
     "isDelayedDeliveryDeliverAtTimeStrict": "false",
     "delayedDeliveryTickTimeMillis": "1000",
@@ -83,7 +83,6 @@ def test_what_comes_early_is_held_back_and_nothing_starts_before_its_time(settin
     assert worker.counts.finished == {"retrying": 200}, "an early delivery counts nothing and moves nothing"
 
 
-@pytest.mark.full
 def test_a_topic_that_equal_delays_paused_goes_on_when_all_workers_have_left_for_a_moment(setting: Setting) -> None:
     setting.declare("states: [], concurrency: 4", "partitions: 1")
     seen: dict[bytes, float] = {}

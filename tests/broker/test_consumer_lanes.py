@@ -166,6 +166,7 @@ def test_a_slow_retrying_lane_does_not_touch_ready_messages_of_another_worker(se
     assert len({text for _, _, text, _ in setting.handled()}) == 240
 
 
+@pytest.mark.full
 def test_workers_of_different_lanes_share_a_limit_through_the_store(setting: Lanes, tenant: str) -> None:
     """Three handlers at once are for both together: half of four slots each would leave one unused, or use one too many."""
     setting.declare(tenant, "limits: [{kind: concurrency, limit: 3}]")

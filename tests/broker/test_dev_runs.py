@@ -23,6 +23,7 @@ from tests.services.ports import unusual_ports
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.full
 def test_a_port_taken_at_the_last_moment_is_chosen_anew(tmp_path, monkeypatch):
     """The check says free, and a stranger is quicker: the broker dies of it, and others are tried."""
     base = unusual_ports()

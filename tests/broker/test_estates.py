@@ -28,7 +28,7 @@ ESTATES = {
     "web-shop": WEB_SHOP,
 }
 _GROUP = re.compile(r"\d+ of (\S+)…: (.*)")
-_LONG = {"device-fleet", "bridged-streams"}
+_LONG = {"device-fleet", "bridged-streams", "web-shop"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.full] * (name in _LONG)) for name in ESTATES])

@@ -154,6 +154,7 @@ def test_what_was_not_approved_is_not_applied_however_it_came_about(project: Pro
     assert project.workspace.topics() == {"J": 1}
 
 
+@pytest.mark.full
 def test_a_refused_plan_fails_the_check_is_shown_and_is_never_applied(project: Project) -> None:
     project.workspace.publish("J", 3)
     pull = project.forge.pull("")

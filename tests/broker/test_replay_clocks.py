@@ -20,7 +20,7 @@ from tests.brokers.wire_producer import WireProducer
 from tests.brokers.workspace import Workspace
 from tests.services.ports import unusual_ports
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.full]  # a broker of its own
 NOTES = (
     "\nbrokerEntryMetadataInterceptors=org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor\n"
 )

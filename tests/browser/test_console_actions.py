@@ -163,6 +163,7 @@ def protect(workspace: Workspace) -> None:
 WAITING = "/action?topology=trade&topic=orders-billing-{}&subscription=billing"
 
 
+@pytest.mark.full
 def test_waiting_messages_are_released_moved_and_discarded(workspace: Workspace, opened: Opened) -> None:
     waits = Waits(workspace)
     waits.put("L1/retrying", range(6))
@@ -204,6 +205,7 @@ def console_refuses(console: Ui) -> str:
     return console.text
 
 
+@pytest.mark.full
 def test_orders_are_given_and_taken_back_and_two_consoles_see_each_other(workspace: Workspace, opened: Opened) -> None:
     waits = Waits(workspace, LIMITED)
     with ui(workspace, opened) as console:
@@ -281,6 +283,7 @@ def plan_in(console: Ui, legend: str) -> str:
     return console.text
 
 
+@pytest.mark.full
 def test_an_apply_is_taken_back_and_history_says_so(workspace: Workspace, opened: Opened) -> None:
     workspace.topology("orders: {partitions: 1, policies: {ttl: 8d}}")
     workspace.apply()
@@ -379,6 +382,7 @@ def test_wrong_input_is_a_page_that_says_what_to_do(workspace: Workspace, opened
         assert "K001" in console_refuses(console)
 
 
+@pytest.mark.full
 def test_a_plan_is_carried_out_once_however_often_its_form_is_sent(workspace: Workspace, opened: Opened) -> None:
     recalls = Recalls(workspace)
     recalls.die(range(300))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.playing import A_DAY, assert_isolation, play_seeds
 
-SEEDS = 60  # of 300 topologies; one in ten isolates
+SEEDS = 40  # of 300 topologies; one in ten isolates
 INTERPRETED = 10
 
 

@@ -22,7 +22,7 @@ from tests.spark.histories import FILE, topology_of
 from tests.spark.test_audit_increments import by_increments, of_all_rows
 from tests.spark.test_audit_reopened import SpokenOf
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.full]
 PROBLEMS = {"Java is gone": Py4JError("Java is gone"), "no space": PySparkException("no space")}
 
 
@@ -114,7 +114,6 @@ def _raising(problem):
     return fail
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_state_that_spark_cannot_write_leaves_the_verdict(damaged, problem):
     found, full, basis = damaged[problem]
@@ -122,7 +121,6 @@ def test_a_state_that_spark_cannot_write_leaves_the_verdict(damaged, problem):
     assert problem in basis["unsaved"]
 
 
-@pytest.mark.full
 def test_a_state_of_other_rules_is_made_anew(spark, tmp_path):
     made = Audits(spark, tmp_path)
     made.step(60)
@@ -142,7 +140,6 @@ def test_dead_letters_are_settled(states):
     assert (basis["reopened"], found) == (0, full)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["spoken of", "released"])
 def test_what_is_named_is_judged_again_and_nothing_else(reopened, name):
     found, full, basis = reopened[name]
@@ -150,7 +147,6 @@ def test_what_is_named_is_judged_again_and_nothing_else(reopened, name):
     assert 0 < basis["reopened"] < basis["settled_before"] / 4, basis
 
 
-@pytest.mark.full
 def test_settled_dead_letters_are_judged_again_when_they_are_released(states, reopened):
     found, full, basis = reopened["released"]
     assert found == full
@@ -160,7 +156,6 @@ def test_settled_dead_letters_are_judged_again_when_they_are_released(states, re
     assert {one["id"] for one in found["findings"] if one["cause"] == Cause.RELEASED} == released
 
 
-@pytest.mark.full
 def test_a_state_whose_file_goes_while_it_is_read_is_made_anew(damaged):
     found, full, basis = damaged["gone"]
     assert found == full

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from kodo_pipeline.audit.completeness import (
     gaps_of,
     incomplete_producers,
@@ -98,6 +99,7 @@ INCOMPLETE = {
 }
 
 
+@pytest.mark.full
 def test_every_run_that_may_lack_a_record_is_searched(spark):
     def found(cases):
         rows = [(name, *one) for name, ranges in cases.items() for one in ranges]

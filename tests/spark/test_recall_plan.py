@@ -49,6 +49,7 @@ def _odd(recalls: Recalls) -> None:
         producer.close()
 
 
+@pytest.mark.full
 def test_the_plan_is_the_one_made_without_spark(spark: SparkSession, workspace: Workspace) -> None:
     recalls = Recalls(workspace)
     recalls.die([*range(60), *range(20, 25)], batch=7)

@@ -194,6 +194,7 @@ def test_batch_by_batch_is_as_at_once_and_as_without_counts(spark, landing, expa
     assert count(spark, landing, expansion, "again").days == ()
 
 
+@pytest.mark.full
 def test_only_days_that_records_of_a_neighbour_can_be_on_are_counted_again(spark, landing, expansion):
     late, far = MIDNIGHT - timedelta(seconds=1), MIDNIGHT + timedelta(days=9)
     land(landing, 0, [first_hop(FIRST)], [moved(1, late), moved(2, far)])

@@ -255,6 +255,7 @@ def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None
         landing.commit(batch(landing, 3, "r9"))
 
 
+@pytest.mark.full
 def test_a_table_that_lacks_an_old_commit_is_told(landing: Landing) -> None:
     fill(landing, 30)
     Path(landing.root.uri, "coverage/_delta_log/_last_checkpoint").unlink()
