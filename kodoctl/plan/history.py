@@ -219,8 +219,8 @@ _BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerpri
 
 
 def earlier_apply(found: Iterable[Applied], plan: Mapping[str, Any]) -> Applied | None:
-    """The latest apply whose plan agrees with `plan` (JSON) in cluster, environment, digest and fingerprints; None if
-    the journal has none.
+    """The latest apply whose plan agrees with `plan` (JSON) in cluster, environment, `destroying`, digest and the
+    fingerprints of objects and ledger entries; None if there is none. `found`: applies, oldest first.
     """
     return next(
         (one for one in reversed(tuple(found)) if _binding_values(_document(one)) == _binding_values(plan)), None

@@ -87,8 +87,9 @@ def _is_accepted(
 
 
 def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> BacklogQuota | None:
-    """The quota that applies to an object: each type of limit that `own` does not set comes from `beneath`, the level
-    below. None: neither level has a quota.
+    """The limits that apply to a topic or namespace: each of size and time that `own` does not set comes from `beneath`,
+    the level from which it inherits. None: neither level has a quota. Only the limits of the result apply, not its
+    actions.
     """
     if not isinstance(own, BacklogQuota):
         return beneath if isinstance(beneath, BacklogQuota) else None

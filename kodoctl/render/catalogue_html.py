@@ -58,8 +58,8 @@ class CatalogueDrawings:
 
 
 class CatalogueLinks:
-    """Addresses of pages and of their sections. They contain only letters, digits, `.`, `_` and `-`, and no two pages
-    differ in upper and lower case alone.
+    """Addresses of pages and of their sections. Names of pages contain only letters, digits, `.`, `_` and `-`, those of
+    sections also `~` before a subscription. No two pages differ in upper and lower case alone.
     """
 
     def __init__(self, document: Json) -> None:

@@ -24,7 +24,7 @@ _KEPT: Final = 3  # intervals after which a reading says nothing of the present
 
 @dataclass(frozen=True, slots=True)
 class ExportedMetric:
-    """A metric: name, `help` text, kind (`gauge` or `counter`) and labels."""
+    """A metric: name, `help` text, kind (`gauge` or `counter`) and names of its labels."""
 
     name: str
     help: str

@@ -79,8 +79,9 @@ Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
 def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
-    """Returns all lanes and moves, or, if `ground` is given, those of the ground topics with that name and the topics
-    that their handlers send to.
+    """Returns all lanes and moves, tables of sources included. With `ground`: only the families of the ground topics with
+    that name, the tables that are sent to them, and the topics that their handlers send to, without these topics'
+    families.
 
     Nodes are `GraphNode`s; each edge has its `GraphEdge` as the attribute `move`.
     """

@@ -41,8 +41,8 @@ class RoutePoint:
         return State(self.moment.value) if waiting else State.READY
 
     def after(self, level: Level) -> RoutePoint:
-        """Next point after a route sent a message to `level`: a message that is being sent is evaluated there at once,
-        any other when it fails there in the same way.
+        """Next point after a route sent a message to `level`: at dispatch that level, at once; otherwise the end of a wait
+        there, in the same state or, on a backup level, in whichever.
         """
         waits_in_backup = level.is_backup and self.moment is not RouteMoment.DISPATCH
         return RoutePoint(level, RouteMoment.BACKUP if waits_in_backup else self.moment)

@@ -90,8 +90,8 @@ class SearchHit:
 class SearchResult:
     """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
     cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with
-    audit records, as (topology, ground topic, subscription). `counted`: the text to which they are equal, which may be
-    the last word of the one that was searched.
+    audit records, as (topology, ground topic, subscription). `counted`: the text to which facts of the `hits` are equal: the
+    searched text, or its last word.
     """
 
     hits: tuple[SearchHit, ...]
@@ -107,7 +107,8 @@ class SearchResult:
 class SearchText:
     """A text that a person searches for. `condition`: the condition that the text is, None for another text;
     `problems`: findings about a text that looks like a condition and is none. `value`: its last word, which counts if
-    nothing is equal to the text, and `name`: the word before it, as in `order 4711`; "" for none.
+    nothing is equal to the text; `name`: the word before it in lower case, without words such as `no` and `number`:
+    `order` of `Order no. 4711`. Both are "" for a condition and for a single word.
     """
 
     text: str

@@ -77,7 +77,7 @@ class InboxLane:
         return self.reader.disconnected_topics
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """Partitions that are connected for `seconds`: see LaneReader."""
+        """Numbers, as texts, of the partitions that have been connected for `seconds`: see LaneReader."""
         return self.reader.long_connected(seconds)
 
     def seconds_since_empty(self) -> Mapping[str, float]:

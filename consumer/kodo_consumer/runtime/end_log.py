@@ -40,7 +40,8 @@ _WORDS: Final[dict[type[Outcome], str]] = {
 
 class EndLog:
     """Log entries of one worker about the outcomes of its handlers: a message that a handler gives up (Dead) at warning,
-    ten of them in 10 s at most; other verdicts, and messages that are done, at debug. Any thread may write.
+    ten of them in 10 s at most; messages that are done, and other verdicts but MoveTo and Unavailable, at debug. Any
+    thread may write.
     """
 
     def __init__(self) -> None:

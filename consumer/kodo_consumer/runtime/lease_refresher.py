@@ -46,7 +46,7 @@ class LeaseRefresher:
     @property
     def next_exchange(self) -> float:
         """Time of the next exchange, in seconds of the worker's clock: the present time if a limiter has rung for
-        one.
+        one, infinite if none is due.
         """
         return self._worker.clock.now() if self._bell.is_set() else self._leases.due
 

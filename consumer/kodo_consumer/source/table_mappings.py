@@ -24,7 +24,7 @@ log = logging.getLogger("kodo.source")
 
 class TableMappings:
     """Mappings of the tables that one reading of the log has met. `queries`: a connection for statements; `target_of`:
-    returns the send target of a ground topic. Methods raise DatabaseError.
+    returns the send target of a ground topic. Methods raise DatabaseError, and UsageError (K791) where they say so.
     """
 
     def __init__(

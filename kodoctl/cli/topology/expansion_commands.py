@@ -152,8 +152,8 @@ def is_output_terminal() -> bool:
 
 
 def write_picture(picture: bytes, file: str | None) -> None:
-    """Writes a picture to a file, or to standard output if `file` is None. Raises UsageError if standard output is a
-    terminal.
+    """Writes a picture to a file, or to standard output if `file` is None. Raises UsageError if the file cannot be
+    written (K020), or if that output is a terminal.
     """
     if file is not None:
         write_file(file, picture)

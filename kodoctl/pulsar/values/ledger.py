@@ -41,7 +41,9 @@ class OwnershipKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Location of a topology's file. `origin`: host/owner/name of its git remote, None: no git; `path`: the file."""
+    """Location of a topology's file. `origin`: host/owner/name of its git remote `origin`, None: there is none; `path`:
+    the file, relative to the root of its git checkout, None: no git, or no checkout.
+    """
 
     origin: str | None = None
     path: str | None = None

@@ -120,8 +120,9 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """Context with a new file to write bytes to. `name` may contain folders, which are created. Unlike `write` it
-        is not atomic: an error in the block may leave a part of the file.
+        """Context with a file to write bytes to, in place of an old one of that name. `name` may contain folders, which
+        are created. Unlike `write` it is not atomic: an error in the block may leave a part of the file. Raises
+        KodoctlError (K573), also for an OSError or ValueError of the block.
         """
         in_folder = self.local is not None
         with self._fs(name) as (system, base), _create_file(system, f"{base}/{name}", in_folder=in_folder) as out:

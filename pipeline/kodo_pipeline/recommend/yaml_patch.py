@@ -254,8 +254,9 @@ def rewrite_routes(
     adds: Sequence[tuple[Path, str, str]] = (),
 ) -> str:
     """Returns the text of the topology file, with routes that send tenants of the subscription at `path` to new levels.
-    `before`: present managed routes; `places`: new level by tenant, None: no route; `adds`: (path of a topic, key,
-    value) of keys to set, such as `backup: true`. Raises CannotPatchError.
+    `fair_by`: property with the tenant; `before`: present managed routes; `places`: new level by tenant, None: no route
+    (other tenants keep theirs); `adds`: (path of a topic, key, value) of keys to set, such as `backup: true`. Raises
+    CannotPatchError.
     """
     edited = Text(text)
     kept, appended = move_tenants(before, places)

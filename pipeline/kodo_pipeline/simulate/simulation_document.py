@@ -38,8 +38,8 @@ class SimulatedFigures(TypedDict):
 
 
 class SimulatedTenant(SimulatedFigures):
-    """Figures of a tenant. A null `tenant` stands for all tenants without a row of their own; `tenants` is
-    their number.
+    """Figures of a tenant. A null `tenant` stands for all tenants without a row of their own together; only that row has
+    `tenants`, their number.
     """
 
     tenant: str | None

@@ -102,8 +102,8 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
 
 
 def queue_size(split: Split) -> int:
-    """Number of messages that the reader fetches ahead, 16 to 10,000: as many as make it faster, limited by memory, and
-    few for a short split, so that little is fetched beyond its end.
+    """Number of messages that the reader fetches ahead: as many as the split has entries, but 1,000 to 10,000, so that
+    little is fetched beyond the end of a short split; fewer, 16 at least, if they would take too much memory.
     """
     each = max(1, split.size // max(1, split.entries))
     return max(16, min(10_000, _MEMORY // each, max(1_000, split.entries)))

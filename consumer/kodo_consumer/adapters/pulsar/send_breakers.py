@@ -86,7 +86,9 @@ class SendBreaker:
         return lost and (self.is_open or self._breaks >= BREAKS or now - oldest > LONG)
 
     def open(self, now: float) -> None:
-        """Opens the breaker, or keeps it open after a trial failed: the next trial is after a pause, longer each time."""
+        """Opens the breaker, or keeps it open after a trial failed. The pause before the next trial is 1 s at first and
+        doubles up to 4 s, for the third and later tries of a message up to 10 s.
+        """
         self.is_open, self.trial, self._was_connected = True, None, True
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
         self._try_at, self._third_at = now + min(self._pause, _PAUSE), now + self._pause

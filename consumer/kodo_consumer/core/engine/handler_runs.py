@@ -67,7 +67,9 @@ class HandlerRuns:
         self.meter = meter
 
     def allow_deferral(self, limits: DeferralLimits) -> None:
-        """Lets handlers defer messages from now on. There are never fewer places for deferred messages than slots."""
+        """Lets handlers defer messages from now on, with places for deferred and running messages together: never fewer
+        than slots.
+        """
         self._limits = limits
 
     @property

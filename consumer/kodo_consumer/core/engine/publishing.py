@@ -88,8 +88,8 @@ def add_jitter(due: int | None, wall: int, rng: Random) -> int | None:
 
 class PendingPublishes:
     """Publishes without a receipt, by ticket. A receipt of a ticket that `restart` has replaced has no effect.
-    `waiting`: messages without a receipt, audit records not counted; `put_back`: those of them that go to the end of
-    their own lane. All calls need the engine's lock.
+    `waiting`: number of messages without a receipt, audit records not counted; `put_back`: number of those that go to
+    the end of their own lane. All calls need the engine's lock.
     """
 
     def __init__(

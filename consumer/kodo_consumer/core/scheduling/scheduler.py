@@ -156,13 +156,15 @@ class Scheduler:
         return in_flight
 
     def on_end(self, in_flight: InFlight, now: float) -> bool:
-        """Frees slot and concurrency limits of a message that ended. Returns True if its tenant or its run was slow."""
+        """Frees slot and concurrency limits of a message that ended. Returns True if its run was slow, or its tenant when
+        the run started; False where no slots are reserved for quick messages.
+        """
         self.free_limits(in_flight, now)
         return self.free_slot(in_flight, now)
 
     def free_slot(self, in_flight: InFlight, now: float) -> bool:
-        """Frees the slot of a message whose handler returned; its concurrency limits stay taken. Returns True if its
-        tenant or its run was slow.
+        """Frees the slot of a message whose handler returned; its concurrency limits stay taken. Returns as
+        `on_end`.
         """
         self.running -= 1
         if self.bulkheads.groups:

@@ -132,8 +132,8 @@ class Repeat(HandlerSignal):
 
 
 class InvalidPayloadError(Dead):
-    """Error of a payload that contradicts the topology. Unless the handler catches the error, the message becomes a
-    dead letter.
+    """Error of a payload that cannot be read or encoded: it is not the JSON or text that was asked for, or does not fit
+    the declared schema or the handler's type. Unless the handler catches the error, the message becomes a dead letter.
     """
 
 

@@ -51,6 +51,7 @@ class HandlerExecutor(Protocol):
         """
 
     def stop(self) -> None:
-        """Fetches no more messages, and may wait a limited time for its threads. Results of handlers that still run are
-        not handed back: the broker delivers their messages again.
+        """Starts no more messages, and may wait a limited time for its threads. Handlers in threads run on, and their
+        results still reach the source, which must give out nothing more; tasks are cancelled and processes ended, and
+        the broker delivers their messages again.
         """

@@ -48,7 +48,7 @@ class RetryAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """The handler asks for PENDING or BLOCKING, or failed if the lane has no way there. See Pending."""
+    """The handler asks for a wait in PENDING or BLOCKING. If the message cannot go there, this is a failure. See Pending."""
 
     state: State
     reason: str
