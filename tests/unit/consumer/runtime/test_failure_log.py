@@ -221,7 +221,7 @@ def test_a_message_that_a_handler_gives_up_is_logged_with_the_reason(
             payload = b"dead" if kind == "processes" else b"acme"
             message = Outgoing(policy.lanes[0].topic, payload, {"uid": "acme", "kodo-id": f"m{number}"})
             broker.send(message)
-        eventually(lambda: broker.step() is not None and consumer.counts.finished["dead"] == 12)
+        eventually(lambda: broker.step() is not None and consumer.counts.finished["dead"] == 12, every=0.01)
         consumer.stop()
     given_up = [record for record in caplog.records if record.message.startswith("given up")]
     assert len(given_up) == 10, "the others are counted"

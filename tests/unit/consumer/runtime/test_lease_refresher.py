@@ -204,7 +204,7 @@ def test_its_thread_borrows_when_somebody_waits_and_leaves_at_the_end() -> None:
         runner.step()
         return len(seen) == 50
 
-    eventually(all_seen)
+    eventually(all_seen, every=0.01)
     over.set()
     thread.join(60)
     assert not thread.is_alive()
