@@ -220,6 +220,7 @@ def test_queries_show_the_messages_and_the_records_behind_findings(spark, lost):
     assert [spark.sql(query).count() for query in queries] == [1, 1, 1, 1]
 
 
+@pytest.mark.full
 def test_what_was_acknowledged_before_anybody_knew_that_its_record_would_be_there_is_a_doubt(doubted):
     assert doubted["verdict"] == "inconclusive"
     assert messages(doubted, "began") == {"discarded": 1, "done": 1, "unproved": 1}
@@ -256,6 +257,7 @@ def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doub
     assert "KODO_CONSUMER_SIGNING_KEYS" in text
 
 
+@pytest.mark.full
 def test_an_open_message_that_was_published_after_the_reading_is_a_doubt_and_one_of_a_later_run_is_none(
     spark, lost, doubted
 ):

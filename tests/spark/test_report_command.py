@@ -56,6 +56,7 @@ def place(workspace):
     return file, str(workspace.folder / "landing")
 
 
+@pytest.mark.full
 def test_a_report_tells_what_was_planted(spark, workspace, place):
     file, landing = place
     page, pictures = workspace.folder / "out" / "page.html", workspace.folder / "pictures"

@@ -220,7 +220,8 @@ def test_a_record_without_a_moment_is_none_and_is_told_and_the_others_are_counte
     assert sums(spark, landing)[0][MORNING, "ready", "u1"] == {"arrivals": 1, "done": 4}
 
 
-@pytest.mark.parametrize("many", [200, pytest.param(2_000, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("many", [200, 2_000])
 def test_a_sender_that_chooses_thousands_of_days_ends_no_rollup(spark, landing, file, many):
     days = [datetime(1990, 1, 1, tzinfo=UTC) + timedelta(days=2 * number) for number in range(many)]
     land(landing, 0, [event("orders", "ready", day) for day in (*days, minute(1), minute(1))])

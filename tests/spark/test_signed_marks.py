@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 KEY = "a key of many characters"
 
 
+@pytest.mark.full
 def test_a_mark_that_a_producer_signed_is_genuine_and_another_is_not(spark, broker, tenant, tmp_path, monkeypatch):
     judged = Judged(spark, broker, tenant, tmp_path, look=False)
     monkeypatch.setenv("KODO_CONSUMER_SIGNING_KEYS", KEY)

@@ -48,6 +48,7 @@ def _batch(landing: Landing, number: int, run: str) -> LandingCommit:
     return LandingCommit(run, 1, number, {EVENTS.name: events, COVERAGE.name: coverage})
 
 
+@pytest.mark.full
 def test_a_landing_in_a_store_counts_what_is_committed_and_sweeps_what_nobody_works_on(store: ObjectStore) -> None:
     landing = Landing(f"s3a://{BUCKET}/land", "trade", None)
     assert landing.commits() == []
