@@ -1,5 +1,6 @@
 """Verification of the writes of a level: reads policies in bulk, subscriptions (also deleted ones) by one GET per
-topic, grants by one GET per namespace, and deleted topics by the topic lists of the namespace.
+topic, grants by one GET per namespace, and deleted topics, whose subscriptions went with them, by the topic lists of the
+namespace.
 
 Pulsar answers 204 even to many wrong bodies, and parallel writers can undo each other: so a change counts as made only
 when the broker shows it.
@@ -7,9 +8,10 @@ when the broker shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.deletes import what_is_left, why_still_there
 from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.binary.client import BrokerClient
     from kodoctl.topology.model.policies import Policies
 
+_LISTING: Final = 2  # requests that list the topics of a namespace
 Problem = tuple[Step, str]
 
 
@@ -102,12 +105,25 @@ class Verifier:
 
     def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         found = [(step, one) for step in steps if isinstance(one := resource_of(step.change), SubscriptionResource)]
-        names = sorted({subscription.topic for _, subscription in found})
+        doomed = {subscription.topic for step, subscription in found if isinstance(step.change, Delete)}
+        names = sorted({subscription.topic for _, subscription in found} - self._gone(doomed, pool))
         readings = dict(zip(names, pool.map(lambda topic: read_topic(self._admin, topic), names), strict=True))
         for step, subscription in found:
-            problem = _subscription_problem(step.change, subscription, readings[subscription.topic])
+            problem = _subscription_problem(step.change, subscription, readings.get(subscription.topic))
             if problem and not self._comes(step.change, subscription):
                 yield step, problem
+
+    def _gone(self, topics: Collection[TopicName], pool: ThreadPoolExecutor) -> set[TopicName]:
+        """Those of these topics that are not in the lists of their namespace, with their subscriptions. Namespaces with at
+        most two of them are not listed: to read the topics costs no more.
+        """
+        counts = Counter(topic.namespace for topic in topics)
+        namespaces = sorted(name for name, count in counts.items() if count > _LISTING)
+        listed = {topic for found in pool.map(self._list, namespaces) for topic in found}
+        return {topic for topic in topics if counts[topic.namespace] > _LISTING} - listed
+
+    def _list(self, namespace: NamespaceName) -> set[TopicName]:
+        return {topic for topics in list_topics(self._admin, namespace, with_underscores=True) for topic in topics}
 
     def _comes(self, change: Change, subscription: SubscriptionResource) -> bool:
         return poll_until(
@@ -143,8 +159,8 @@ class Verifier:
             if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
         }
         namespaces = sorted({topic.namespace for topic in doomed})
-        for found in pool.map(lambda namespace: list_topics(self._admin, namespace), namespaces):
-            for topic in sorted({topic for topics in found for topic in topics} & doomed.keys()):
+        for listed in pool.map(self._list, namespaces):
+            for topic in sorted(listed & doomed.keys()):
                 step, before = doomed[topic]
                 if not self._goes(before):
                     yield step, f"the broker did not delete it; {what_is_left(self._admin, before)}"

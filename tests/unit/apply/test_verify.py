@@ -60,3 +60,27 @@ def test_a_deleted_subscription_is_looked_at_on_every_partition(
     with serving(lambda request: shown if "/J/" in request.path else Answer(404)) as server:
         problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({}, empty())).verify(steps)
     assert problems == ([(steps[0], why)] if why else [])
+
+
+def test_subscriptions_of_many_deleted_topics_are_known_gone_by_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destroy read each of its topics twice more, to see that they were gone."""
+    monkeypatch.setattr(confirmed_write, "PATIENCE_S", 0.0)
+    topics = [TopicName(HERE, name) for name in ("__J", "K", "L")]
+    steps = [Step(Delete(SubscriptionResource(one, "s"), ABOUT)) for one in topics]
+    stored = answer_json(
+        {"metadata": {"partitions": 1}, "partitions": {f"{topics[0]}-partition-0": {"subscriptions": {"s": OURS}}}}
+    )
+    unused: Any = None
+
+    def answer(request: Any) -> Answer:
+        path = request.path.partition("?")[0]
+        if path.endswith(f"persistent/{HERE}/partitioned"):
+            return answer_json([topics[0].full])
+        if path.endswith(f"persistent/{HERE}"):
+            return answer_json([f"{topics[0].full}-partition-0"])
+        assert "/__J/" in path, "the others are in no list"
+        return stored
+
+    with serving(answer) as server:
+        problems = Verifier(HttpAdmin(Connection(server.url)), unused, unused, SourceWriter({}, empty())).verify(steps)
+    assert problems == [(steps[0], "the broker did not delete it; all partitions have it")]
