@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.ui.page_names import lane_reader
@@ -84,15 +83,17 @@ class OutcomeReading:
             for one in self._messages(session, topic, unread, budget, unacknowledged=True):
                 if one.identity in self._hops:
                     places[one.identity] = self._place(topic, one)
-        complete = not budget.is_over() and not unread.lines()
+        complete = not budget.is_over() and not budget.lacks_lane and not unread.lines()
         return SentOutcome(self._sent, len(self._hops), Counter(places.values()), complete)
 
     def _messages(
         self, session: Session, topic: FamilyTopic, unread: Unread, budget: _Budget, *, unacknowledged: bool
     ) -> Iterator[DeadLetter]:
-        """Yields the messages of a lane that were sent since the action began; none if the cluster lacks the lane."""
+        """Yields the messages of a lane that were sent since the action began. A lane that the cluster lacks has none to
+        yield, and is noted in `budget`: messages that were there went with it.
+        """
         reader = lane_reader(topic, self._plan.subscription)
-        with suppress(UsageError):
+        try:
             for part in partitions_of(session.admin, topic.name):
                 facts = read_facts(session.admin, part)
                 stored = (
@@ -105,6 +106,8 @@ class OutcomeReading:
                         return
                     budget.read += 1
                     yield letter_of(one, topic.name.full, None)
+        except UsageError:
+            budget.lacks_lane = True
 
     def _was_moved(self, letter: DeadLetter) -> bool:
         """True if a worker has moved the message since it was sent. A release leaves no due time: a worker set it."""
@@ -131,10 +134,11 @@ def _place_in_order(topic: FamilyTopic) -> tuple[bool, bool, int]:
 
 
 class _Budget:
-    """Number of messages and time of one reading."""
+    """Number of messages and time of one reading. `lacks_lane`: the cluster lacks a declared lane."""
 
     def __init__(self) -> None:
         self.read, self._end = 0, time.monotonic() + _SECONDS
+        self.lacks_lane = False
 
     def is_over(self) -> bool:
         """True if nothing more may be read."""
