@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.expressions import ast
 from kodoctl.expressions.ast import Node, ValueKind
+from kodoctl.expressions.coercion import number
 from kodoctl.expressions.evaluator import evaluate
 from kodoctl.topology.model.subscription import RouteCondition
 from kodoctl.topology.model.topology import KEY
@@ -179,8 +180,8 @@ def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
 def _comparison_bound(condition: RouteCondition, sign: int, strict: str, weak: str) -> tuple[float, bool] | None:
     """(number times `sign`, whether it is excluded) of a comparison, None without one; a larger pair admits less."""
     for name in (strict, weak):
-        if (number := getattr(condition, name)) is not None:
-            return sign * number, name == strict
+        if (bound := getattr(condition, name)) is not None:
+            return sign * bound, name == strict
     return None
 
 
@@ -196,11 +197,9 @@ def as_property(value: object) -> str:
 
 
 def _number(text: str) -> float:
-    """The number that a text is; else NaN, which no comparison matches."""
-    try:
-        return float(text)
-    except ValueError:
-        return nan
+    """The number that a text is, in the form that the condition language takes; else NaN, which no comparison matches."""
+    found = number(text)
+    return nan if found is None else found
 
 
 _COMPARISONS: Final = ("greater_than", "at_least", "less_than", "at_most")

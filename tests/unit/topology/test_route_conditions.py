@@ -26,7 +26,7 @@ def condition(**operator: Any) -> RouteCondition:
         ({"in_": ["a", 1]}, ["a", "1"], ["b", None]),
         ({"not_in": ["a"]}, ["b"], ["a", None]),
         ({"exists": True}, ["", "x"], [None]),
-        ({"greater_than": 10}, ["10.1", "1e3"], ["10", "9", "x", "", None]),
+        ({"greater_than": 10}, ["10.1", "1e3"], ["10", "9", "x", "", None, "1_000", " 11", "inf", "\u0661\u0662"]),
         ({"at_least": 10}, ["10", "11"], ["9.9", "x", None]),
         ({"less_than": 10}, ["9.9", "-1"], ["10", "x", None]),
         ({"at_most": 10}, ["10", "9"], ["10.1", "x", None]),
