@@ -15,7 +15,7 @@ from kodoctl.pulsar.admin.admin_http import multipart
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError, delete, is_done, poll_until, write_confirmed
 from kodoctl.pulsar.inventory.functions import read_functions
 from kodoctl.pulsar.inventory.packages import package_path, read_package
-from kodoctl.pulsar.values.live_objects import NO_WORKER
+from kodoctl.pulsar.values.live_objects import NO_WORKER, NO_WORKER_HERE
 from kodoctl.topology.resources import FUNCTION_KINDS, FunctionResource, PackageResource
 
 if TYPE_CHECKING:
@@ -109,10 +109,12 @@ def _properties(document: Mapping[str, object]) -> dict[str, str]:
 
 
 def _refuse_use(admin: Admin, package: PackageResource) -> None:
-    """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read."""
+    """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read. That the
+    broker has no function worker stands in the plan, and was allowed with the deletion.
+    """
     for kind in FUNCTION_KINDS:
         found, unread = read_functions(admin, kind, package.namespace)
-        if why := next((why for why in unread.values() if why != NO_WORKER), None):
+        if why := next((why for why in unread.values() if why not in (NO_WORKER, NO_WORKER_HERE)), None):
             raise WriteFailedError(f"whether {kind}s use it is not known: {why}")
         resources = [one.resource for one in found if isinstance(one.resource, FunctionResource)]
         if used := [one.address for one in resources if package.is_used_by(one)]:

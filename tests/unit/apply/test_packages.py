@@ -142,3 +142,30 @@ def test_a_deletion_that_cannot_be_read_back_at_once_is_read_again(package: Pack
             admin, Delete(package, ChangeContext("trade", "no longer declared")), marker="trade", allowed=True
         )
     assert (store.sent, store.unread) == (["DELETE"], 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "refused"),
+    [(503, "Function worker service is not done initializing", True), (409, "Function Worker is not enabled", False)],
+)
+def test_a_package_whose_use_cannot_be_known_is_deleted_only_where_the_plan_said_so(
+    package: PackageResource, status: int, reason: str, *, refused: bool
+) -> None:
+    """A broker without function workers refused what the plan had allowed, for ever."""
+    store = Store(OURS)
+
+    def answer(request: Request) -> Answer:
+        if "/v3/packages/" in request.path:
+            return store.answer(request)
+        return answer_json({"reason": reason}, status)
+
+    change = Delete(package, ChangeContext("trade", "no longer declared"))
+    with serving(answer) as server:
+        admin = HttpAdmin(Connection(server.url), limit=0.0, pause=lambda _: None)
+        if refused:
+            with pytest.raises(WriteFailedError, match="is not known"):
+                delete_package(admin, change, marker="trade", allowed=True)
+        else:
+            delete_package(admin, change, marker="trade", allowed=True)
+        admin.close()
+    assert store.sent == ([] if refused else ["DELETE"])
