@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -165,8 +166,11 @@ def _write(
     out: Path, encoder: Encoder, letters: Iterator[DeadLetter], condition: Condition, forms: Forms, scan: int,
     limit: int | None,
 ) -> None:  # fmt: skip
-    """Writes the messages that meet the condition, and says how many. Only the owner may read the file."""
+    """Writes the messages that meet the condition, and says how many. Only the owner may read the file, which is there
+    when it is complete: an error or an interrupt leaves none.
+    """
     scanned = written = 0
+    part = out.with_name(f".{out.name}.{os.getpid()}.new")
 
     def rows() -> Iterator[MessageRow]:
         nonlocal scanned, written
@@ -180,13 +184,17 @@ def _write(
                 yield row
 
     try:
-        create_private(out)
-        with out.open("wb") as stream:
-            for part in encoder(rows()):
-                stream.write(part)
+        create_private(part)
+        with part.open("wb") as stream:
+            for content in encoder(rows()):
+                stream.write(content)
+        part.replace(out)
     except OSError as problem:
         reason = str(problem.strerror or problem)
         raise UsageError(error("K585", "messages cannot be written", reason, Where(str(out)))) from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     tell(f"{many(written, 'message')} written to {out}; nothing was consumed.")
 
 
