@@ -133,6 +133,12 @@ class LaneCell:
     meaning: str = ""
 
     @property
+    def number(self) -> str:
+        """Number of messages in the lane, or a lower bound: each entry holds one message or more."""
+        known = self.entries if self.messages is None else self.messages
+        return f"≥ {known:,}" if self.messages is None and self.cause else f"{known:,}"
+
+    @property
     def title(self) -> str:
         """Number of messages in the lane, or of messages and batches, with the noun."""
         return entries_text(self.entries) if self.messages is None else many(self.messages, "message")
@@ -458,8 +464,10 @@ def _letters(
         exact = exact_count(found, lane.entries)
         letters = "dead letters, not counted yet" if exact is None else many(exact, "dead letter")
         if found is not None and exact is None:
-            letters = f"{entries_text(lane.entries)} in the dead letters"
+            letters = f"at least {many(lane.entries, 'dead letter')}"  # an entry holds one or more
         groups = [] if found is None else cause_lines(found)
+        if found is not None and not found.is_of(lane.entries, lane.oldest):
+            groups.append(("counted before the last letters came or went: soon counted again", ""))
         if found is not None and (share := tenant_share(found, facts.tenants.get((topology.name, lane.ground), ""))):
             groups.append(share)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kodoctl.ui.rate_history import LaneKey
 
 _AGAIN_S: Final = 30.0  # after which letters of a lane that changed are read again
+_SOON_S: Final = 5.0  # the same for a lane of few entries
+_FEW: Final = 1_000
 _STOPPED_S: Final = 300.0  # after which journals are read again
 _Figures = tuple[int, int | None]
 """(entries, publish time of the oldest message in ms since the epoch)."""
@@ -91,9 +93,8 @@ class BackgroundFacts:
     def _is_due(self, topology: TopologyStatus, lane: LaneStatus) -> bool:
         """True if the lane holds messages, and others than those that were read."""
         figures, at = self._last(topology, lane)
-        return (
-            lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + _AGAIN_S)
-        )
+        rest = _SOON_S if lane.entries <= _FEW else _AGAIN_S
+        return lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + rest)
 
     def _read(self, lanes: Iterable[tuple[TopologyStatus, LaneStatus]]) -> None:
         for topology, lane in lanes:
