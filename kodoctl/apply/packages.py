@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,10 +49,13 @@ def mark_package(admin: Admin, package: PackageResource, owner: str, planned: st
     _write_properties(admin, package, {OWNER_PROPERTY: owner})
 
 
-def delete_package(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
+def delete_package(
+    admin: Admin, change: Delete, *, marker: str | None, allowed: bool, unknown: Collection[str] = ()
+) -> None:
     """Deletes a package; one that no longer exists is no error. `marker`: owner when the plan was checked; `allowed`: a
-    user allowed the loss. Raises WriteFailedError if it has another owner or other content, if a function or connector
-    of its namespace uses it, or if the loss was not allowed.
+    user allowed the loss; `unknown`: reasons why the plan did not know all functions of the namespace. Raises
+    WriteFailedError if it has another owner or other content, if a function or connector of its namespace uses it, or
+    if the loss was not allowed.
     """
     package = change.before
     assert isinstance(package, PackageResource)
@@ -66,7 +69,7 @@ def delete_package(admin: Admin, change: Delete, *, marker: str | None, allowed:
             raise WriteFailedError("it has other content since the plan: plan again")
         if not allowed:
             raise WriteFailedError("functions may use it, and nobody allowed the deletion: plan again")
-        _refuse_use(admin, package)
+        _refuse_use(admin, package, unknown)
         return {}
 
     delete(admin, package_path(package), look, final=frozenset({404}))
@@ -108,13 +111,14 @@ def _properties(document: Mapping[str, object]) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _refuse_use(admin: Admin, package: PackageResource) -> None:
+def _refuse_use(admin: Admin, package: PackageResource, unknown: Collection[str]) -> None:
     """Raises WriteFailedError if a function or connector of the namespace uses the package, or one cannot be read. That the
-    broker has no function worker stands in the plan, and was allowed with the deletion.
+    broker has no function worker is no obstacle where the plan said so (`unknown`): the deletion was allowed with it.
     """
+    passed = {NO_WORKER, *{NO_WORKER_HERE}.intersection(unknown)}
     for kind in FUNCTION_KINDS:
         found, unread = read_functions(admin, kind, package.namespace)
-        if why := next((why for why in unread.values() if why not in (NO_WORKER, NO_WORKER_HERE)), None):
+        if why := next((why for why in unread.values() if why not in passed), None):
             raise WriteFailedError(f"whether {kind}s use it is not known: {why}")
         resources = [one.resource for one in found if isinstance(one.resource, FunctionResource)]
         if used := [one.address for one in resources if package.is_used_by(one)]:

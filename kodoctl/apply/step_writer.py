@@ -173,8 +173,9 @@ class StepWriter:
                 self._databases.delete_slot(slot, change.about.owner, allowed=allowed)
             case FunctionResource():
                 functions.delete_function(self._admin, change, marker=marker, allowed=allowed)
-            case PackageResource():
-                packages.delete_package(self._admin, change, marker=marker, allowed=allowed)
+            case PackageResource() as package:
+                unknown = self._live.unknown_functions_in(package.namespace).values()
+                packages.delete_package(self._admin, change, marker=marker, allowed=allowed, unknown=unknown)
             case _ if isinstance(change.before, PlatformResource) and change.before.home is not None:
                 cluster = self._plan.identity.cluster
                 platform_objects.delete_platform_object(self._admin, cluster, change, allowed=allowed)

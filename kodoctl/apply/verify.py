@@ -1,6 +1,6 @@
 """Verification of the writes of a level: reads policies in bulk, subscriptions (also deleted ones) by one GET per
-topic, grants by one GET per namespace, and deleted topics, whose subscriptions went with them, by the topic lists of the
-namespace.
+topic, grants by one GET per namespace, and deleted topics, whose subscriptions went with them, by the topic lists of
+the namespace.
 
 Pulsar answers 204 even to many wrong bodies, and parallel writers can undo each other: so a change counts as made only
 when the broker shows it.
@@ -114,8 +114,8 @@ class Verifier:
                 yield step, problem
 
     def _gone(self, topics: Collection[TopicName], pool: ThreadPoolExecutor) -> set[TopicName]:
-        """Those of these topics that are not in the lists of their namespace, with their subscriptions. Namespaces with at
-        most two of them are not listed: to read the topics costs no more.
+        """Returns those of `topics` that the lists of their namespace lack: their subscriptions went with them. Topics of
+        a namespace with at most two of them are not looked up, and are read instead.
         """
         counts = Counter(topic.namespace for topic in topics)
         namespaces = sorted(name for name, count in counts.items() if count > _LISTING)

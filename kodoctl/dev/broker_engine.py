@@ -66,7 +66,7 @@ class BrokerEngine(Protocol):
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
         """Returns the last `count` lines of the broker's log, in which control characters are escapes; [] if there is
-        no log. For a cluster, so many lines of each node that died.
+        no log. For a cluster, so many lines of each node that died, or of the first broker if none died.
         """
         ...
 

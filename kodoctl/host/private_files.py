@@ -47,6 +47,18 @@ def create_private(file: Path) -> None:
     os.close(_create_file(file, 0o600))
 
 
+def put_in_place(file: Path, name: Path) -> None:
+    """Gives a complete file its name in the same folder. Raises FileExistsError if the name is taken, and OSError. Where
+    the file system has no hard links, a file that came meanwhile is replaced.
+    """
+    try:
+        name.hardlink_to(file)
+    except FileExistsError:
+        raise
+    except OSError:
+        file.replace(name)
+
+
 def write_whole(file: Path, content: bytes) -> None:
     """Replaces a file atomically: readers see the old content or the new one, also after a loss of power. The mode is
     the system's usual one. Raises OSError, and then leaves the old file as it was.

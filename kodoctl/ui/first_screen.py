@@ -26,6 +26,7 @@ from kodoctl.ui.letter_causes import (
     cause_lines,
     exact_count,
     failing_tenants,
+    least_count,
     tenant_share,
     wait_text,
 )
@@ -119,7 +120,7 @@ class LaneCell:
     "" for none; `link`: query of its page; `cause`: the most frequent cause of dead letters, or the reason why its
     messages wait, "" if unknown; `is_late`: the cause is not read yet; `messages`: number of messages in the entries,
     None if it is unknown; `meaning`: why messages are there, "" if the cause says it, or for a lane that workers read
-    first.
+    first; `least`: lower bound for the number of messages, 0 if it is unknown.
     """
 
     name: str
@@ -131,16 +132,20 @@ class LaneCell:
     is_late: bool = False
     messages: int | None = None
     meaning: str = ""
+    least: int = 0
 
     @property
     def number(self) -> str:
-        """Number of messages in the lane, or a lower bound: each entry holds one message or more."""
-        known = self.entries if self.messages is None else self.messages
-        return f"≥ {known:,}" if self.messages is None and self.cause else f"{known:,}"
+        """Number of messages in the lane; else a lower bound with `≥`; else the number of entries."""
+        if self.messages is None and self.least:
+            return f"≥ {self.least:,}"
+        return f"{self.entries if self.messages is None else self.messages:,}"
 
     @property
     def title(self) -> str:
-        """Number of messages in the lane, or of messages and batches, with the noun."""
+        """Number of messages in the lane, its lower bound, or the number of messages and batches, with the noun."""
+        if self.messages is None and self.least:
+            return f"at least {many(self.least, 'message')}"
         return entries_text(self.entries) if self.messages is None else many(self.messages, "message")
 
 
@@ -169,8 +174,8 @@ class SubscriptionRow:
 
     @property
     def is_quiet(self) -> bool:
-        """True if the row has nothing to show but names: no message waits, no dead letter is there, there are no live
-        orders, and the backlog does not grow.
+        """True if the row has nothing to show but names: no message waits, no dead letter is there, no lane has a note
+        such as `missing`, there are no live orders, and nothing is said of the backlog's pace.
         """
         has_letters = self.dead is not None and bool(self.dead.entries or self.dead.note)
         return not (self.lanes or self.badges or self.pace or has_letters)
@@ -360,8 +365,10 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         _link(topology, lane),
         cause,
         is_late,
-        exact_count(found, lane.entries),
+        exact_count(found, lane.entries, lane.oldest),
         "" if limit and cause.startswith(limit) else meaning,
+        # a backup level holds messages of several subscriptions
+        0 if found is None or lane.level.startswith("B") else least_count(found, lane.entries, lane.oldest),
     )
 
 
@@ -461,13 +468,13 @@ def _letters(
             continue
         link, found = _link(topology, lane), facts.causes.get(lane_key(topology.name, lane))
         age = _oldest(lane, found, now)
-        exact = exact_count(found, lane.entries)
+        exact = exact_count(found, lane.entries, lane.oldest)
         letters = "dead letters, not counted yet" if exact is None else many(exact, "dead letter")
         if found is not None and exact is None:
-            letters = f"at least {many(lane.entries, 'dead letter')}"  # an entry holds one or more
+            letters = f"at least {many(least_count(found, lane.entries, lane.oldest), 'dead letter')}"
         groups = [] if found is None else cause_lines(found)
         if found is not None and not found.is_of(lane.entries, lane.oldest):
-            groups.append(("counted before the last letters came or went: soon counted again", ""))
+            groups.append(("these causes are of an earlier count: they are counted again within seconds", ""))
         if found is not None and (share := tenant_share(found, facts.tenants.get((topology.name, lane.ground), ""))):
             groups.append(share)
         lines = tuple((one, {**link, "where": where} if where else None) for one, where in groups)

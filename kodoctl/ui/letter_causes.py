@@ -243,11 +243,18 @@ def _tenants_text(one: CauseCount) -> str:
             return f" ({', '.join(f'{name} {letters:,}' for name, letters in names)}{others})"
 
 
-def exact_count(found: LetterCauses | None, entries: int) -> int | None:
-    """Number of messages in a lane that has `entries` entries now. None if it is unknown: nothing or not all of the
-    lane was read, or the lane had another number of entries then.
+def exact_count(found: LetterCauses | None, entries: int, oldest: int | None) -> int | None:
+    """Number of messages in a lane with these figures now. None if it is unknown: nothing or not all of the lane was
+    read, or the lane had other figures then.
     """
-    return found.read if found is not None and found.complete and found.read and found.entries == entries else None
+    if found is None or not found.complete or not found.read or found.entries is None:
+        return None
+    return found.read if found.is_of(entries, oldest) else None
+
+
+def least_count(found: LetterCauses, entries: int, oldest: int | None) -> int:
+    """Lower bound for the number of messages in a lane with these figures now: each entry holds one or more."""
+    return max(entries, found.read) if found.is_of(entries, oldest) else entries
 
 
 def tenant_share(found: LetterCauses, by: str) -> tuple[str, str] | None:

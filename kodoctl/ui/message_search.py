@@ -90,8 +90,8 @@ class SearchHit:
 class SearchResult:
     """Result of a search. `read`: number of messages that were read; `complete`: all were; `missing`: topics that the
     cluster does not have; `unread`: texts about entries that could not be read; `recorded`: the subscriptions with
-    audit records, as (topology, ground topic, subscription). `counted`: the text to which facts of the `hits` are equal: the
-    searched text, or its last word.
+    audit records, as (topology, ground topic, subscription). `counted`: the text to which facts of the `hits` are
+    equal: the searched text, or its last word.
     """
 
     hits: tuple[SearchHit, ...]

@@ -37,13 +37,15 @@ class SentPlace(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SentOutcome:
     """Outcome of the messages of one action. `sent`: their number; `followed`: number of those that were recognised
-    after they were sent; `places`: number of messages that are in a lane, by place; `complete`: all lanes were read.
+    after they were sent; `places`: number of messages that are in a lane, by place; `complete`: all lanes were read,
+    and exist; `lacking`: local names of lanes that the cluster lacks.
     """
 
     sent: int
     followed: int = 0
     places: Mapping[SentPlace, int] = field(default_factory=dict)
     complete: bool = False
+    lacking: tuple[str, ...] = ()
 
     @property
     def handled(self) -> int:
@@ -72,7 +74,8 @@ class SentOutcome:
         """Sentence about all messages: `3 sent: 1 handled, 2 dead again (negative amount)`."""
         parts = [f"{self.handled:,} handled"] if self.handled else []
         parts += [self._stage_text(stage) for stage in SentStage if any(one.stage is stage for one in self.places)]
-        parts += [f"{self.unknown:,} not known yet"] if self.unknown else []
+        why = f", because the cluster lacks {', '.join(self.lacking)}" if self.lacking else " yet"
+        parts += [f"{self.unknown:,} not known{why}"] if self.unknown else []
         return f"{self.sent:,} sent: {', '.join(parts) or 'nothing to follow'}"
 
     @property

@@ -31,7 +31,7 @@ topics:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "native",
-    [pytest.param("false", marks=pytest.mark.full), pytest.param("true", marks=NATIVE)],
+    ["false", pytest.param("true", marks=[NATIVE, pytest.mark.full])],
     ids=["binding", "native"],
 )
 def test_a_connection_that_breaks_before_the_confirmation_leaves_it_unknown(tmp_path: Path, native: str) -> None:

@@ -39,9 +39,9 @@ _WORDS: Final[dict[type[Outcome], str]] = {
 
 
 class EndLog:
-    """Log entries of one worker about the outcomes of its handlers: a message that a handler gives up (Dead) at warning,
-    ten of them in 10 s at most; messages that are done, and other verdicts but MoveTo and Unavailable, at debug. Any
-    thread may write.
+    """Log entries of one worker about the outcomes of its handlers: a message that is given up (by Dead, or because its
+    handler ended processes again and again) at warning, ten in 10 s at most; messages that are done, and other verdicts
+    but MoveTo and Unavailable, at debug. Any thread may write.
     """
 
     def __init__(self) -> None:
@@ -55,12 +55,15 @@ class EndLog:
         words = _WORDS.get(type(outcome))
         if words is None or not log.isEnabledFor(level):
             return
-        following = "" if isinstance(outcome, Done) else FailureForecast(lambda: policy)(message, outcome)
-        if level == logging.WARNING and ((not following and not is_ended) or self._rate.take(level) is None):
+        if level == logging.WARNING and self._rate.take(level) is None:
             return
-        # whether hooks redact is known to the executor alone: where texts are kept, the tenant stays out
-        fields = message_fields(message, following, redacts=policy.error_text is not None)
-        reason = one_line(getattr(outcome, "reason", ""), _MAX_REASON)
+        following = "" if isinstance(outcome, Done) else FailureForecast(lambda: policy)(message, outcome)
+        if level == logging.WARNING and not following and not is_ended:
+            return
+        # whether hooks redact is known to the executor alone: where texts are kept, tenant and reason stay out
+        redacts = policy.error_text is not None
+        fields = message_fields(message, following, redacts=redacts)
+        reason = "" if redacts else one_line(getattr(outcome, "reason", ""), _MAX_REASON)
         tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
         log.log(
             level, "%s%s: %s, lane %s%s, message %s, attempt %s%s", words, f" ({reason})" if reason else "",

@@ -67,7 +67,7 @@ class LogRate:
         if now - since >= _QUIET:
             since, lines = now, 0
             if len(self._logged) >= _MOST_KINDS:  # classes that a program makes as it runs
-                self._logged = {one: last for one, last in self._logged.items() if now - last[0] < _QUIET}
+                self._logged = {one: last for one, last in list(self._logged.items()) if now - last[0] < _QUIET}
         self._logged[kind] = since, lines + 1
         return lines if lines < _LINES else None
 

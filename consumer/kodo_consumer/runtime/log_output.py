@@ -123,7 +123,7 @@ def _is_plain(value: object) -> bool:
 
 def traceback_text(problem: BaseException, trace: TracebackType | None) -> str:
     """Traceback of an exception as text, in which no text or note of an exception begins a line of its own. `trace`:
-    the frames; None: the text has no frames.
+    frames of the exception, None: it has none; exceptions that led to it keep theirs.
     """
     found = TracebackException(type(problem), problem, trace, compact=True)
     rest: list[TracebackException | None] = [found]

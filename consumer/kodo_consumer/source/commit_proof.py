@@ -57,10 +57,10 @@ Copy = tuple[str, Position]
 class ProofInputs:
     """Readings of the log, from `start` up to `end`, and of the topics. `expected`: by position; `stored`: by (ground
     topic, position) the number of the source's own copies; `doubts`: by the same, the reason why a message with the id
-    of that change proves nothing; `covered`: position up to which the source reported everything as stored; `spans`: of its marks; `first`: by partition the lowest
-    position of an own message, None: it stores none; `routing`: of the present topology; `strangers`: number of
-    messages with an id of the source that others sent, by the name of their producer; `silent`: by position the table
-    of a change that requires no message, the first of its commit.
+    of that change proves nothing; `covered`: position up to which the source reported everything as stored; `spans`: of
+    its marks; `first`: by partition the lowest position of an own message, None: it stores none; `routing`: of the
+    present topology; `strangers`: number of messages with an id of the source that others sent, by the name of their
+    producer; `silent`: by position the table of a change that requires no message, the first of its commit.
     """
 
     start: int

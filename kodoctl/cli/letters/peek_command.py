@@ -22,7 +22,7 @@ from kodoctl.cli.common.options import Format, bundles, parse_duration
 from kodoctl.cli.common.terminal import show_lines
 from kodoctl.documents.recall_document import MessageRow, PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, Where, error
-from kodoctl.host.private_files import create_private
+from kodoctl.host.private_files import create_private, put_in_place
 from kodoctl.text.formatting import many
 
 if TYPE_CHECKING:
@@ -188,7 +188,9 @@ def _write(
         with part.open("wb") as stream:
             for content in encoder(rows()):
                 stream.write(content)
-        part.replace(out)
+        put_in_place(part, out)
+    except FileExistsError:
+        raise UsageError(error("K021", "file exists", "name another file, or remove it", Where(str(out)))) from None
     except OSError as problem:
         reason = str(problem.strerror or problem)
         raise UsageError(error("K585", "messages cannot be written", reason, Where(str(out)))) from None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kodoctl.ui.rate_history import LaneKey
 
 _AGAIN_S: Final = 30.0  # after which letters of a lane that changed are read again
-_SOON_S: Final = 5.0  # the same for a lane of few entries
+_SOON_S: Final = 5.0  # the same for a lane of few messages
 _FEW: Final = 1_000
 _STOPPED_S: Final = 300.0  # after which journals are read again
 _Figures = tuple[int, int | None]
@@ -74,13 +74,14 @@ class BackgroundFacts:
         return ScreenFacts(dict(self._causes), self._stopped, self._drift(), self._limits, self._tenants)
 
     def _due(self, reading: StatusReading) -> Iterator[tuple[TopologyStatus, LaneStatus]]:
-        """Yields the lanes to read now, with about as many requests as `reading` has topics: dead letters first, then
-        those that were read longest ago.
+        """Yields the lanes to read now, with about as many requests as `reading` has topics: those first that were read
+        longest ago, so that dead letters that come all the time do not keep waiting lanes from being read; of equal
+        ones dead letters first.
         """
         lanes = [(one, lane) for one in reading.topologies for lane in one.lanes]
         left = len({(one.name, lane.topic) for one, lane in lanes})
         due = [(one, lane) for one, lane in lanes if lane.has_causes and self._is_due(one, lane)]
-        for one, lane in sorted(due, key=lambda place: (place[1].is_read, self._last(*place)[1])):
+        for one, lane in sorted(due, key=lambda place: (self._last(*place)[1], place[1].is_read)):
             if left <= 0:
                 return
             left -= 1 + max(1, lane.partitions)
@@ -93,7 +94,8 @@ class BackgroundFacts:
     def _is_due(self, topology: TopologyStatus, lane: LaneStatus) -> bool:
         """True if the lane holds messages, and others than those that were read."""
         figures, at = self._last(topology, lane)
-        rest = _SOON_S if lane.entries <= _FEW else _AGAIN_S
+        found = self._causes.get(lane_key(topology.name, lane))
+        rest = _SOON_S if found is not None and found.complete and found.read <= _FEW else _AGAIN_S
         return lane.entries > 0 and figures != (lane.entries, lane.oldest) and (not at or time.monotonic() > at + rest)
 
     def _read(self, lanes: Iterable[tuple[TopologyStatus, LaneStatus]]) -> None:

@@ -83,8 +83,9 @@ class OutcomeReading:
             for one in self._messages(session, topic, unread, budget, unacknowledged=True):
                 if one.identity in self._hops:
                     places[one.identity] = self._place(topic, one)
-        complete = not budget.is_over() and not budget.lacks_lane and not unread.lines()
-        return SentOutcome(self._sent, len(self._hops), Counter(places.values()), complete)
+        complete = not budget.is_over() and not budget.lacking and not unread.lines()
+        lacking = tuple(sorted(budget.lacking))
+        return SentOutcome(self._sent, len(self._hops), Counter(places.values()), complete, lacking)
 
     def _messages(
         self, session: Session, topic: FamilyTopic, unread: Unread, budget: _Budget, *, unacknowledged: bool
@@ -107,7 +108,7 @@ class OutcomeReading:
                     budget.read += 1
                     yield letter_of(one, topic.name.full, None)
         except UsageError:
-            budget.lacks_lane = True
+            budget.lacking.add(topic.name.local)
 
     def _was_moved(self, letter: DeadLetter) -> bool:
         """True if a worker has moved the message since it was sent. A release leaves no due time: a worker set it."""
@@ -134,11 +135,11 @@ def _place_in_order(topic: FamilyTopic) -> tuple[bool, bool, int]:
 
 
 class _Budget:
-    """Number of messages and time of one reading. `lacks_lane`: the cluster lacks a declared lane."""
+    """Number of messages and time of one reading. `lacking`: local names of declared lanes that the cluster lacks."""
 
     def __init__(self) -> None:
         self.read, self._end = 0, time.monotonic() + _SECONDS
-        self.lacks_lane = False
+        self.lacking: set[str] = set()
 
     def is_over(self) -> bool:
         """True if nothing more may be read."""

@@ -17,6 +17,7 @@ from kodoctl.plan.changes import ChangeContext, Delete
 from kodoctl.pulsar.admin.admin_http import HttpAdmin
 from kodoctl.pulsar.admin.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection.connection import Connection
+from kodoctl.pulsar.values.live_objects import NO_WORKER_HERE
 from kodoctl.topology.resources import PackageResource
 from tests.samples.inventories import HERE
 from tests.services.servers import Answer, Request, answer_json, serving
@@ -145,11 +146,16 @@ def test_a_deletion_that_cannot_be_read_back_at_once_is_read_again(package: Pack
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "refused"),
-    [(503, "Function worker service is not done initializing", True), (409, "Function Worker is not enabled", False)],
+    ("status", "reason", "unknown", "refused"),
+    [
+        (503, "Function worker service is not done initializing", [NO_WORKER_HERE], True),
+        (409, "Function Worker is not enabled", ["503"], True),
+        (409, "Function Worker is not enabled", [], True),
+        (409, "Function Worker is not enabled", [NO_WORKER_HERE], False),
+    ],
 )
 def test_a_package_whose_use_cannot_be_known_is_deleted_only_where_the_plan_said_so(
-    package: PackageResource, status: int, reason: str, *, refused: bool
+    package: PackageResource, status: int, reason: str, unknown: list[str], *, refused: bool
 ) -> None:
     """A broker without function workers refused what the plan had allowed, for ever."""
     store = Store(OURS)
@@ -164,8 +170,8 @@ def test_a_package_whose_use_cannot_be_known_is_deleted_only_where_the_plan_said
         admin = HttpAdmin(Connection(server.url), limit=0.0, pause=lambda _: None)
         if refused:
             with pytest.raises(WriteFailedError, match="is not known"):
-                delete_package(admin, change, marker="trade", allowed=True)
+                delete_package(admin, change, marker="trade", allowed=True, unknown=unknown)
         else:
-            delete_package(admin, change, marker="trade", allowed=True)
+            delete_package(admin, change, marker="trade", allowed=True, unknown=unknown)
         admin.close()
     assert store.sent == ([] if refused else ["DELETE"])

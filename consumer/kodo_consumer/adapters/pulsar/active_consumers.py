@@ -46,9 +46,9 @@ class ActiveConsumerReader:
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
         """Returns the name of the active consumer by partition number (as text), "" for a partition that has none.
-        Partitions that do not answer within 1.2 s are left out. None: no partition that answered has the subscription,
-        or none answered. Raises ClusterError, also if the topic does not exist. Waits 1.2 s at most, besides one
-        request for the number of partitions.
+        Partitions that do not answer within 1.2 s, or 0.1 s after the others if they did not answer last time either,
+        are left out. None: no partition that answered has the subscription, or none answered. Raises ClusterError, also
+        if the topic does not exist. Waits 1.2 s at most, besides one request for the number of partitions.
         """
         answers = SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST

@@ -149,7 +149,7 @@ class AdminCluster:
 
     def largest(self, topic: str) -> int | None:
         """Bytes that a message may have by the topic's own limit; 0 if the topic has no limit of its own. None: this
-        role may not read the limit, or there is no such topic.
+        role may not read the limit, there is no such topic, or the broker fails.
         """
         return largest_message(self._admin, topic)
 

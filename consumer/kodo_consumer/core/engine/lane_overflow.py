@@ -41,9 +41,9 @@ class LaneOverflow:
 
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
         """Publishes waiting messages to the end of their lanes, while fewer than `most` + 1,000 publishes have no
-        receipt. During a flood (`is_flooded`: isolated messages are leaving a ready lane) it publishes none in the first
-        minute of the flood, then at most 1,000 without a receipt. If 1,000 or more still wait, the lane of the last one
-        is paused for 0.25 s.
+        receipt. During a flood (`is_flooded`: isolated messages are leaving a ready lane) it publishes none in the
+        first minute of the flood, then at most 1,000 without a receipt. If 1,000 or more still wait, the lane of the
+        last one is paused for 0.25 s.
         """
         waiting, publishes = self._flow.too_early, self._flow.publishes
         if not self._must_wait(now, is_flooded=is_flooded):

@@ -48,7 +48,9 @@ class LeasedRate(TokenLimiter, RateLimiter):
             self.interval, self.burst = self.divided
 
     def free_at(self, now: float) -> float:
-        """Time (monotonic seconds) at which the next token may be used; infinite if no token is at hand."""
+        """Time (monotonic seconds) at which the next token may be used; infinite if no token is at hand. While the store
+        is down: as in RateLimiter.
+        """
         return super().free_at(now) if self._leases.down else max(now, self._pool.first(now))
 
     def wait(self, now: float) -> float:
@@ -142,7 +144,8 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
 
     def slot(self, now: float) -> float:
         """Time (monotonic seconds) at which all promised messages and one more may have started, by the starts that
-        leave a full window; `now` if the quota is not full.
+        leave a full window; `now` if a token is at hand or the quota is not full. While the store is down: as in
+        QuotaLimiter.
         """
         if self._leases.down:
             return super().slot(now)

@@ -39,7 +39,8 @@ class Delivery(NamedTuple):
     entry, partition). The adapter acknowledges by `token`, which prints as `(ledger,entry,partition,batch index)`.
     Times are ms since the epoch, 0 = none. `payload` None: a tombstone. `broken`: why it must not be handled: its key
     and properties could not be read; it has corrupt or unsigned headers on a topic where only workers write, which the
-    engine notes at its receipt; or a person discards it (`discarded` of its token); else empty. `schema`: version of the payload's schema, such as `L1:3`, if the lane was opened with `LaneRequest.schemas`.
+    engine notes at its receipt; or a person discards it (`discarded` of its token); else empty. `schema`: version of
+    the payload's schema, such as `L1:3`, if the lane was opened with `LaneRequest.schemas`.
     """
 
     entry: Hashable

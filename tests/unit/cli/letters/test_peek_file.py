@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.cli.letters import peek_command
-from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 from kodoctl.recall.message.message_rows import encoder_of
 
 
@@ -27,3 +27,17 @@ def test_an_end_amid_the_reading_leaves_no_file(tmp_path: Path, suffix: str, pro
     with pytest.raises((KodoctlError, KeyboardInterrupt)):
         peek_command._write(out, encoder_of(suffix), letters(), unused, unused, 10, None)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_came_meanwhile_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "x.jsonl"
+    unused: Any = None
+
+    def letters() -> Iterator[Any]:
+        out.write_text("of another run")
+        return
+        yield
+
+    with pytest.raises(UsageError, match="K021"):
+        peek_command._write(out, encoder_of("jsonl"), letters(), unused, unused, 10, None)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["of another run"]

@@ -45,3 +45,6 @@ def test_no_message_counts_as_handled_while_the_cluster_lacks_a_lane(
     reading._hops["one"] = 1
     found = reading()
     assert (found.handled, found.unknown, found.complete) == (handled, unknown, not lacking)
+    assert found.text == (
+        f"1 sent: 1 not known, because the cluster lacks {lacking}" if lacking else "1 sent: 1 handled"
+    )

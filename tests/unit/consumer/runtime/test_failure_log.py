@@ -14,6 +14,7 @@ from kodo_consumer import Consumer, Dead
 from kodo_consumer.core.values.clock import SystemClock
 from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.core.values.outcomes import DeadLettered, DependencyUnavailable, Failed, Outcome
+from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.end_log import EndLog
 from kodo_consumer.runtime.failure_forecast import FailureForecast
@@ -231,6 +232,18 @@ def test_a_message_that_a_handler_gives_up_is_logged_with_the_reason(
     line = line.replace(re.escape("#"), r"\d+")
     assert all(re.fullmatch(line, record.message) for record in given_up), given_up[0].message
     assert vars(given_up[0])["reason"] == reason
+
+
+def test_reason_and_tenant_stay_out_of_the_log_where_error_texts_may_be_redacted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(policy(fair_by="uid", error_text=ErrorTextPolicy(100, 100, ("[0-9]{13,16}",))))
+    bench.give(delivery(uid="acme"))
+    with caplog.at_level(logging.DEBUG, "kodo.consumer"):
+        EndLog().write(bench.take_one(), DeadLettered("card 4111111111111111 refused"), bench.policy)
+    (record,) = caplog.records
+    assert record.message.startswith("given up: p/n/t:s, lane L1/ready, message ")
+    assert not {"reason", "tenant"} & vars(record).keys()
 
 
 def test_a_message_that_is_given_up_too_late_has_no_entry(caplog: pytest.LogCaptureFixture) -> None:
