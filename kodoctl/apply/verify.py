@@ -9,7 +9,7 @@ when the broker shows it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -65,11 +65,12 @@ class Verifier:
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as pool:
+                listed = self._listed(written, pool)
                 return [
                     *self._policies(written, pool),
-                    *self._subscriptions(written, pool),
+                    *self._subscriptions(written, listed, pool),
                     *self._grants(written),
-                    *self._deletions(written, pool),
+                    *self._deletions(written, listed),
                     *self._in_databases(written),
                 ]
         except ClusterError as problem:
@@ -103,27 +104,37 @@ class Verifier:
     def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
         return poll_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
 
-    def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
+    def _listed(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Mapping[NamespaceName, set[TopicName]]:
+        """Topics of each namespace in which topics were deleted, or subscriptions of more topics than a list costs
+        requests.
+        """
+        deleted = [resource_of(step.change) for step in steps if isinstance(step.change, Delete)]
+        topics = {one.topic for one in deleted if isinstance(one, SubscriptionResource)}
+        counts = Counter(topic.namespace for topic in topics)
+        namespaces = {name for name, count in counts.items() if count > _LISTING}
+        namespaces |= {one.name.namespace for one in deleted if isinstance(one, TopicResource)}
+
+        def read(namespace: NamespaceName) -> set[TopicName]:
+            return {topic for found in list_topics(self._admin, namespace, with_underscores=True) for topic in found}
+
+        return dict(zip(namespaces, pool.map(read, namespaces), strict=True))
+
+    def _subscriptions(
+        self, steps: Sequence[Step], listed: Mapping[NamespaceName, set[TopicName]], pool: ThreadPoolExecutor
+    ) -> Iterator[Problem]:
         found = [(step, one) for step in steps if isinstance(one := resource_of(step.change), SubscriptionResource)]
-        doomed = {subscription.topic for step, subscription in found if isinstance(step.change, Delete)}
-        names = sorted({subscription.topic for _, subscription in found} - self._gone(doomed, pool))
+        names = sorted(
+            {
+                one.topic
+                for step, one in found  # a deleted one went with a topic that is not in the list
+                if not isinstance(step.change, Delete) or one.topic in listed.get(one.topic.namespace, {one.topic})
+            }
+        )
         readings = dict(zip(names, pool.map(lambda topic: read_topic(self._admin, topic), names), strict=True))
         for step, subscription in found:
             problem = _subscription_problem(step.change, subscription, readings.get(subscription.topic))
             if problem and not self._comes(step.change, subscription):
                 yield step, problem
-
-    def _gone(self, topics: Collection[TopicName], pool: ThreadPoolExecutor) -> set[TopicName]:
-        """Returns those of `topics` that the lists of their namespace lack: their subscriptions went with them. Topics of
-        a namespace with at most two of them are not looked up, and are read instead.
-        """
-        counts = Counter(topic.namespace for topic in topics)
-        namespaces = sorted(name for name, count in counts.items() if count > _LISTING)
-        listed = {topic for found in pool.map(self._list, namespaces) for topic in found}
-        return {topic for topic in topics if counts[topic.namespace] > _LISTING} - listed
-
-    def _list(self, namespace: NamespaceName) -> set[TopicName]:
-        return {topic for topics in list_topics(self._admin, namespace, with_underscores=True) for topic in topics}
 
     def _comes(self, change: Change, subscription: SubscriptionResource) -> bool:
         return poll_until(
@@ -152,18 +163,14 @@ class Verifier:
     def _is_granted(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
         return poll_until(lambda: read_grant(self._admin, grant) == wanted)
 
-    def _deletions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
-        doomed = {
-            step.change.before.name: (step, step.change.before)
-            for step in steps
-            if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
-        }
-        namespaces = sorted({topic.namespace for topic in doomed})
-        for listed in pool.map(self._list, namespaces):
-            for topic in sorted(listed & doomed.keys()):
-                step, before = doomed[topic]
-                if not self._goes(before):
-                    yield step, f"the broker did not delete it; {what_is_left(self._admin, before)}"
+    def _deletions(self, steps: Sequence[Step], listed: Mapping[NamespaceName, set[TopicName]]) -> Iterator[Problem]:
+        for step in steps:
+            match step.change:
+                case Delete(before=TopicResource() as topic) if topic.name in listed[topic.name.namespace]:
+                    if not self._goes(topic):
+                        yield step, f"the broker did not delete it; {what_is_left(self._admin, topic)}"
+                case _:
+                    pass
 
     def _in_databases(self, steps: Sequence[Step]) -> Iterator[Problem]:
         for step in steps:

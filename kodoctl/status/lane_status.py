@@ -85,11 +85,16 @@ class LaneStatus:
         return self.state != "dead"
 
     @property
+    def is_backup(self) -> bool:
+        """True for a lane of a backup level, whose topic holds messages of all subscriptions."""
+        return self.level.startswith("B")
+
+    @property
     def has_causes(self) -> bool:
         """True for a lane whose messages carry a reason why they are there: dead letters, lanes in which messages wait,
         and backup levels. False for the ready lanes of other levels.
         """
-        return self.state != "ready" or self.level.startswith("B")
+        return self.state != "ready" or self.is_backup
 
     @property
     def rate_handled(self) -> float:

@@ -367,8 +367,7 @@ def _cell(topology: TopologyStatus, lane: LaneStatus, now: int, facts: ScreenFac
         is_late,
         exact_count(found, lane.entries, lane.oldest),
         "" if limit and cause.startswith(limit) else meaning,
-        # a backup level holds messages of several subscriptions
-        0 if found is None or lane.level.startswith("B") else least_count(found, lane.entries, lane.oldest),
+        0 if found is None or lane.is_backup else least_count(found, lane.entries, lane.oldest),
     )
 
 

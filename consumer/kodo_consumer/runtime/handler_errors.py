@@ -2,8 +2,8 @@
 traceback, nine more with a line each. The worker's FailureTally logs how many there were.
 
 A verdict, which is an exception such as Retry, becomes its own outcome without a log entry: the worker logs verdicts
-(end_log.py). A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message: the
-message waits, and no attempt is counted.
+(outcome_log.py). A fault of the infrastructure, such as a full disk or a missing table, is no failure of the message:
+the message waits, and no attempt is counted.
 """
 
 from __future__ import annotations
@@ -147,13 +147,11 @@ class ExceptionReporter:
         first, *others = failed.messages if isinstance(failed, Batch) else [failed]
         following = "" if self._forecast is None else self._forecast(first, outcome)
         fields = message_fields(first, following, redacts=self._redacts)
-        tenant = [f"tenant {fields['tenant']}"] if "tenant" in fields else []
-        parts = [first.subscription, f"lane {fields['lane']}", *tenant]
-        parts += [f"message {fields['message_id']}", f"attempt {first.attempt}"]
+        words = message_words(fields)
         if others:
-            parts.append(f"and {many(len(others), 'other message')} of its batch")
+            words += f", and {many(len(others), 'other message')} of its batch"
             fields["others_of_batch"] = len(others)
-        return f" ({', '.join(parts)}{f'; {following}' if following else ''})", fields
+        return f" ({words}{f'; {following}' if following else ''})", fields
 
     @property
     def _redacts(self) -> bool:
@@ -191,6 +189,13 @@ def message_fields(message: Message, following: str = "", *, redacts: bool = Fal
     if following:
         fields["next_step"] = following
     return fields
+
+
+def message_words(fields: Mapping[str, object]) -> str:
+    """Text that names a message by its fields: `kodo/trade/orders:billing, lane L1/ready, message 8f1c, attempt 1`."""
+    tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
+    place = f"{fields['subscription']}, lane {fields['lane']}{tenant}"
+    return f"{place}, message {fields['message_id']}, attempt {fields['attempt']}"
 
 
 def report_error(

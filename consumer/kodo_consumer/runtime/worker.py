@@ -23,7 +23,7 @@ from kodo_consumer.core.upkeep.tenant_backlog import TenantShare
 from kodo_consumer.core.values.effects import Alarm
 from kodo_consumer.core.values.outcomes import DONE
 from kodo_consumer.message import Check, Message
-from kodo_consumer.runtime.end_log import EndLog
+from kodo_consumer.runtime.outcome_log import OutcomeLog
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 from kodoctl.protocol.sequence_numbers import NOBODY as MARK
 from kodoctl.topology.names import PLAIN
@@ -282,7 +282,7 @@ class Worker:
         handle; None if no message may start now.
         """
         if finished is not None and outcome is not None and (outcome is not DONE or log.isEnabledFor(logging.DEBUG)):
-            self.alarms.ends.write(finished, outcome, self.policy)
+            self.alarms.outcomes.write(finished, outcome, self.policy)
         with self._lock:
             message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -297,7 +297,7 @@ class Worker:
         engine, taken = self.engine, list[Message]()
         for finished, outcome in ended:
             if outcome is not DONE or log.isEnabledFor(logging.DEBUG):
-                self.alarms.ends.write(finished, outcome, self.policy)
+                self.alarms.outcomes.write(finished, outcome, self.policy)
         with self._lock:
             now = self.clock.now()
             for finished, outcome in ended:
@@ -324,7 +324,7 @@ class Worker:
         with self._or_broken(), self._event():  # the caller's thread is the application's
             is_ended = self.engine.runs.end(message, outcome, self.clock.now())
         if is_ended:
-            self.alarms.ends.write(message, outcome, self.policy, is_ended=True)
+            self.alarms.outcomes.write(message, outcome, self.policy, is_ended=True)
         return is_ended
 
     def fail(self, problem: BaseException) -> None:
@@ -482,12 +482,12 @@ class WorkerSink:
 
 class AlarmLog:
     """Alarms of one worker as log lines, at most one line for each kind in 30 s. Any thread may write. `counts`: alarms
-    by kind, including those without a line. `ends`: log of what the worker's handlers decided.
+    by kind, including those without a line. `outcomes`: log of the outcomes of the worker's handlers.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.counts: Counter[str] = Counter()
-        self.ends = EndLog()
+        self.outcomes = OutcomeLog()
         self._clock = clock
         self._lock = threading.Lock()
         self._written: dict[str, tuple[float, int]] = {}  # by kind: when last, and how many were kept back since

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from kodo_consumer.core.values.envelope import Outgoing
 from kodo_consumer.core.values.outcomes import DeadLettered, DependencyUnavailable, Failed, Outcome
 from kodo_consumer.core.values.policy import ErrorTextPolicy
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.end_log import EndLog
 from kodo_consumer.runtime.failure_forecast import FailureForecast
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
+from kodo_consumer.runtime.outcome_log import OutcomeLog
 from kodo_consumer.runtime.supervisor import FailureTally
 from kodo_consumer.testing import Harness, MemoryBroker
 
@@ -62,21 +63,32 @@ RAISING = [kind for kind in DECLARE if kind != "returned"]
 
 def _log_of_failure(kind: str, folder: Path, more: str, caplog: pytest.LogCaptureFixture) -> str:
     """Log of a consumer of which two messages of one tenant fail."""
-    path = write(folder, TOPICS % more)
-    policy = Consumer.load(path, topic="J", subscription="s", environ={}).policy
+    with caplog.at_level(logging.WARNING, "kodo.consumer"), _at_work(DECLARE[kind], folder, more) as (consumer, broker):
+        _send(consumer, broker, 2, b"fail:boom")
+        broker.step()
+        eventually(lambda: "handler failed" in caplog.text and consumer.counts.failed["ValueError"] >= 2)
+    return caplog.text
+
+
+@contextmanager
+def _at_work(
+    declare: Callable[[Consumer], Any], folder: Path, more: str = ""
+) -> Iterator[tuple[Consumer, MemoryBroker]]:
+    """A consumer with a handler on a broker in memory; `more`: keys of its subscription."""
+    policy = Consumer.load(write(folder, TOPICS % more), topic="J", subscription="s", environ={}).policy
     broker = MemoryBroker(SystemClock())
     broker.create_for(policy)
     consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
-    DECLARE[kind](consumer)
-    with caplog.at_level(logging.WARNING, "kodo.consumer"):
-        consumer.start()
-        for number in range(2):
-            message = Outgoing(policy.lanes[0].topic, b"fail:boom", {"uid": "acme", "kodo-id": f"m{number}"})
-            broker.send(message)
-        broker.step()
-        eventually(lambda: "handler failed" in caplog.text and consumer.counts.failed["ValueError"] >= 2)
-        consumer.stop()
-    return caplog.text
+    declare(consumer)
+    consumer.start()
+    yield consumer, broker
+    consumer.stop()
+
+
+def _send(consumer: Consumer, broker: MemoryBroker, count: int, payload: bytes) -> None:
+    for number in range(count):
+        properties = {"uid": "acme", "kodo-id": f"m{number}"}
+        broker.send(Outgoing(consumer.policy.lanes[0].topic, payload, properties))
 
 
 @pytest.mark.parametrize("kind", RAISING)
@@ -211,19 +223,9 @@ def test_a_message_that_a_handler_gives_up_is_logged_with_the_reason(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only counts said so: an incident of ten thousand dead letters had no line in the log."""
-    policy = Consumer.load(write(tmp_path, TOPICS % ""), topic="J", subscription="s", environ={}).policy
-    broker = MemoryBroker(SystemClock())
-    broker.create_for(policy)
-    consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
-    GIVING_UP[kind](consumer)
-    with caplog.at_level(logging.WARNING, "kodo.consumer"):
-        consumer.start()
-        for number in range(12):
-            payload = b"dead" if kind == "processes" else b"acme"
-            message = Outgoing(policy.lanes[0].topic, payload, {"uid": "acme", "kodo-id": f"m{number}"})
-            broker.send(message)
+    with caplog.at_level(logging.WARNING, "kodo.consumer"), _at_work(GIVING_UP[kind], tmp_path) as (consumer, broker):
+        _send(consumer, broker, 12, b"dead" if kind == "processes" else b"acme")
         eventually(lambda: broker.step() is not None and consumer.counts.finished["dead"] == 12, every=0.01)
-        consumer.stop()
     given_up = [record for record in caplog.records if record.message.startswith("given up")]
     assert len(given_up) == 10, "the others are counted"
     following = "" if kind == "deferred" else "; becomes a dead letter"
@@ -240,7 +242,7 @@ def test_reason_and_tenant_stay_out_of_the_log_where_error_texts_may_be_redacted
     bench = Bench(policy(fair_by="uid", error_text=ErrorTextPolicy(100, 100, ("[0-9]{13,16}",))))
     bench.give(delivery(uid="acme"))
     with caplog.at_level(logging.DEBUG, "kodo.consumer"):
-        EndLog().write(bench.take_one(), DeadLettered("card 4111111111111111 refused"), bench.policy)
+        OutcomeLog().write(bench.take_one(), DeadLettered("card 4111111111111111 refused"), bench.policy)
     (record,) = caplog.records
     assert record.message.startswith("given up: p/n/t:s, lane L1/ready, message ")
     assert not {"reason", "tenant"} & vars(record).keys()
@@ -251,7 +253,7 @@ def test_a_message_that_is_given_up_too_late_has_no_entry(caplog: pytest.LogCapt
     bench.give(delivery())
     message = bench.take_one()
     bench.engine.finish(message, Failed("E"))
-    EndLog().write(message, DeadLettered("no price"), bench.policy)
+    OutcomeLog().write(message, DeadLettered("no price"), bench.policy)
     assert not caplog.records
 
 

@@ -1,4 +1,4 @@
-"""Log of the decisions of handlers about messages. Failures are logged where handlers run (handler_errors.py)."""
+"""Log of the outcomes of handlers. Failures are logged where handlers run (handler_errors.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kodo_consumer.core.values.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.runtime.failure_forecast import FailureForecast
-from kodo_consumer.runtime.handler_errors import LogRate, message_fields
+from kodo_consumer.runtime.handler_errors import LogRate, message_fields, message_words
 from kodoctl.text.escaping import one_line
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _WORDS: Final[dict[type[Outcome], str]] = {
 }
 
 
-class EndLog:
+class OutcomeLog:
     """Log entries of one worker about the outcomes of its handlers: a message that is given up (by Dead, or because its
     handler ended processes again and again) at warning, ten in 10 s at most; messages that are done, and other verdicts
     but MoveTo and Unavailable, at debug. Any thread may write.
@@ -64,9 +64,12 @@ class EndLog:
         redacts = policy.error_text is not None
         fields = message_fields(message, following, redacts=redacts)
         reason = "" if redacts else one_line(getattr(outcome, "reason", ""), _MAX_REASON)
-        tenant = f", tenant {fields['tenant']}" if "tenant" in fields else ""
         log.log(
-            level, "%s%s: %s, lane %s%s, message %s, attempt %s%s", words, f" ({reason})" if reason else "",
-            fields["subscription"], fields["lane"], tenant, fields["message_id"], message.attempt,
-            f"; {following}" if following else "", extra=fields | ({"reason": reason} if reason else {}),
-        )  # fmt: skip
+            level,
+            "%s%s: %s%s",
+            words,
+            f" ({reason})" if reason else "",
+            message_words(fields),
+            f"; {following}" if following else "",
+            extra=fields | ({"reason": reason} if reason else {}),
+        )
