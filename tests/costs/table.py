@@ -14,6 +14,7 @@ from typing import Any
 
 PLACE = Path(__file__).parents[1] / "costs.json"
 PHASES = ("setup", "call", "teardown")
+_UNKNOWN = 60.0
 
 
 @dataclass
@@ -124,6 +125,8 @@ def known() -> dict[str, Any]:
 
 
 def seconds(file: str) -> float:
-    """What a file costs by the kept table; a file that it does not have costs a second."""
+    """What a file costs by the kept table. A file that the table does not have may cost anything: it counts as dear, so that
+    no process begins it last.
+    """
     row = known().get(file)
-    return sum(row[phase] for phase in PHASES) if row else 1.0
+    return sum(row[phase] for phase in PHASES) if row else _UNKNOWN

@@ -75,7 +75,7 @@ def test_no_screen_waits_and_letters_are_read_once_until_they_change(monkeypatch
 
 
 def test_what_cannot_be_read_is_left_out_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_facts, "_SOON_S", -1.0)
+    monkeypatch.setattr(background_facts, "_AGAIN_S", -1.0)
     cluster = Cluster()
     cluster.fails = True
     facts = cluster.facts()
